@@ -1,0 +1,69 @@
+# make book       build the book; opens nothing, prints the page to open
+# make test       every check: lint, unit tests, notebooks, rendered pages
+# make check      the fast part of it: lint and unit tests
+# make notebooks  execute the notebooks in place and write their outputs
+# make bench      measure the methods on this machine
+# make clean      remove what was built (the environment stays)
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+TEST_FLAGS ?=
+
+# The checkout comes first wherever Python is started, so that an environment shared by two checkouts serves both.
+export PYTHONPATH := $(CURDIR)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export TOKENIZERS_PARALLELISM = false
+
+# One stamp for each state of the three files that say what is installed: nothing is installed twice, a changed pin is.
+REQUIRED := $(shell cat constraints.txt requirements.txt pyproject.toml | cksum | cut -d ' ' -f 1)
+READY = $(VENV)/.installed-$(REQUIRED)
+SITE = _build/committed/_build/html
+NOTEBOOKS = $(wildcard notebooks/*.ipynb)
+
+.PHONY: book test check lint pages unit nbval notebooks bench clean
+
+book: $(READY)
+	$(BIN)/python book/_tools/build_book.py
+
+test: $(READY) lint pages
+	BOOK_SITE=$(SITE) $(BIN)/python -m pytest $(TEST_FLAGS) tests
+	$(MAKE) nbval
+
+check: $(READY) lint
+	$(BIN)/python -m pytest -m "not slow" $(TEST_FLAGS) tests
+
+lint: $(READY)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python book/_tools/setup_cells.py --check
+
+# The outputs as they are committed, rendered without executing anything, and then looked at.
+pages: $(READY)
+	$(BIN)/python book/_tools/build_book.py --committed
+	$(BIN)/python book/_tools/check_pages.py $(SITE)
+
+# Every cell of every notebook, executed anew and compared with the committed output.
+nbval: $(READY)
+	$(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=300 \
+		--nbval-sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS)
+
+notebooks: $(READY)
+	$(BIN)/python book/_tools/setup_cells.py
+	$(BIN)/python book/_tools/execute_notebooks.py $(NOTEBOOKS)
+
+bench: $(READY)
+	$(BIN)/python -m tutorlib.bench
+
+clean:
+	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(READY):
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "Python 3.10 or newer is needed: remove $(VENV) and say PYTHON=python3.12 (or another)"; exit 1; }
+	@echo "Installing the pinned versions into $(VENV) (once; torch is the large one) ..."
+	$(BIN)/python -m pip install -q -c constraints.txt setuptools
+	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test]'
+	@rm -f $(VENV)/.installed-*
+	@touch $@

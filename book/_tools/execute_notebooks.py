@@ -1,0 +1,103 @@
+"""Execute notebooks in place, and leave in them only what is the same every time.
+
+    python book/_tools/execute_notebooks.py notebooks/01_next_token.ipynb ...
+
+After execution the file holds sources, outputs, and nothing that depends on the hour or the machine: no execution
+times, no state of live widgets, no Python version, cell ids made from the cells' content.
+"""
+
+import argparse
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+KEPT_CELL_METADATA = {"tags", "mystnb", "editable", "slideshow"}
+NOTEBOOK_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
+}
+
+
+def normalise(notebook):
+    """Strip what is volatile, in place, and give every cell an id made from its content.
+
+    Returns
+    -------
+    nbformat.NotebookNode
+        The same notebook.
+    """
+    notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    seen = {}
+    for cell in notebook.cells:
+        kept = sorted(KEPT_CELL_METADATA & set(cell.metadata))
+        cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in kept})
+        digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
+        seen[digest] = seen.get(digest, 0) + 1
+        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        if cell.cell_type == "code":
+            cell.outputs = merged_streams(cell.outputs)
+            for output in cell.outputs:
+                normalise_output(output, cell)
+    return notebook
+
+
+def normalise_output(output, cell):
+    """Strip a live widget's view from one output, and give its pictures the alt text that the cell's metadata holds."""
+    if "data" not in output:
+        return
+    output.data.pop(WIDGET, None)
+    # Two readers, two places: the book takes the text from the cell, GitHub's and nbconvert's view from the output.
+    alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt")
+    pictures = [kind for kind in output.data if kind.startswith("image/")]
+    output.metadata = nbformat.from_dict({kind: {"alt": alt} for kind in pictures} if alt else {})
+
+
+def merged_streams(outputs):
+    """Join printed outputs that only time has split, as a list of outputs."""
+    merged = []
+    for output in outputs:
+        last = merged[-1] if merged else None
+        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+def execute(path, timeout=600):
+    """Run one notebook from top to bottom in its own folder, and write it back. Nothing is written if a cell fails."""
+    notebook = nbformat.read(path, as_version=4)
+    folder = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=folder).execute()
+    path.write_text(nbformat.writes(normalise(notebook)) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("notebooks", nargs="+", type=Path)
+    parser.add_argument("--only-normalise", action="store_true", help="execute nothing, strip what is volatile")
+    arguments = parser.parse_args()
+    for path in arguments.notebooks:
+        start = time.perf_counter()
+        if arguments.only_normalise:
+            notebook = normalise(nbformat.read(path, as_version=4))
+            path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+            continue
+        try:
+            execute(path)
+        except CellExecutionError as error:
+            print(f"{path}: a cell failed, nothing was written\n{error}", file=sys.stderr)
+            return 1
+        print(f"{path}: executed in {time.perf_counter() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

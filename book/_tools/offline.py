@@ -1,0 +1,93 @@
+"""A Sphinx extension that makes pages which need no network: formulas as MathML, the Colab badge from a local picture.
+
+Browsers draw MathML themselves. A formula that cannot be converted is a warning, and so fails the build: write it
+with the commands that can (`tests/test_book.py` lists what has been seen to work).
+"""
+
+import re
+from html import escape
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from setup_cells import BADGE_IMAGE
+from sphinx.locale import _
+from sphinx.util import logging
+
+LOCAL_BADGE = "/book/_static/colab.svg"
+# What the converter does not know, in words that it does.
+REWRITES = {
+    r"\\arg(?![a-zA-Z])": r"\\operatorname{arg}",
+    r"\\operatorname\*": r"\\operatorname",
+    r"\\(begin|end)\{aligned\}": r"\\\1{align*}",
+    r"\\!": "",
+    # Browsers set "log p" without the space that TeX puts after a function's name.
+    r"\\(log|ln|exp)\s+(?=[a-zA-Z]|\\(?!left|big))": r"\\\1\\,",
+}
+# What the converter leaves in its output when it does not know a command.
+LEFT_OVER = re.compile(r"\\[a-zA-Z]+|<m[io]>\s*&(?:amp;)?\s*</m[io]>")
+
+
+def mathml(tex, display):
+    """Convert a formula.
+
+    Parameters
+    ----------
+    tex : str
+        The formula in TeX, without dollar signs.
+    display : {"inline", "block"}
+
+    Returns
+    -------
+    str
+        A ``<math>`` element; the TeX is its text for browsers and readers that do not know MathML.
+
+    Raises
+    ------
+    ValueError
+        If a command is unknown to the converter.
+    """
+    rewritten = tex.strip()
+    for pattern, replacement in REWRITES.items():
+        rewritten = re.sub(pattern, replacement, rewritten)
+    try:
+        result = convert(rewritten, display=display)
+    except Exception as error:  # the converter raises whatever its parser stumbles over
+        raise ValueError(f"cannot make MathML of {tex!r}: {error!r}") from error
+    left_over = LEFT_OVER.search(result)
+    if left_over:
+        raise ValueError(f"cannot make MathML of {tex!r}: {left_over.group(0)} is unknown to the converter")
+    result = result.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # \sim is a relation, not a letter
+    return result.replace("<math ", f'<math alttext="{escape(tex.strip())}" ', 1)
+
+
+def formula(node, display):
+    try:
+        return mathml(node.astext(), display)
+    except ValueError as error:
+        logging.getLogger(__name__).warning(str(error), location=node)
+        return escape(node.astext())
+
+
+def visit_inline(translator, node):
+    translator.body.append(f'<span class="math">{formula(node, "inline")}</span>')
+    raise nodes.SkipNode
+
+
+def visit_block(translator, node):
+    translator.body.append(translator.starttag(node, "div", CLASS="math"))
+    if node["number"]:
+        translator.body.append(f'<span class="eqno">({node["number"]})')
+        translator.add_permalink_ref(node, _("Link to this equation"))
+        translator.body.append("</span>")
+    translator.body.append(formula(node, "block") + "</div>")
+    raise nodes.SkipNode
+
+
+def use_local_badge(app, docname, source):
+    source[0] = source[0].replace(BADGE_IMAGE, LOCAL_BADGE)
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
+    app.connect("source-read", use_local_badge)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

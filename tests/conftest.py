@@ -1,0 +1,127 @@
+"""Small random models of many families, as fixtures: seeded, tiny, unlike enough to show what fits only one."""
+
+import contextlib
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tutorlib.lm import LM
+
+VOCAB = 19
+CONTEXT = 48
+WINDOW = 7  # of the families that have one: short, so that small tests get past it
+
+_SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.4,  # large, so that the logits tell one context from another
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def _config(family):
+    import transformers as hf
+
+    sizes = dict(_SIZES)
+    if family == "gpt2":
+        return hf.GPT2Config(
+            vocab_size=VOCAB, n_embd=16, n_layer=3, n_head=4, n_positions=CONTEXT, initializer_range=0.4,
+            bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+    if family == "opt":
+        return hf.OPTConfig(
+            vocab_size=VOCAB, hidden_size=16, word_embed_proj_dim=16, ffn_dim=24, num_hidden_layers=3,
+            num_attention_heads=4, max_position_embeddings=CONTEXT, init_std=0.4,
+            bos_token_id=None, eos_token_id=None, pad_token_id=1,
+        )  # fmt: skip
+    if family == "gpt_neox":
+        del sizes["num_key_value_heads"], sizes["head_dim"]
+        return hf.GPTNeoXConfig(**sizes, rotary_pct=0.5)
+    if family == "gemma2":
+        return hf.Gemma2Config(**sizes, sliding_window=WINDOW, query_pre_attn_scalar=4)
+    if family == "gemma3":
+        layers = ["sliding_attention", "full_attention", "sliding_attention"]
+        return hf.Gemma3TextConfig(**sizes, sliding_window=WINDOW, layer_types=layers, query_pre_attn_scalar=4)
+    if family == "mistral":
+        return hf.MistralConfig(**sizes, sliding_window=WINDOW)
+    if family == "qwen2_mixed":
+        return hf.Qwen2Config(**sizes, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1)
+    return {"llama": hf.LlamaConfig, "qwen2": hf.Qwen2Config, "qwen3": hf.Qwen3Config}[family](**sizes)
+
+
+FAMILIES = ("gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "qwen2_mixed")
+SLIDING = ("gemma2", "gemma3", "mistral", "qwen2_mixed")
+
+
+def random_model(family, dtype=torch.float32, seed=0, **settings):
+    """A random model of `family` with VOCAB tokens and CONTEXT positions, in evaluation mode."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(_config(family), **settings)
+    return model.to(dtype).eval()
+
+
+class Float64Throughout(TorchFunctionMode):
+    """Lets models in float64 stay in float64.
+
+    Models round to float32 inside (norms, softmax, rotary angles) whatever their weights are in. That rounding depends
+    on the shapes of a call, so two right ways to compute the same logits differ by 1e-7; within this mode they agree to
+    the last digits, and what is left is a fault of the cache.
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64
+        if is_double and func is torch.Tensor.float:
+            return args[0]
+        if is_double:
+            args = tuple(torch.float64 if arg is torch.float32 else arg for arg in args)
+            if kwargs.get("dtype") is torch.float32:
+                kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+def exactly(dtype):
+    """The mode above for float64, nothing for other dtypes."""
+    return Float64Throughout() if dtype == torch.float64 else contextlib.nullcontext()
+
+
+@pytest.fixture(scope="session")
+def models():
+    """`models(family, dtype)`: the same random model each time it is asked for."""
+    made = {}
+
+    def get(family, dtype=torch.float32):
+        if (family, dtype) not in made:
+            made[family, dtype] = random_model(family, dtype)
+        return made[family, dtype]
+
+    return get
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def lm(models, family):
+    """A small random model of each family, in float32."""
+    return LM(models(family))
+
+
+@pytest.fixture
+def llama(models):
+    """A small random Llama, in float32: for claims that do not depend on the family."""
+    return LM(models("llama"))

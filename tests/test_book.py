@@ -1,0 +1,336 @@
+"""The book around the notebooks: the files at the top agree, the build fails when it should, the pages are sound."""
+
+import os
+import re
+import subprocess
+import sys
+
+import build_book
+import check_pages
+import nbformat
+import offline
+import pytest
+import setup_cells
+import yaml
+from build_book import ROOT
+from built_site import built_site
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+import tutorlib
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def requirement_lines(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def text_files():
+    """Every file of the repository that a person wrote or reads."""
+    suffixes = {".md", ".py", ".toml", ".txt", ".yml", ".cff", ".ipynb", ".cfg", ".css", ".svg", ".bib", ".js", ""}
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = parts[0].startswith(".") and parts[0] not in {".github", ".ci"}
+        generated = any(part in {"_build", "build", "dist", "runs", "__pycache__"} for part in parts)
+        if path.is_file() and path.suffix in suffixes and not hidden and not generated and "egg-info" not in str(path):
+            yield path
+
+
+# The files at the top.
+
+
+def test_requirements_repeat_the_dependencies_of_the_package():
+    assert requirement_lines("requirements.txt") == PROJECT["dependencies"]
+
+
+def test_every_dependency_is_pinned_and_the_pin_satisfies_its_bound():
+    pins = [Requirement(line) for line in requirement_lines("constraints.txt")]
+    for line in [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"]]:
+        bound = Requirement(line)
+        pinned = [pin for pin in pins if pin.name.lower() == bound.name.lower()]
+        assert pinned, f"{bound.name} has no pin in constraints.txt"
+        for pin in pinned:
+            assert bound.specifier.contains(str(pin.specifier).removeprefix("=="), prereleases=True), (line, str(pin))
+
+
+def test_every_constraint_is_one_exact_version():
+    for line in requirement_lines("constraints.txt"):
+        assert re.fullmatch(r"==[^=*,]+", str(Requirement(line).specifier)), line
+
+
+def test_the_torch_pin_admits_the_cpu_build():
+    (pin,) = [Requirement(line) for line in requirement_lines("constraints.txt") if line.startswith("torch==")]
+    assert pin.specifier.contains(Version("2.13.0+cpu"))
+
+
+def test_the_bounds_admit_what_colab_has():
+    colab = {"torch": "2.11", "transformers": "5.15", "numpy": "2.1.3", "matplotlib": "3.10", "ipywidgets": "7.7.1"}
+    for line in PROJECT["dependencies"]:
+        bound = Requirement(line)
+        if bound.name in colab:
+            assert bound.specifier.contains(colab[bound.name]), line
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert PROJECT["version"] == tutorlib.__version__ == str(citation["version"])
+    assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def readme_tree():
+    """The paths that the README's file tree names: two spaces of indentation are one folder down."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"```text\n(README\.md .*?)```", readme, re.DOTALL).group(1)
+    folder, paths = "", []
+    for line in block.splitlines():
+        name = line.split()[0]
+        paths.append((folder if line.startswith("  ") else "") + name)
+        if not line.startswith("  "):
+            folder = name if name.endswith("/") else ""
+    return paths
+
+
+def test_every_file_that_the_readme_names_exists():
+    assert len(readme_tree()) > 20
+    assert [path for path in readme_tree() if not (ROOT / path).exists()] == []
+
+
+def test_the_readme_names_every_module_of_the_package():
+    modules = {f"tutorlib/{path.name}" for path in (ROOT / "tutorlib").glob("*.py")}
+    folders = {f"tutorlib/{path.parent.name}/" for path in (ROOT / "tutorlib").glob("*/*.py")}
+    assert modules | folders <= set(readme_tree())
+
+
+def test_the_repositorys_address_stands_in_one_place():
+    owner_and_name = setup_cells.repository_address().partition("github.com/")[2]
+    managed = {ROOT / name for name in ("pyproject.toml", *setup_cells.PLACES)}
+    others = [path for path in text_files() if path not in managed and path.suffix != ".ipynb"]
+    assert [path for path in others if owner_and_name in path.read_text(encoding="utf-8")] == []
+
+
+def test_every_copy_of_the_address_follows_the_one_place():
+    address = setup_cells.repository_address()
+    for name, patterns in setup_cells.PLACES.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        moved = setup_cells.write_address(text, patterns, "https://github.com/new/home")
+        assert address.partition("github.com/")[2] not in moved, name
+        assert "new/home" in moved, name
+        assert setup_cells.write_address(moved, patterns, address) == text, name
+
+
+def test_a_malformed_address_is_an_error(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "somewhere"\n')
+    with pytest.raises(ValueError, match="somewhere"):
+        setup_cells.repository_address(tmp_path)
+
+
+def test_hosted_checks_call_the_commands_of_the_readme():
+    for name, command in {"ci.yml": "make test", "pages.yml": "make book"}.items():
+        (job,) = yaml.safe_load((ROOT / ".github/workflows" / name).read_text(encoding="utf-8"))["jobs"].values()
+        assert [step["run"] for step in job["steps"] if "run" in step] == [command]
+    script = (ROOT / ".ci/run").read_text()
+    assert "\nmake test\n" in script and "\nmake book\n" in script and os.access(ROOT / ".ci/run", os.X_OK)
+
+
+def test_the_settings_keep_what_the_tool_chain_needs():
+    settings = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    assert settings["execute"]["execute_notebooks"] == "cache"
+    assert settings["sphinx"]["config"]["nb_execution_raise_on_error"] is True
+    assert ".pytest_cache" in settings["exclude_patterns"]
+
+
+def test_every_cited_paper_is_in_the_bibliography():
+    keys = set(re.findall(r"(?m)^@\w+\{([^,]+),", (ROOT / "book/references.bib").read_text(encoding="utf-8")))
+    cited = set()
+    for path in [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]:
+        for found in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", path.read_text(encoding="utf-8")):
+            cited |= {key.strip() for key in found.split(",")}
+    assert cited and cited <= keys, cited - keys
+
+
+# Formulas without a network.
+
+FORMULAS = [
+    r"\arg\max_x p(x \mid x_{<t})",
+    r"p(x) = \frac{\exp(z_x / \tau)}{\sum_y \exp(z_y / \tau)}",
+    r"\begin{aligned} a &= b \\ c &\le \tfrac12 d \end{aligned}",
+    r"\begin{cases} 1 & x > 0 \\ 0 & \text{otherwise} \end{cases}",
+    r"\min\!\left(1, \frac{p(x)}{q(x)}\right) \sim \mathcal{V}",
+    r"\operatorname{softmax}(z)_i \approx 1.2 \times 10^{-16}\ \text{s}",
+    r"\lvert p - q \rvert_1, \quad \lVert h \rVert, \ \lfloor x \rfloor",
+    r"\mathbb{E}[\log p], \ \hat{p}, \ \sqrt{\epsilon}, \ \prod_{i=1}^{n} x_i, \ \binom{n}{k}",
+]
+
+
+@pytest.mark.parametrize("tex", FORMULAS)
+def test_formulas_become_mathml(tex):
+    for display in ("inline", "block"):
+        result = offline.mathml(tex, display)
+        assert result.startswith("<math") and result.endswith("</math>") and 'alttext="' in result
+
+
+@pytest.mark.parametrize("tex", [r"\nosuchcommand x", r"\frac{1}{2", r"a & b"])
+def test_a_formula_that_cannot_be_shown_is_an_error(tex):
+    with pytest.raises(ValueError, match="MathML"):
+        offline.mathml(tex, "inline")
+
+
+# The checks of rendered pages: each is seen to fail once.
+
+
+@pytest.fixture
+def small_site(tmp_path):
+    """A book of two pages as rendered, with nothing wrong; `write` replaces what is inside a page."""
+    root, site = tmp_path / "root", tmp_path / "site"
+    for folder in (root / "notebooks", site / "notebooks", site / "book"):
+        folder.mkdir(parents=True)
+    (root / "_toc.yml").write_text("format: jb-book\nroot: book/welcome\nchapters:\n- file: notebooks/01_a\n")
+    (root / "pyproject.toml").write_text('Repository = "https://github.com/o/r"\n')
+    (root / "notebooks/01_a.ipynb").write_text("{}")
+    (site / "picture.png").write_bytes(b"")
+    (site / "index.html").write_text('<a href="book/welcome.html">in</a>')
+
+    def write(page, content):
+        check_pages.read.cache_clear()
+        check_pages.anchors.cache_clear()
+        (site / f"{page}.html").write_text(f"<html><body><article><h1 id='top'>T</h1>{content}</article></body></html>")
+        return check_pages.check_site(site, root)
+
+    link, picture = '<a href="../notebooks/01_a.html#top">a</a>', '<img src="../picture.png" alt="A line that rises">'
+    write("book/welcome", link + picture)
+    assert write("notebooks/01_a", BADGE) == []
+    return write
+
+
+BADGE = '<a href="https://colab.research.google.com/github/o/r/blob/main/notebooks/01_a.ipynb">Colab</a>'
+
+
+@pytest.mark.parametrize(
+    ("page", "content", "complaint"),
+    [
+        ("book/welcome", '<a href="nowhere.html">x</a>', "nowhere.html, which is not there"),
+        ("book/welcome", '<a href="../notebooks/01_a.html#gone">x</a>', "no such place"),
+        ("book/welcome", '<a href="#gone">x</a>', "no such place"),
+        ("book/welcome", '<script src="gone.js"></script>', "gone.js"),
+        ("book/welcome", '<img src="../picture.png">', "no alt text"),
+        ("book/welcome", '<img src="../picture.png" alt="../picture.png">', "no alt text"),
+        ("book/welcome", "<svg><path/></svg>", "neither aria-label"),
+        ("book/welcome", '<div class="system-message">Unknown</div>', "failure or a warning"),
+        ("book/welcome", BADGE.replace("01_a", "99_z"), "opens no notebook"),
+        ("notebooks/01_a", "", "no Colab badge"),
+        ("notebooks/01_a", BADGE.replace("01_a", "02_b"), "opens another notebook"),
+        ("notebooks/01_a", BADGE.replace("/main/", "/master/"), "opens another notebook"),
+        ("notebooks/01_a", BADGE + '<div class="output traceback">ZeroDivisionError</div>', "failure or a warning"),
+    ],
+)
+def test_the_page_checks_find(small_site, page, content, complaint):
+    problems = small_site(page, content)
+    assert len(problems) == 1 and complaint in problems[0], problems
+
+
+def test_a_missing_page_is_found(small_site, tmp_path):
+    (tmp_path / "site/book/welcome.html").unlink()
+    check_pages.read.cache_clear()
+    assert "book/welcome: the page does not exist" in check_pages.check_site(tmp_path / "site", tmp_path / "root")
+
+
+@pytest.fixture(scope="module")
+def site():
+    return built_site()
+
+
+@pytest.mark.slow
+def test_the_pages_of_this_book_are_sound(site):
+    assert check_pages.check_site(site) == []
+
+
+@pytest.mark.slow
+def test_no_page_of_this_book_asks_anything_of_the_network(site):
+    for name in build_book.toc_pages(ROOT):
+        links = check_pages.links(check_pages.read(site / f"{name}.html"))
+        assert [link for tag, link in links if tag in {"img", "script", "iframe", "source"} and "//" in link] == [], (
+            name
+        )
+
+
+# The build, on a book of one page and one notebook.
+
+
+@pytest.fixture
+def small_book(tmp_path):
+    """A function that writes a small book, with this one's settings, and returns its root."""
+
+    def write(code="print(1 + 1)", prose="# Welcome\n\nText."):
+        for folder in ("book/_static", "notebooks", "tutorlib"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        settings = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+        settings.update(logo="", bibtex_bibfiles=[])
+        settings["html"]["favicon"] = ""
+        settings["sphinx"]["local_extensions"] = {}
+        settings["sphinx"]["config"].update(html_css_files=[], html_math_renderer="mathjax")
+        (tmp_path / "_config.yml").write_text(yaml.safe_dump(settings))
+        (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/welcome\nchapters:\n- file: notebooks/01_a\n")
+        (tmp_path / "constraints.txt").write_text("")
+        (tmp_path / "tutorlib/__init__.py").write_text("")
+        (tmp_path / "book/welcome.md").write_text(prose)
+        cells = [nbformat.v4.new_markdown_cell("# A"), nbformat.v4.new_code_cell(code)]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "notebooks/01_a.ipynb")
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.slow
+def test_a_failing_cell_fails_the_build_the_second_time_too(small_book, capfd):
+    root = small_book(code="1 / 0")
+    assert build_book.build(root) is None
+    assert build_book.build(root) is None
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_warning_fails_the_build_the_second_time_too(small_book):
+    root = small_book(prose="# Welcome\n\n[nowhere](gone.md)")
+    assert build_book.build(root) is None
+    assert build_book.build(root) is None
+
+
+@pytest.mark.slow
+def test_execution_is_cached_until_the_package_changes(small_book):
+    root = small_book(code="with open('ran.txt', 'a') as file:\n    _ = file.write('x')")
+    ran = root / "notebooks" / "ran.txt"
+    assert build_book.build(root) == root / "_build" / "html"
+    assert build_book.build(root) is not None
+    assert ran.read_text() == "x"
+    (root / "tutorlib/__init__.py").write_text("changed = True")
+    assert build_book.build(root) is not None
+    assert ran.read_text() == "xx"
+
+
+@pytest.mark.slow
+def test_the_committed_outputs_are_rendered_without_executing(small_book):
+    root = small_book(code="raise SystemExit('must not run')")
+    path = root / "notebooks/01_a.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].execution_count = 1
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="as committed\n")]
+    nbformat.write(notebook, path)
+    site = build_book.build(root, committed=True)
+    assert "as committed" in (site / "notebooks/01_a.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_build_that_makes_no_pages_is_a_failure(small_book, monkeypatch, capsys):
+    # As jupyter-book 2 does with these settings: exit code 0, and nothing built.
+    root = small_book()
+    monkeypatch.setattr(build_book.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    assert build_book.build(root) is None
+    assert "made no page for index, book/welcome, notebooks/01_a" in capsys.readouterr().err

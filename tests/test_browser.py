@@ -1,0 +1,217 @@
+"""The pages in a real browser: traces step without a kernel, both colour schemes can be read, nothing is cut off."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+from built_site import built_site
+
+from tutorlib import TableLM, greedy, run
+from tutorlib.viz.player import Player
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+MAC = [Path(f"/Applications/{name}.app/Contents/MacOS/{name}") for name in ("Google Chrome", "Chromium")]
+BROWSER = next((str(found) for found in [*map(shutil.which, NAMES), *filter(Path.exists, MAC)] if found), None)
+FLAGS = """
+    --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --virtual-time-budget=5000
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)} is installed"),
+]
+
+# Relative luminance and contrast as WCAG 2 defines them; colours as the browser computed them.
+HELPERS = """
+const channel = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+const rgb = text => text.match(/[0-9.]+/g).map(Number);
+const luminance = text => { const [r, g, b] = rgb(text).map(channel); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const contrast = (a, b) => {
+  const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p);
+  return (x + 0.05) / (y + 0.05);
+};
+const style = element => getComputedStyle(element);
+const opaque = text => { const parts = rgb(text); return parts.length < 4 || parts[3] > 0.99; };
+const behind = element => {
+  while (element && !opaque(style(element).backgroundColor)) element = element.parentElement;
+  return element ? style(element).backgroundColor : "rgb(255, 255, 255)";
+};
+const all = selector => [...document.querySelectorAll(selector)];
+const worst = words => Math.min(...words.map(word => contrast(style(word).color, behind(word))));
+"""
+
+
+def look(page, question, tmp_path, dark=False, width=1200):
+    """Open a page, ask it something, and return the answer.
+
+    Parameters
+    ----------
+    page : Path
+        An HTML file. A copy with the question in it is put beside it for the moment.
+    question : str
+        Body of a JavaScript function that returns something JSON can hold.
+    dark : bool
+        Which colour scheme the reader prefers.
+    width : int
+        Of the window, in pixels.
+    """
+    script = f"""
+    <script>
+    {HELPERS}
+    window.addEventListener("load", () => setTimeout(() => {{
+      let answer;
+      try {{ answer = (() => {{ {question} }})(); }} catch (error) {{ answer = {{error: String(error)}}; }}
+      const note = document.createElement("pre");
+      note.id = "probe-answer";
+      note.textContent = JSON.stringify(answer);
+      document.body.appendChild(note);
+    }}, 1500));
+    </script></body>
+    """
+    probe = page.with_name(f"{page.stem}.probe.html")
+    probe.write_text(page.read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8")
+    profile = tmp_path / "profile"
+    shutil.rmtree(profile, ignore_errors=True)
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    window = [f"--window-size={width},900", f"--user-data-dir={profile}", "--dump-dom", probe.as_uri()]
+    command = [BROWSER, *FLAGS.split(), scheme, *window]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    finally:
+        probe.unlink()
+    found = re.search(r'<pre id="probe-answer">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, f"the page gave no answer; the browser said: {done.stderr[-500:]}"
+    answer = json.loads(unescape(found.group(1)))
+    assert not (isinstance(answer, dict) and "error" in answer), answer
+    return answer
+
+
+STEP_THROUGH = """
+const player = document.querySelector(".tl-player");
+const steps = [...player.querySelectorAll(".tl-step")];
+const shown = () => steps.filter(s => style(s).display !== "none").map(s => s.querySelector(".tl-number").textContent);
+const key = name => player.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
+const seen = {start: shown(), total: steps.length};
+player.querySelector(".tl-next").click(); seen.next = shown();
+key("ArrowRight"); seen.right = shown();
+key("ArrowLeft"); seen.left = shown();
+player.querySelector(".tl-last").click(); seen.last = shown();
+key("Home"); seen.home = shown();
+seen.hacked = window.hacked === true;
+return seen;
+"""
+
+# In light and in dark: how bright the page is, and the least contrast of any words with what is behind them.
+PLAYER_COLOURS = """
+const words = all(".tl-player .tl-tok .tl-word, .tl-player .tl-facts, .tl-player .tl-title");
+return {page: luminance(behind(document.querySelector(".tl-player"))), worst: worst(words)};
+"""
+
+PAGE_COLOURS = """
+const kinds = ["p", "td", "li", "h1", "h2", "dd"].map(name => "article " + name).join(", ");
+const mine = word => word.textContent.trim() && word.checkVisibility() && !word.closest(".tl-player, .cell_output");
+return {
+  page: luminance(behind(document.querySelector("article"))),
+  worst: worst(all(kinds).filter(mine)),
+  lost: all("article img").filter(i => !i.src.startsWith("http") && !i.naturalWidth).map(i => i.src),
+  flat: all("article math").filter(m => m.checkVisibility() && !m.getBoundingClientRect().width).length,
+};
+"""
+
+FOLDED = """
+const parts = all("article .solution.dropdown > *, article .admonition.toggle > *, article .admonition.dropdown > *");
+const contents = parts.filter(part => !part.matches(".admonition-title, button"));
+const visible = {opacityProperty: true, visibilityProperty: true};
+return contents.filter(part => part.checkVisibility(visible) && part.getBoundingClientRect().height > 2).length;
+"""
+
+
+@pytest.fixture(scope="module")
+def trace_page(tmp_path_factory):
+    """A page that holds nothing but a trace player, over a vocabulary that tries to break out of it."""
+    hack = "window.hacked = true"
+    vocab = [" kite", f"<script>{hack}</script>", f"</div><img src=x onerror='{hack}'>", " box"]
+    lm = TableLM.random(vocab, order=1, seed=3)
+    page = tmp_path_factory.mktemp("trace") / "trace.html"
+    Player(run(greedy(lm, [0, 1, 2]), max_new_tokens=6)).save(page)
+    return page
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """Every page of the book, as rendered from the committed outputs."""
+    site = built_site()
+    return sorted([*site.glob("book/*.html"), *site.glob("notebooks/*.html")])
+
+
+@pytest.fixture(scope="module")
+def chapters(pages):
+    return [page for page in pages if page.parent.name == "notebooks"]
+
+
+def test_the_player_steps_with_buttons_and_keys_and_no_kernel(trace_page, tmp_path):
+    seen = look(trace_page, STEP_THROUGH, tmp_path)
+    assert seen["total"] == 6
+    assert seen["start"] == ["Step 1"]
+    assert seen["next"] == ["Step 2"]
+    assert seen["right"] == ["Step 3"]
+    assert seen["left"] == ["Step 2"]
+    assert seen["last"] == ["Step 6"]
+    assert seen["home"] == ["Step 1"]
+
+
+def test_model_text_cannot_break_out_of_the_player(trace_page, tmp_path):
+    assert look(trace_page, STEP_THROUGH, tmp_path)["hacked"] is False
+
+
+def test_a_script_that_does_break_out_would_be_noticed(trace_page, tmp_path):
+    page = tmp_path / "hacked.html"
+    text = trace_page.read_text(encoding="utf-8")
+    page.write_text(text.replace("</body>", "<img src=x onerror='window.hacked = true'></body>"), encoding="utf-8")
+    assert look(page, STEP_THROUGH, tmp_path)["hacked"] is True
+
+
+def test_the_player_asks_nothing_of_the_network(trace_page):
+    page = re.sub(r"&lt;.*?&gt;", "", trace_page.read_text(encoding="utf-8"))
+    assert not re.search(r"""(?:src|href)\s*=|@import|url\(""", page)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_player_can_be_read_in_both_colour_schemes(trace_page, tmp_path, dark):
+    answer = look(trace_page, PLAYER_COLOURS, tmp_path, dark=dark)
+    assert (answer["page"] < 0.2) == dark
+    assert answer["worst"] >= 4.5
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
+    for page in pages:
+        answer = look(page, PAGE_COLOURS, tmp_path, dark=dark)
+        assert (answer["page"] < 0.2) == dark, page.name
+        assert answer["worst"] >= 4.5, page.name
+        assert answer["lost"] == [], page.name
+        assert answer["flat"] == 0, page.name
+
+
+def test_no_page_is_wider_than_a_small_screen(pages, tmp_path):
+    for page in pages:
+        needed, given = look(page, "return [document.documentElement.scrollWidth, innerWidth];", tmp_path, width=500)
+        assert needed <= given + 1, f"{page.name} is {needed} pixels wide on a screen of {given}"
+
+
+def test_the_traces_in_the_chapters_step_without_a_kernel(chapters, tmp_path):
+    shown = [page for page in chapters if 'class="tl-player' in page.read_text(encoding="utf-8")]
+    assert shown, "no chapter shows a trace"
+    for page in shown:
+        seen = look(page, STEP_THROUGH, tmp_path)
+        assert (seen["start"], seen["next"], seen["home"]) == (["Step 1"], ["Step 2"], ["Step 1"]), page.name
+
+
+def test_solutions_are_folded_until_asked_for(chapters, tmp_path):
+    for page in chapters:
+        assert look(page, FOLDED, tmp_path) == 0, page.name

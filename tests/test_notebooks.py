@@ -1,0 +1,179 @@
+"""The notebooks as files: executed in order, free of what is volatile, readable without seeing the figures.
+
+That their outputs are right is checked by ``make nbval``, which executes them.
+"""
+
+import re
+
+import nbformat
+import pytest
+import setup_cells
+from build_book import ROOT, toc_pages
+from execute_notebooks import WIDGET, execute, normalise
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(path):
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def test_the_table_of_contents_names_every_notebook_once():
+    named = [page for page in toc_pages(ROOT) if page.startswith("notebooks/")]
+    assert named == [f"notebooks/{path.stem}" for path in NOTEBOOKS]
+
+
+def test_it_is_a_valid_notebook(notebook):
+    nbformat.validate(notebook)
+
+
+def test_every_cell_was_executed_in_order(notebook):
+    # nbval does not compare a cell without an execution count.
+    assert [cell.execution_count for cell in code_cells(notebook)] == list(range(1, len(code_cells(notebook)) + 1))
+
+
+def test_no_cell_is_kept_from_being_executed_or_compared(notebook):
+    tags = [tag for cell in notebook.cells for tag in cell.metadata.get("tags", [])]
+    assert not {"nbval-skip", "skip-execution", "raises-exception"} & set(tags)
+    ignored = tags.count("nbval-ignore-output")
+    assert ignored <= len(code_cells(notebook)) / 3, f"{ignored} of {len(code_cells(notebook))} cells are not compared"
+
+
+def test_nothing_volatile_is_left_in_it(path, notebook):
+    assert path.read_text(encoding="utf-8") == nbformat.writes(normalise(notebook)) + "\n"
+
+
+def test_no_output_is_an_error_or_a_warning(notebook):
+    assert [output for output in outputs(notebook) if output.output_type == "error"] == []
+    assert [output.text for output in outputs(notebook) if output.get("name") == "stderr"] == []
+
+
+def test_no_path_of_one_machine_stands_in_it(path):
+    found = re.search(r"(?<![\w./-])/(?:home|root|tmp|Users|work|content)/[\w.-]+", path.read_text(encoding="utf-8"))
+    assert found is None, found
+
+
+def test_every_picture_has_an_alt_text(notebook):
+    for cell in code_cells(notebook):
+        if any(kind.startswith("image/") for output in cell.outputs for kind in output.get("data", {})):
+            alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+            assert len(alt) > 20, f"a cell with a picture has the alt text {alt!r}: {cell.source[:80]}"
+
+
+def test_badges_and_setup_cells_are_up_to_date():
+    assert setup_cells.out_of_date() == {}
+
+
+def test_the_setup_cell_is_the_same_in_every_notebook_and_comes_first():
+    sources = set()
+    for path in NOTEBOOKS:
+        first = code_cells(nbformat.read(path, as_version=4))[0]
+        assert first.metadata["tags"][0] == setup_cells.SETUP_TAG, path.name
+        sources.add(first.source)
+    assert len(sources) == 1
+
+
+def test_it_begins_with_its_title_and_its_own_badge(path, notebook):
+    first = notebook.cells[0]
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    assert f"/blob/{setup_cells.BRANCH}/notebooks/{path.name})" in first.source
+    titles = [line for cell in notebook.cells if cell.cell_type == "markdown" for line in titles_of(cell.source)]
+    assert len(titles) == 1, titles
+
+
+def titles_of(markdown):
+    """First-level headings, those in code blocks left out."""
+    return re.findall(r"(?m)^# .*", re.sub(r"(?s)^(`{3,}).*?^\1", "", markdown, flags=re.MULTILINE))
+
+
+# The scripts themselves, on a notebook made for the purpose.
+
+
+def small_notebook(source="print('a')\nprint('b')"):
+    cells = [nbformat.v4.new_markdown_cell("# Title\n\nText"), nbformat.v4.new_code_cell(source)]
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+def test_normalising_gives_the_same_ids_every_time_and_different_ones_to_equal_cells():
+    first, second = small_notebook(), small_notebook()
+    second.cells[0].id = "other"
+    for notebook in (first, second):
+        notebook.cells.append(nbformat.v4.new_code_cell(notebook.cells[1].source))
+    ids = [cell.id for cell in normalise(first).cells]
+    assert ids == [cell.id for cell in normalise(second).cells]
+    assert len(set(ids)) == 3
+    nbformat.validate(first)
+
+
+def test_normalising_strips_times_widgets_and_versions_and_keeps_what_matters():
+    notebook = small_notebook()
+    cell = notebook.cells[1]
+    lasting = {"tags": ["a"], "mystnb": {"image": {"alt": "A line"}}}
+    cell.metadata.update({"execution": {"iopub.execute_input": "now"}, **lasting})
+    picture = {"image/png": "AAAA", WIDGET: {"model_id": "random"}, "text/plain": "x"}
+    cell.outputs = [
+        nbformat.v4.new_output("stream", name="stdout", text="a\n"),
+        nbformat.v4.new_output("stream", name="stdout", text="b\n"),
+        nbformat.v4.new_output("display_data", data=picture, metadata={"needs_background": "light"}),
+    ]
+    notebook.metadata.update({"widgets": {"state": {}}, "language_info": {"name": "python", "version": "3.1.4"}})
+    normalise(notebook)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert "version" not in notebook.metadata.language_info
+    assert cell.metadata == lasting
+    assert [output.get("text") for output in cell.outputs] == ["a\nb\n", None]
+    assert set(cell.outputs[1].data) == {"image/png", "text/plain"}
+    assert cell.outputs[1].metadata == {"image/png": {"alt": "A line"}}
+
+
+def test_the_setup_script_writes_badge_and_setup_cell_and_writes_them_once():
+    notebook, address = small_notebook(), "https://github.com/somebody/something"
+    setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", address)
+    again = nbformat.writes(notebook)
+    assert "somebody/something/blob/main/notebooks/01_x.ipynb" in notebook.cells[0].source
+    assert notebook.cells[0].source.endswith("Text")
+    assert f"git+{address}" in notebook.cells[1].source
+    setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", address)
+    assert nbformat.writes(notebook) == again
+
+
+def test_the_setup_script_follows_a_new_address():
+    notebook = small_notebook()
+    setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", "https://github.com/old/place")
+    setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", "https://github.com/new/home")
+    text = nbformat.writes(notebook)
+    assert "old" not in text and text.count("new/home") == 2
+
+
+def test_a_notebook_without_a_title_is_refused():
+    with pytest.raises(ValueError, match="title"):
+        setup_cells.update_notebook(
+            nbformat.v4.new_notebook(cells=[]), "notebooks/01_x.ipynb", "https://github.com/a/b"
+        )
+
+
+@pytest.mark.slow
+def test_executing_in_place_writes_outputs_and_leaves_a_failing_notebook_alone(tmp_path):
+    good, bad = tmp_path / "good.ipynb", tmp_path / "bad.ipynb"
+    nbformat.write(small_notebook(), good)
+    nbformat.write(small_notebook("1 / 0"), bad)
+    before = bad.read_bytes()
+    execute(good)
+    assert nbformat.read(good, as_version=4).cells[1].outputs[0].text == "a\nb\n"
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        execute(bad)
+    assert bad.read_bytes() == before

@@ -1,0 +1,59 @@
+"""How language models choose their words: decoding methods that read like their papers.
+
+This is the front door. Names are looked up when they are first used, so that `import tutorlib` is quick and a method
+loads nothing that it does not need.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it; a module's own name stands for the module.
+_HOME = {
+    "LM": "lm",
+    "NaNLogits": "lm",
+    "TableLM": "table",
+    "TokenTree": "tree",
+    "walk": "tree",
+    "Exhaustive": "randomness",
+    "Greedy": "randomness",
+    "Seeded": "randomness",
+    "temperature": "warp",
+    "Step": "run",
+    "Trace": "run",
+    "decoder": "run",
+    "run": "run",
+    "greedy": "decoders.greedy",
+    "sample": "decoders.sample",
+    "models": "models",
+    "proof": "proof",
+    "storyworld": "storyworld",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"tutorlib has no {name!r}; its names are {', '.join(__all__)}")
+    module = import_module(f".{_HOME[name]}", __name__)
+    value = globals()[name] = getattr(module, name, module)
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+class _FrontDoor(ModuleType):
+    """Keeps `tutorlib.run` the function: importing the file run.py would otherwise put the module in its place."""
+
+    def __setattr__(self, name, value):
+        if isinstance(value, ModuleType) and name in _HOME:
+            value = getattr(value, name, value)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor

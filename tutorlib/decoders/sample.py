@@ -1,0 +1,35 @@
+"""Sampling: draw the next token from the model's distribution, or from a warped one."""
+
+from ..run import Candidates, Step, decoder
+from ..warp import probabilities
+
+
+@decoder
+def sample(lm, prompt, *, rng, warp=()):
+    """Draw each next token with the probability that the model, warped, gives it.
+
+    *Lossless* by definition: this is the distribution that every other lossless method must have.
+
+    Cost: one call of `lm` a token, the first of them with the whole prompt.
+
+    Parameters
+    ----------
+    lm : LM
+    prompt : str or list of int
+    rng : Randomness or None
+        For example ``Seeded(7)``. None takes the likeliest token instead.
+    warp : sequence of functions
+        Applied to the logits in order, before the softmax: ``[temperature(0.7)]``.
+
+    Yields
+    ------
+    Step
+        One token each, endlessly.
+    """
+    session = lm.session(prompt)
+    logits = session.feed()  # (1, vocab): what may follow the prompt
+    while True:
+        probs = probabilities(logits, warp, [session.tokens])
+        token = rng.choose(probs[-1])
+        yield Step([token], candidates=Candidates(probs.log()))
+        logits = session.feed([token])

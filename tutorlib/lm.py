@@ -1,0 +1,743 @@
+"""A causal language model, and sequences over it that can be taken back.
+
+`LM` wraps any transformers causal LM. `LM.session(prompt)` is one sequence with a key-value cache and an undo;
+`LM.batch(prompts)` is several in one call. Decoding methods are written with these verbs alone: they never touch a
+cache, an attention mask or a position id. What this file does not do: choose tokens (methods do), warp logits
+(`warp.py`), count a budget or look for stop tokens (`run.py`).
+
+How it works: a row's token at position s always has its keys and values in slot s of that row's cache. So forgetting
+tokens is counting down a length, a row of a batch needs no padding mask (what lies beyond a row's length is never
+attended to, and is overwritten before it comes within the length), and keeping a branch of a tree is copying its slots
+to the front. Layers with a sliding window keep their past too, or nothing could be undone; the window is in the mask.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterable, Sequence
+
+import torch
+from transformers.cache_utils import Cache, DynamicLayer
+
+from .tree import TokenTree
+
+# Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
+_TREE_SLOTS = 128
+
+
+class NaNLogits(ValueError):
+    """The model returned logits that are not numbers."""
+
+
+class LM:
+    """A causal language model and, where there is one, its tokenizer.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Any decoder-only model with a key-value cache and `sdpa` or `eager` attention. It is put in evaluation mode. A
+        model wrapped by `torch.compile` works; give its sessions `cache="static"`, so that shapes stay the same.
+    tokenizer : transformers tokenizer, optional
+        Needed only where text is given or wanted.
+    context : int, optional
+        The longest sequence, prompt included; by default the number of positions in the model's configuration.
+
+    Attributes
+    ----------
+    vocab_size : int
+    context : int
+    device, dtype : of the model's weights
+    stop_tokens : tuple of int
+        End-of-text tokens of the tokenizer and of the model's generation settings; empty where there is none.
+    calls : int
+        Forward calls made by all sessions and batches of this object.
+
+    Raises
+    ------
+    ValueError
+        If the model has no cache that can be rolled back, or an attention that takes no mask (`LM` needs both).
+    """
+
+    def __init__(self, model, tokenizer=None, *, context: int | None = None):
+        self.model = model.eval() if model.training else model
+        self.tokenizer = tokenizer
+        self.calls = 0
+        config = model.config.get_text_config()
+        self._windows = _attention_windows(model, config)
+        self._layers = config.num_hidden_layers
+        self._keeps_logits = "logits_to_keep" in _forward_parameters(model)
+        self.vocab_size = config.vocab_size
+        self.context = context or getattr(config, "max_position_embeddings", None) or 1_000_000_000
+        settings = getattr(model, "generation_config", None)
+        ends = [getattr(tokenizer, "eos_token_id", None)]
+        configured = getattr(settings, "eos_token_id", None)
+        ends += configured if isinstance(configured, (list, tuple)) else [configured]
+        self.stop_tokens = tuple(sorted({end for end in ends if end is not None and 0 <= end < self.vocab_size}))
+
+    def __repr__(self) -> str:
+        return f"LM({type(self.model).__name__}, vocab_size={self.vocab_size}, context={self.context})"
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with the special tokens that the tokenizer itself adds."""
+        return list(self._tokenizer("encode text")(text)["input_ids"])
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of some tokens, special tokens left out."""
+        tokens = [int(token) for token in tokens]
+        # The clean-up would eat spaces before punctuation, so that decoding is not the reverse of encoding.
+        return self._tokenizer("decode tokens").decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def session(self, prompt: str | Sequence[int], hidden=None, cache: str = "dynamic") -> Session:
+        """One sequence that begins with `prompt`; see `Session`. Nothing is computed before its first feed."""
+        return Session(self, prompt, hidden=hidden, cache=cache)
+
+    def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
+        """Several sequences computed together, one for each prompt; see `Batch`."""
+        return Batch(self, prompts)
+
+    def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
+        """The tokens of a prompt, text or tokens, checked.
+
+        Raises
+        ------
+        ValueError
+            If the prompt is empty or longer than the context, holds ids outside the vocabulary, or is text while
+            there is no tokenizer.
+        """
+        if isinstance(prompt, str):
+            tokens = self.encode(prompt)
+            if not tokens:
+                raise ValueError(f"the prompt {prompt!r} has no tokens: give at least one")
+        else:
+            tokens = prompt
+        tokens = self._check(tokens, "the prompt")
+        if not tokens:
+            raise ValueError(f"the prompt is empty ({prompt!r}): give at least one token")
+        if len(tokens) > self.context:
+            raise ValueError(
+                f"the prompt has {len(tokens)} tokens, more than the context of {self.context}: shorten it"
+            )
+        return tokens
+
+    def _open_cache(self, rows: int, static: bool = False):
+        """An empty cache: what sessions and batches compute through. Models of another kind bring their own."""
+        return _KeyValues(self, static)
+
+    def _tokenizer(self, purpose: str):
+        if self.tokenizer is None:
+            raise ValueError(
+                f"this LM has no tokenizer to {purpose} with: give token ids, or make LM(model, tokenizer)"
+            )
+        return self.tokenizer
+
+    def _check(self, tokens: Iterable[int], name: str) -> list[int]:
+        """`tokens` as a list of ints inside the vocabulary; a ValueError that says what is wrong otherwise."""
+        if isinstance(tokens, torch.Tensor):
+            tokens = tokens.tolist()
+        try:
+            tokens = [operator.index(token) for token in tokens]
+        except TypeError:
+            raise ValueError(f"{name} must be a sequence of token ids (ints), got {tokens!r}") from None
+        if tokens and (min(tokens) < 0 or max(tokens) >= self.vocab_size):
+            wrong = [token for token in tokens if not 0 <= token < self.vocab_size]
+            raise ValueError(f"{name} holds {wrong[:5]}, outside the vocabulary of {self.vocab_size} tokens")
+        return tokens
+
+
+class Session:
+    """One sequence over a model: its tokens, their cache, and verbs to go on, back, or several ways at once.
+
+    Made by `LM.session(prompt)`. The prompt is computed at the first feed.
+
+    Parameters
+    ----------
+    lm : LM
+    prompt : str or sequence of int
+    hidden : int or sequence of int, optional
+        Layers whose hidden states are wanted after each call, counted as transformers counts them: 0 is the embeddings,
+        i is what layer i puts out and layer i + 1 takes in, and the last one (also -1) has passed the final norm: it is
+        what the output head reads.
+    cache : {"dynamic", "static"}
+        "dynamic" grows as needed. "static" allocates the whole context at once and keeps every shape the same from one
+        call to the next, as `torch.compile` wants; slower without it.
+
+    Attributes
+    ----------
+    prompt_length : int
+    calls : int
+        Forward calls so far, the prompt's included (the prompt's is the first feed's: they are one call).
+    hidden : (rows, width) tensor, or a dict of them by layer, or None
+        Hidden states of the last call, row for row with the logits it returned; a dict if several layers were asked
+        for.
+    prompt_hidden : like `hidden`, with prompt_length rows
+        Hidden states of the prompt's tokens; None until it is computed.
+
+    Examples
+    --------
+    >>> session = lm.session([3, 1, 4])                      # doctest: +SKIP
+    >>> logits = session.feed()                              # (1, vocab): what follows the prompt
+    >>> logits = session.feed([1, 5])                        # (2, vocab): what follows 1, and what follows 5
+    >>> session.rollback(1)                                  # the 5 is forgotten
+    """
+
+    def __init__(self, lm: LM, prompt, hidden=None, cache: str = "dynamic"):
+        if cache not in ("dynamic", "static"):
+            raise ValueError(f'cache={cache!r} is not a kind of cache: use "dynamic" or "static"')
+        self.lm = lm
+        self.calls = 0
+        self.hidden = None
+        self.prompt_hidden = None
+        self._tokens = lm.prompt_tokens(prompt)
+        self.prompt_length = len(self._tokens)
+        self._single = isinstance(hidden, int)  # hidden states of one layer: a tensor, not a dict
+        self._layers = _hidden_layers(hidden, lm._layers)
+        self._cache = lm._open_cache(rows=1, static=cache == "static")
+        self._computed = 0  # how many of the tokens are in the cache; the rest is a prompt not yet computed
+        self._tree: TokenTree | None = None
+
+    def __repr__(self) -> str:
+        return f"Session({len(self._tokens)} tokens, room for {self.room}, {self.calls} calls)"
+
+    @property
+    def tokens(self) -> list[int]:
+        """All tokens so far, the prompt's included (a copy). Tokens of a tree count once they are kept."""
+        return list(self._tokens)
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit into the context."""
+        return self.lm.context - len(self._tokens)
+
+    def feed(self, tokens: Iterable[int] = ()) -> torch.Tensor:
+        """Add tokens, and get the logits of what follows each of them.
+
+        Parameters
+        ----------
+        tokens : iterable of int
+            May be empty at the first feed, which computes the prompt.
+
+        Returns
+        -------
+        (rows, vocab) tensor, in the model's dtype and on its device
+            One row for each token given. At the first feed the prompt's last row comes before them; the prompt's
+            other rows are not computed.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to compute, more tokens than `room`, an id outside the vocabulary, or a tree of which
+            no branch has been kept; `NaNLogits` if the model returns what is not a number. The session is unchanged.
+        """
+        tokens = self.lm._check(tokens, "tokens")
+        self._refuse_open_tree("feed")
+        pending = self._tokens[self._computed :]
+        if not tokens and not pending:
+            raise ValueError("feed() without tokens, but everything so far is computed: give at least one token")
+        if len(tokens) > self.room:
+            raise ValueError(
+                f"{len(tokens)} tokens to feed, but room for {self.room} in the context of {self.lm.context}: "
+                "cut them to session.room"
+            )
+        logits = self._call(pending, tokens, len(tokens) + bool(pending))
+        self._tokens += tokens
+        self._computed = len(self._tokens)
+        return logits
+
+    def rollback(self, n: int) -> None:
+        """Forget the last n tokens, of the prompt too if n reaches that far. Costs nothing."""
+        n = operator.index(n)
+        self._refuse_open_tree("rollback")
+        if not 0 <= n <= len(self._tokens):
+            raise ValueError(f"rollback({n}): expected 0 to {len(self._tokens)}, the number of tokens so far")
+        if n:
+            del self._tokens[-n:]
+            self._computed = min(self._computed, len(self._tokens))
+
+    def advance_to(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Go to another sequence: back to what both begin with, then feed the rest.
+
+        Parameters
+        ----------
+        tokens : sequence of int
+            The whole sequence wanted, prompt included. Its last token is always fed, even if it is there already.
+
+        Returns
+        -------
+        (rows, vocab) tensor
+            As `feed` returns them; the last row tells what follows the sequence.
+        """
+        if not len(tokens):
+            raise ValueError("advance_to needs the whole sequence wanted, prompt included, but got no tokens")
+        self._refuse_open_tree("advance_to")
+        tokens = self.lm._check(tokens, "tokens")
+        if len(tokens) > self.lm.context:
+            raise ValueError(f"a sequence of {len(tokens)} tokens does not fit the context of {self.lm.context}")
+        common = min(len(self._tokens), len(tokens) - 1)
+        if self._tokens[:common] != tokens[:common]:
+            common = next(i for i in range(common) if self._tokens[i] != tokens[i])
+        self.rollback(len(self._tokens) - common)
+        return self.feed(tokens[common:])
+
+    def feed_tree(self, tree: TokenTree) -> torch.Tensor:
+        """Score every node of a tree in one call; `keep` must follow.
+
+        Returns
+        -------
+        (nodes, vocab) tensor
+            One row a node, in the tree's order: what follows the node's token, given the tokens so far and the node's
+            ancestors, and nothing else of the tree.
+
+        Raises
+        ------
+        ValueError
+            If the tree is empty or deeper than `room`, holds ids outside the vocabulary, or another tree is open.
+        """
+        self._refuse_open_tree("feed_tree")
+        tokens = self.lm._check(tree.tokens, "the tree")
+        if not tokens:
+            raise ValueError("the tree is empty: give at least one node")
+        deepest = max(tree.depths) + 1
+        if deepest > self.room:
+            raise ValueError(
+                f"the tree is {deepest} tokens deep, but there is room for {self.room} in the context of "
+                f"{self.lm.context}: cut it to session.room"
+            )
+        logits = self._call(self._tokens[self._computed :], tokens, len(tokens), None if tree.is_chain else tree)
+        self._computed = len(self._tokens)
+        self._tree = tree
+        return logits
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep one branch of the tree just fed, and forget the rest of it.
+
+        Parameters
+        ----------
+        path : sequence of int
+            Nodes from the top of the tree downwards, each the child of the one before; empty keeps nothing.
+        """
+        if self._tree is None:
+            raise ValueError("keep: there is no tree; call feed_tree first, and keep once after each")
+        path = [operator.index(node) for node in path]
+        parent = -1
+        for node in path:
+            if not 0 <= node < len(self._tree) or self._tree.parents[node] != parent:
+                raise ValueError(
+                    f"{path} is not a path down the tree: node {node} is not a child of {parent} "
+                    f"(parents: {self._tree.parents})"
+                )
+            parent = node
+        self._cache.move(self._computed, path)
+        self._tokens += [self._tree.tokens[node] for node in path]
+        self._computed = len(self._tokens)
+        self._tree = None
+
+    def _refuse_open_tree(self, verb: str) -> None:
+        if self._tree is not None:
+            raise ValueError(f"{verb}: a tree has been fed; keep a branch of it first, or keep(()) to forget it")
+
+    def _call(self, pending: list[int], tokens: list[int], rows: int, tree: TokenTree | None = None) -> torch.Tensor:
+        """Compute `pending` (a chain) and then `tokens` (a chain, or the tree's nodes); the last `rows` rows."""
+        self.calls += 1
+        logits, states = self._cache.call([pending + tokens], [self._computed], rows, tree=tree, hidden=self._layers)
+        logits = logits[0]
+        _refuse_nan(logits)
+        if self._layers:
+            last = {layer: state[0, -rows:] for layer, state in states.items()}
+            self.hidden = last[self._layers[0]] if self._single else last
+            if self.prompt_hidden is None:
+                prompt = {layer: state[0, : len(pending)] for layer, state in states.items()}
+                self.prompt_hidden = prompt[self._layers[0]] if self._single else prompt
+        return logits
+
+
+class Batch:
+    """Several sequences computed together, each as if it were alone. Made by `LM.batch(prompts)`.
+
+    Rows may differ in length from the start, and may be fed and rolled back by different amounts.
+
+    Attributes
+    ----------
+    tokens : list of lists of int
+        All tokens so far, row by row, prompts included (a copy).
+    room : list of int
+        How many more tokens fit into the context, row by row.
+    calls : int
+    """
+
+    def __init__(self, lm: LM, prompts: Sequence[str | Sequence[int]]):
+        if isinstance(prompts, str) or not len(prompts):
+            raise ValueError(f"a batch needs a list of at least one prompt, got {prompts!r}")
+        self.lm = lm
+        self.calls = 0
+        self._tokens = [lm.prompt_tokens(prompt) for prompt in prompts]
+        self._computed = [0] * len(prompts)
+        self._cache = lm._open_cache(rows=len(prompts))
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} rows of {[len(row) for row in self._tokens]} tokens, {self.calls} calls)"
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return [list(row) for row in self._tokens]
+
+    @property
+    def room(self) -> list[int]:
+        return [self.lm.context - len(row) for row in self._tokens]
+
+    def feed(self, lists: Sequence[Iterable[int]]) -> list[torch.Tensor]:
+        """Add tokens to each row, in one call.
+
+        Parameters
+        ----------
+        lists : one iterable of int for each row
+            They may differ in length, and be empty for rows that have nothing to add (not for all of them, unless
+            prompts are still to be computed).
+
+        Returns
+        -------
+        list of (rows, vocab) tensors
+            For each row of the batch what `Session.feed` would return; (0, vocab) where nothing was computed.
+        """
+        self._expect_one_each(lists, "feed")
+        lists = [self.lm._check(tokens, f"row {row}") for row, tokens in enumerate(lists)]
+        for row, (tokens, room) in enumerate(zip(lists, self.room, strict=True)):
+            if len(tokens) > room:
+                raise ValueError(f"row {row}: {len(tokens)} tokens to feed, room for {room}: cut them to batch.room")
+        pending = [tokens[computed:] for tokens, computed in zip(self._tokens, self._computed, strict=True)]
+        new = [old + tokens for old, tokens in zip(pending, lists, strict=True)]
+        if not any(new):
+            raise ValueError("feed: no row has anything to compute: give at least one of them a token")
+        # Each row wants logits from its prompt's last token, or its first new one, to its end; nobody wants the others.
+        firsts = [max(len(old) - 1, 0) for old in pending]
+        spans = [range(first, len(tokens)) for first, tokens in zip(firsts, new, strict=True)]
+        wanted = sorted(set().union(*spans))
+        self.calls += 1
+        logits, _ = self._cache.call(new, self._computed, wanted)
+        rows = []
+        for row, span in enumerate(spans):
+            start = wanted.index(span[0]) if span else 0
+            rows.append(logits[row, start : start + len(span)])
+        _refuse_nan(*rows)
+        for row, tokens in enumerate(lists):
+            self._tokens[row] += tokens
+        self._computed = [len(tokens) for tokens in self._tokens]
+        return rows
+
+    def rollback(self, counts: Sequence[int]) -> None:
+        """Forget the last tokens of each row, as many as `counts` says for it."""
+        self._expect_one_each(counts, "rollback")
+        counts = [operator.index(count) for count in counts]
+        for row, (count, tokens) in enumerate(zip(counts, self._tokens, strict=True)):
+            if not 0 <= count <= len(tokens):
+                raise ValueError(f"rollback: row {row} has {len(tokens)} tokens, but {count} are to be forgotten")
+        for row, count in enumerate(counts):
+            del self._tokens[row][len(self._tokens[row]) - count :]
+            self._computed[row] = min(self._computed[row], len(self._tokens[row]))
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Let row i go on from what row `rows[i]` is now: what beam search does to its beams.
+
+        Rows may be repeated or left out, and there may be more or fewer of them than before.
+        """
+        rows = [operator.index(row) for row in rows]
+        if not rows or min(rows) < 0 or max(rows) >= len(self):
+            raise ValueError(f"reorder({rows}): expected at least one row number from 0 to {len(self) - 1}")
+        if rows == list(range(len(self))):
+            return
+        self._cache.reorder(rows, max(self._computed))
+        self._tokens = [list(self._tokens[row]) for row in rows]
+        self._computed = [self._computed[row] for row in rows]
+
+    def _expect_one_each(self, values, verb: str) -> None:
+        if len(values) != len(self):
+            raise ValueError(f"{verb}: the batch has {len(self)} rows, got {len(values)} entries: give one for each")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The cache, and the one place where the model is called
+
+
+class _KeyValues:
+    """Keys and values of some rows of tokens. The token at position s of a row lies in slot s of that row."""
+
+    def __init__(self, lm: LM, static: bool = False):
+        if static and lm.context > 1_000_000:
+            raise ValueError(f"a static cache holds the whole context, but it is {lm.context}: give LM a context")
+        self.lm = lm
+        self.device = lm.device
+        self.dtype = lm.dtype
+        self.slots = _Slots(lm.context + _TREE_SLOTS if static else None)
+        layer = _StaticLayer if static else _Layer
+        self.cache = Cache(layers=[layer(self.slots) for _ in range(lm._layers)])
+
+    def call(
+        self,
+        rows: list[list[int]],
+        starts: list[int],
+        keep: int | list[int],
+        tree: TokenTree | None = None,
+        hidden: Sequence[int] = (),
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """One forward call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
+
+        Shorter rows are filled up on the right with tokens that no other token attends to, so any id will do; what
+        they leave in the cache lies beyond the row's length.
+
+        Parameters
+        ----------
+        keep : int or list of int
+            Which columns of logits to compute: the last so many, or these.
+        tree : TokenTree, optional
+            The last len(tree) tokens of the only row are the nodes of this tree.
+        hidden : sequence of int
+            The layers whose hidden states are wanted.
+
+        Returns
+        -------
+        logits : (rows, columns kept, vocab)
+        hidden : dict from layer to (rows, columns, width)
+        """
+        width = max(map(len, rows))
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        positions = self._positions(starts, width, tree)
+        if isinstance(keep, list):
+            keep = torch.tensor(keep, device=self.device)
+        options = {"logits_to_keep": keep} if self.lm._keeps_logits else {}
+        if hidden:
+            options["output_hidden_states"] = True
+        uneven = min(starts) != max(starts)
+        self.slots.aim(starts, width, uneven, self.device)
+        mask = None
+        # A chain in a growing cache, all rows from the same position: the model's own causal mask is right.
+        if tree is not None or uneven or self.slots.fixed:
+            mask = self._mask(positions, tree)
+        if uneven:  # what fills up short rows may lie beyond the context, where there are no position embeddings
+            positions = positions.clamp(max=self.lm.context - 1)
+        self.lm.calls += 1
+        try:
+            with torch.inference_mode():
+                output = self.lm.model(
+                    input_ids=tokens,
+                    attention_mask=mask,
+                    position_ids=positions,
+                    past_key_values=self.cache,
+                    use_cache=True,
+                    **options,
+                )
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(
+                f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
+                "use fewer rows, a shorter prompt or a smaller model."
+            ) from error
+        logits = output.logits
+        if not self.lm._keeps_logits:
+            logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
+        # The copies are ordinary tensors: those made in inference mode could not be changed in place outside of it.
+        states = {layer: output.hidden_states[layer].to(self.device).clone() for layer in hidden}
+        return logits.to(self.device).clone(), states
+
+    def move(self, start: int, path: list[int]) -> None:
+        """Bring the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
+        if path == list(range(len(path))):
+            return
+        source = torch.tensor(path, device=self.device) + start
+        with torch.inference_mode():
+            for layer in self.cache.layers:
+                layer.move(source, start)
+
+    def reorder(self, rows: list[int], length: int) -> None:
+        source = torch.tensor(rows, device=self.device)
+        with torch.inference_mode():
+            for layer in self.cache.layers:
+                layer.reorder(source, length)
+
+    def _positions(self, starts: list[int], width: int, tree: TokenTree | None) -> torch.Tensor:
+        """The position of each token, (rows, width); (1, width) where all rows begin alike."""
+        if tree is not None:
+            before = width - len(tree)  # tokens of the prompt, computed in the same call
+            top = starts[0] + before
+            depths = [top + depth for depth in tree.depths]
+            return torch.tensor([[*range(starts[0], top), *depths]], device=self.device)
+        if min(starts) == max(starts):
+            return torch.arange(starts[0], starts[0] + width, device=self.device)[None]
+        return torch.tensor(starts, device=self.device)[:, None] + torch.arange(width, device=self.device)
+
+    def _mask(self, positions: torch.Tensor, tree: TokenTree | None):
+        """Who attends to whom, for every kind of attention that the model has: additive, (rows, 1, queries, slots)."""
+        end = self.slots.end
+        slot = torch.arange(self.slots.fixed or end, device=self.device)
+        queries = positions[:, :, None]
+        slot_positions = slot
+        if tree is None:
+            visible = slot <= queries
+        else:
+            # Slots of the tree hold nodes, whose positions are their depths and whom only descendants may see.
+            top = end - len(tree)
+            visible = (slot <= queries) & (slot < top)
+            visible[0, -len(tree) :, top:end] = tree.mask().to(self.device)
+            slot_positions = slot.clone()
+            slot_positions[top:end] = positions[0, -len(tree) :]
+        masks = {}
+        for kind, window in self.lm._windows.items():
+            seen = visible if window is None else visible & (queries - slot_positions < window)
+            mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
+            masks[kind] = mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
+        return masks if len(masks) > 1 else masks.popitem()[1]
+
+
+class _Slots:
+    """Where the tokens of the present call go: the same for every layer, so it is kept once.
+
+    `start` and `end` bound the slots in use, as far as the longest row; `rows` and `columns` name the slots one by one
+    where the rows do not all begin at `start` (and in a static cache).
+    """
+
+    def __init__(self, fixed: int | None):
+        self.fixed = fixed
+        self.start = self.end = 0
+        self.rows = self.columns = None
+
+    def aim(self, starts: list[int], width: int, uneven: bool, device) -> None:
+        self.start, self.end = min(starts), max(starts) + width
+        self.rows = self.columns = None
+        if self.fixed:
+            if self.end > self.fixed:
+                raise ValueError(f"a tree of this size needs {self.end} slots, but the static cache has {self.fixed}")
+            self.columns = torch.arange(self.start, self.end, device=device)
+        elif uneven:
+            self.rows = torch.arange(len(starts), device=device)[:, None]
+            self.columns = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+
+
+class _Layer(DynamicLayer):
+    """One layer's keys and values, (rows, heads, slots, head size), in tensors with slots to spare.
+
+    Written in place, so that adding a token copies one token, and forgetting one copies nothing.
+    """
+
+    def __init__(self, slots: _Slots):
+        super().__init__()
+        self.slots = slots
+
+    def update(self, keys, values, *args, **kwargs):
+        slots = self.slots
+        if not self.is_initialized or slots.end > self.keys.shape[2]:
+            self._grow(keys, values)
+        if slots.columns is None:
+            self.keys[:, :, slots.start : slots.end] = keys
+            self.values[:, :, slots.start : slots.end] = values
+        else:
+            self.keys[slots.rows, :, slots.columns] = keys.transpose(1, 2)
+            self.values[slots.rows, :, slots.columns] = values.transpose(1, 2)
+        return self.keys[:, :, : slots.end], self.values[:, :, : slots.end]
+
+    def _grow(self, keys, values):
+        """Make room for `slots.end` tokens and then some. Zeros, because a weight of 0 times NaN would be NaN."""
+        size = self.slots.fixed or self.slots.end + max(64, self.slots.end // 2)
+        old = (self.keys, self.values) if self.is_initialized else None
+        self.keys, self.values = (new.new_zeros(*new.shape[:2], size, new.shape[3]) for new in (keys, values))
+        if old is not None:
+            self.keys[:, :, : old[0].shape[2]] = old[0]
+            self.values[:, :, : old[1].shape[2]] = old[1]
+        self.dtype, self.device = keys.dtype, keys.device
+        self.is_initialized = True
+
+    def get_seq_length(self):
+        return self.slots.start
+
+    def get_mask_sizes(self, query_length, *args, **kwargs):
+        return self.slots.fixed or self.slots.end, 0
+
+    def move(self, source, start):
+        if self.is_initialized:
+            source = source.to(self.device)
+            for states in (self.keys, self.values):
+                states[:, :, start : start + len(source)] = states.index_select(2, source)
+
+    def reorder(self, source, length):
+        if self.is_initialized:
+            source = source.to(self.device)
+            for name, states in (("keys", self.keys), ("values", self.values)):
+                chosen = states[:, :, :length].index_select(0, source)
+                if len(source) == len(states):
+                    states[:, :, :length] = chosen
+                else:
+                    spare = states.new_zeros(len(source), states.shape[1], states.shape[2] - length, states.shape[3])
+                    setattr(self, name, torch.cat([chosen, spare], dim=2))
+
+
+class _StaticLayer(_Layer):
+    """Keys and values for the whole context from the start: the same tensors, and shapes, at every call."""
+
+    def update(self, keys, values, *args, **kwargs):
+        if not self.is_initialized:
+            self._grow(keys, values)
+        self.keys.index_copy_(2, self.slots.columns, keys)
+        self.values.index_copy_(2, self.slots.columns, values)
+        return self.keys, self.values
+
+
+def _hidden_layers(hidden: int | Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
+    layers = () if hidden is None else (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    for layer in layers:
+        if not -n_layers - 1 <= layer <= n_layers:
+            raise ValueError(
+                f"hidden={hidden!r}: there is no layer {layer}; the model has hidden states 0 (embeddings) "
+                f"to {n_layers} (after the final norm)"
+            )
+    return layers
+
+
+def _refuse_nan(*logits: torch.Tensor) -> None:
+    # The largest of some numbers is NaN if any of them is.
+    tops = [rows.max() for rows in logits if rows.numel()]
+    top = float(tops[0] if len(tops) == 1 else torch.stack(tops).max())
+    if top != top:
+        raise NaNLogits(
+            "the model returned logits that are NaN: its weights may be damaged, or its dtype too narrow "
+            "(float16 overflows in models trained in bfloat16: load them in bfloat16 or float32)"
+        )
+
+
+def _forward_parameters(model):
+    return inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
+
+
+def _attention_windows(model, config) -> dict[str, int | None]:
+    """The kinds of attention in a model, as it names them, with the size of the window that each one sees.
+
+    Models with one kind take one mask, whatever its name; models that mix kinds take a dict of masks by name.
+    """
+    name = type(model).__name__
+    if getattr(config, "is_encoder_decoder", False) or "past_key_values" not in _forward_parameters(model):
+        raise ValueError(f"{name} is not a decoder-only model with a key-value cache: LM cannot roll it back")
+    if getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt"):
+        raise ValueError(f"{name} uses ALiBi positions, which take no position ids: LM cannot score trees with it")
+    attention = getattr(config, "_attn_implementation", None) or "sdpa"
+    if "flash" in attention or "flex" in attention:
+        raise ValueError(
+            f'{name} was loaded with attention "{attention}", which takes no mask of its own: '
+            'load it with attn_implementation="sdpa"'
+        )
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    unknown = kinds - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise ValueError(f"{name} has layers of kind {sorted(unknown)}; LM knows full and sliding attention")
+    if not kinds:
+        return {"attention": window}
+    return {kind: window if kind == "sliding_attention" else None for kind in sorted(kinds)}

@@ -1,0 +1,251 @@
+"""A language model that is a table: small enough to prove things on, and to count by hand.
+
+`TableLM` is an `LM` whose model is a table: the next token's distribution is looked up from the last few tokens, in
+float64, and its hidden state is its own log-probabilities. Sessions and batches are those of `lm.py`, so every method
+runs on it unchanged; only the cache beneath them is another, one that holds the tokens themselves. A session that
+forgets too few tokens, or keeps the wrong branch of a tree, therefore goes wrong here as it would over a real model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from .lm import LM, Batch, Session
+from .tree import TokenTree
+
+
+class TableLM(LM):
+    """A language model looked up in a table.
+
+    Parameters
+    ----------
+    table : mapping from contexts to distributions
+        A context is the last tokens, as a tuple of ids or texts, or as one text; the longest one that the text so far
+        ends with is used. The empty context, ``()`` or ``""``, is used where no other fits; without it that is the
+        uniform distribution. A distribution is a list of probabilities, one for each token, or a mapping from tokens
+        (ids or texts) to probabilities, where a missing token has none. Zeros are allowed: such a token's logit is
+        -inf.
+    vocab : sequence of str, optional
+        The tokens' texts. By default "a", "b", "c" … (``<0>``, ``<1>`` … when there are more than 26), as many as the
+        lists in the table are long.
+    context : int
+        How many tokens, prompt included, fit.
+    stop_tokens : sequence of token ids or texts
+        Tokens that end a text. They are special: `decode` leaves them out.
+
+    Attributes
+    ----------
+    order : int
+        Length of the longest context in the table.
+    vocab_size, context, stop_tokens, tokenizer, device, dtype, calls
+        As every `LM` has them; `dtype` is float64, `device` the CPU.
+
+    Raises
+    ------
+    ValueError
+        For a distribution of the wrong length, with a negative number, or that does not sum to 1; a context or token
+        outside the vocabulary.
+
+    Examples
+    --------
+    >>> lm = TableLM({"": [0.6, 0.4], "a": [0.1, 0.9]})
+    >>> lm.session("a").feed().exp()
+    tensor([[0.1000, 0.9000]], dtype=torch.float64)
+    """
+
+    model = None
+    device = torch.device("cpu")
+    dtype = torch.float64
+    _layers = 0  # hidden states 0 and -1 are the same one: the log-probabilities
+
+    def __init__(
+        self,
+        table: Mapping,
+        vocab: Sequence[str] | None = None,
+        *,
+        context: int = 64,
+        stop_tokens: Sequence[int | str] = (),
+    ):
+        if vocab is None:
+            lengths = [len(probs) for probs in table.values() if not isinstance(probs, Mapping)]
+            if not lengths:
+                raise ValueError("no distribution of the table is a list, so its tokens are unknown: pass vocab=[...]")
+            vocab = default_vocab(max(lengths))
+        if not isinstance(context, int) or context < 1:
+            raise ValueError(f"context must be a number of tokens, at least 1; got {context!r}")
+        self.tokenizer = TableTokenizer(vocab)
+        self.vocab_size = len(self.tokenizer.vocab)
+        self.context = context
+        self.calls = 0
+        self.stop_tokens = tuple(self._token(token) for token in stop_tokens)
+        self.tokenizer.special = frozenset(self.stop_tokens)
+        self._rows = {self._context_key(key): self._distribution(key, probs).log() for key, probs in table.items()}
+        self._rows.setdefault((), torch.full((self.vocab_size,), 1 / self.vocab_size, dtype=self.dtype).log())
+        self.order = max(len(key) for key in self._rows)
+
+    @classmethod
+    def random(
+        cls,
+        vocab: int | Sequence[str],
+        order: int,
+        seed: int,
+        *,
+        context: int = 64,
+        stop_tokens: Sequence[int | str] = (),
+    ) -> TableLM:
+        """A table with a random distribution for every context of up to `order` tokens.
+
+        Each is drawn evenly from all distributions there are (Dirichlet, all parameters 1).
+
+        Parameters
+        ----------
+        vocab : int or sequence of str
+            The size of the vocabulary, or the tokens' texts.
+        order : int
+            Length of the longest contexts; there are ``vocab ** order`` of those.
+        seed : int
+            The same seed makes the same table on every machine.
+        """
+        vocab = default_vocab(vocab) if isinstance(vocab, int) else list(vocab)
+        rng = random.Random(seed)
+        table = {}
+        for length in range(order + 1):
+            for key in itertools.product(range(len(vocab)), repeat=length):
+                weights = [rng.expovariate(1.0) for _ in vocab]
+                table[key] = [weight / sum(weights) for weight in weights]
+        return cls(table, vocab, context=context, stop_tokens=stop_tokens)
+
+    def __repr__(self) -> str:
+        return f"TableLM(vocab_size={self.vocab_size}, order={self.order}, context={self.context})"
+
+    def session(self, prompt: str | Sequence[int], hidden=None, cache: str = "dynamic") -> Session:
+        """One sequence. `hidden` may be 0 or -1, the one hidden state; both kinds of `cache` are the same here."""
+        session = Session(self, prompt, hidden=hidden, cache=cache)
+        session._cache = _TokenCache(self, 1)
+        return session
+
+    def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
+        """Several sequences computed together."""
+        batch = Batch(self, prompts)
+        batch._cache = _TokenCache(self, len(batch))
+        return batch
+
+    def log_probs(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Log-probabilities of the token after `tokens`: float64, shape (vocab,). Not a call: nothing is counted."""
+        for length in range(min(self.order, len(tokens)), -1, -1):
+            row = self._rows.get(tuple(tokens[len(tokens) - length :]))
+            if row is not None:
+                return row
+        raise AssertionError("the empty context is always in the table")
+
+    def _token(self, token: int | str) -> int:
+        if isinstance(token, str):
+            if token not in self.tokenizer.vocab:
+                raise ValueError(f"{token!r} is not a token of this table; its tokens are {self.tokenizer.vocab}")
+            return self.tokenizer.vocab.index(token)
+        return self._check([token], "the table")[0]
+
+    def _context_key(self, key) -> tuple[int, ...]:
+        return tuple(self.encode(key)) if isinstance(key, str) else tuple(self._token(token) for token in key)
+
+    def _distribution(self, key, probs) -> torch.Tensor:
+        if isinstance(probs, Mapping):
+            by_token = {self._token(token): prob for token, prob in probs.items()}
+            probs = [by_token.get(token, 0.0) for token in range(self.vocab_size)]
+        probs = torch.as_tensor(probs, dtype=self.dtype)
+        if probs.shape != (self.vocab_size,):
+            raise ValueError(
+                f"the table gives {probs.numel()} probabilities after {key!r}, but there are {self.vocab_size} tokens"
+            )
+        if not bool((probs >= 0).all()) or not math.isclose(float(probs.sum()), 1, abs_tol=1e-6):
+            raise ValueError(f"the probabilities after {key!r} must be 0 or more and sum to 1, got {probs.tolist()}")
+        return probs / probs.sum()
+
+
+def default_vocab(size: int) -> list[str]:
+    """Names for `size` tokens: letters, or ``<0>``, ``<1>`` … when there are more than 26."""
+    return [chr(ord("a") + token) for token in range(size)] if size <= 26 else [f"<{token}>" for token in range(size)]
+
+
+class TableTokenizer:
+    """The tokenizer of a `TableLM`, with as much of a transformers tokenizer as `LM` asks for.
+
+    Parameters
+    ----------
+    vocab : sequence of str
+        The tokens' texts, all different, none empty.
+    """
+
+    eos_token_id = None
+
+    def __init__(self, vocab: Sequence[str]):
+        self.vocab = list(vocab)
+        self.special: frozenset[int] = frozenset()
+        if not self.vocab or len(set(self.vocab)) < len(self.vocab) or not all(self.vocab):
+            raise ValueError(f"a vocab needs texts that are all different and not empty, got {self.vocab}")
+        self._longest_first = sorted(range(len(self.vocab)), key=lambda token: -len(self.vocab[token]))
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        """Split a text into tokens, at each place the longest that fits. Raise ValueError where none fits."""
+        tokens, place = [], 0
+        while place < len(text):
+            fitting = (token for token in self._longest_first if text.startswith(self.vocab[token], place))
+            token = next(fitting, None)
+            if token is None:
+                raise ValueError(f"no token of this table reads {text[place:]!r}; its tokens are {self.vocab}")
+            tokens.append(token)
+            place += len(self.vocab[token])
+        return {"input_ids": tokens}
+
+    def decode(self, tokens: Iterable[int], skip_special_tokens: bool = False, **_) -> str:
+        """Join the tokens' texts."""
+        return "".join(self.vocab[token] for token in tokens if not (skip_special_tokens and token in self.special))
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return self.vocab[token]
+
+
+class _TokenCache:
+    """Stands where `lm._KeyValues` stands, and holds in each slot the token itself instead of its keys and values."""
+
+    def __init__(self, lm: TableLM, rows: int):
+        self.lm = lm
+        self.slots: list[list[int]] = [[] for _ in range(rows)]
+
+    def call(
+        self,
+        rows: list[list[int]],
+        starts: list[int],
+        keep: int | list[int],
+        tree: TokenTree | None = None,
+        hidden: Sequence[int] = (),
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """One forward call; see `lm._KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
+        self.lm.calls += 1
+        width = max(map(len, rows))
+        columns = list(range(width))[-keep:] if isinstance(keep, int) else keep
+        logits = torch.full((len(rows), width, self.lm.vocab_size), math.nan, dtype=self.lm.dtype)
+        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
+            self.slots[row][start:] = tokens
+            top = len(tokens) - (len(tree) if tree is not None else 0)  # where the nodes of the tree begin
+            for column in range(len(tokens)) if hidden else (c for c in columns if c < len(tokens)):
+                seen = self.slots[row][: start + column + 1]
+                if tree is not None and column >= top:
+                    seen = self.slots[row][: start + top] + [tree.tokens[node] for node in tree.path(column - top)]
+                logits[row, column] = self.lm.log_probs(seen)
+        return logits[:, columns], {layer: logits.clone() for layer in hidden}
+
+    def move(self, start: int, path: list[int]) -> None:
+        """Bring the slots of a tree's nodes to the front, in the order of `path`."""
+        self.slots[0][start:] = [self.slots[0][start + node] for node in path]
+
+    def reorder(self, rows: list[int], length: int) -> None:
+        self.slots = [self.slots[row][:length] for row in rows]

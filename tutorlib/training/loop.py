@@ -1,0 +1,125 @@
+"""The one training loop of the book: resumable at any step, on a CPU or a GPU.
+
+It knows nothing of what is trained. The loss is a function of the model and the step, so that a step's data depends on its
+number alone and a run that was killed goes on exactly where its last checkpoint stands.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+
+def train(model, loss, optimizers, *, steps, folder, schedule, report=None, every=500, save_every=250, progress=True):
+    """Minimises `loss`, saving a checkpoint as it goes and resuming from the one it finds.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Changed in place.
+    loss : callable
+        ``loss(step)`` → scalar tensor to minimise at that step (counted from 0).
+    optimizers : list of torch.optim.Optimizer
+        Stepped together; the rate of each is its own starting rate times `schedule`.
+    steps : int
+        How many steps in all, the ones before a resume included.
+    folder : path
+        Holds ``checkpoint.pt`` and ``log.jsonl``; made if missing.
+    schedule : callable
+        ``schedule(step)`` → factor on the learning rates.
+    report : callable, optional
+        ``report()`` → dict of figures, asked every `every` steps and at the end; logged and shown beside the loss.
+    progress : bool
+        Show a progress bar on the standard error stream.
+
+    Returns
+    -------
+    list of dict
+        The log: one entry a report, with step, loss (averaged since the last) and seconds spent.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    step, seconds, log = _resume(folder / "checkpoint.pt", model, optimizers)
+    began, losses = time.perf_counter(), []
+    model.train()
+    bar = tqdm(total=steps, initial=step, disable=not progress, unit="step", desc=folder.name, dynamic_ncols=True)
+
+    def save():
+        elapsed = seconds + time.perf_counter() - began
+        _write(folder / "checkpoint.pt", model, optimizers, step, elapsed, log)
+
+    try:
+        while step < steps:
+            for optimizer, starts in zip(optimizers, rates):
+                for group, rate in zip(optimizer.param_groups, starts):
+                    group["lr"] = rate * schedule(step)
+            value = loss(step)
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            losses.append(value.detach())
+            step += 1
+            bar.update()
+            if step % every == 0 or step == steps:
+                mean = float(torch.stack(losses).mean())
+                if not mean < float("inf"):
+                    raise FloatingPointError(
+                        f"the loss is {mean} at step {step}; the checkpoint in {folder} is from before: "
+                        "resume with a lower learning rate"
+                    )
+                model.eval()
+                entry = {"step": step, "loss": round(mean, 4), **(report() if report else {})}
+                model.train()
+                losses = []
+                log.append({**entry, "seconds": round(seconds + time.perf_counter() - began)})
+                bar.set_postfix(entry)
+            if step % save_every == 0 or step == steps:
+                save()
+    finally:  # also when interrupted: at worst a kill loses the steps since the last checkpoint
+        bar.close()
+    (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    model.eval()
+    return log
+
+
+def warmup_then_decay(steps, warmup=100, flat=0.4, least=0.02):
+    """A schedule: linear warm-up, constant until `flat` of the run, then linear down to `least`."""
+
+    def factor(step):
+        falling = (steps - step) / ((1 - flat) * steps)
+        return min(1.0, (step + 1) / warmup) * max(least, min(1.0, falling))
+
+    return factor
+
+
+def _write(path, model, optimizers, step, seconds, log):
+    """Writes beside the old checkpoint and swaps them: a kill in the middle leaves the old one whole."""
+    state = {
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "step": step,
+        "seconds": seconds,
+        "log": log,
+    }
+    fresh = path.with_suffix(".new")
+    torch.save(state, fresh)
+    os.replace(fresh, path)
+
+
+def _resume(path, model, optimizers):
+    if not path.exists():
+        return 0, 0.0, []
+    try:
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as a checkpoint ({error}); delete it to start anew") from error
+    model.load_state_dict(state["model"])
+    for optimizer, saved in zip(optimizers, state["optimizers"]):
+        optimizer.load_state_dict(saved)
+    return state["step"], state["seconds"], state["log"]

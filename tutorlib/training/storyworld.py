@@ -1,0 +1,186 @@
+"""The bundled models: a deep, narrow target, a shallow draft, and a shallow draft with another tokenizer.
+
+A target finds out quickly that facts can be looked up because the first steps of its training hint where to look (see
+`hints`), on stories that are mostly reminders and questions. A draft of one layer cannot compose the two look-ups that an
+answer needs, however long it is trained: that gap is why asking the target is worth its time.
+"""
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tutorlib.training import accuracy, hints
+from tutorlib.training.corpus import IGNORED, Stories
+from tutorlib.training.loop import train, warmup_then_decay
+from tutorlib.training.tokenizers import END, START, learn
+
+CONTEXT = 512
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A bundled model.
+
+    Attributes
+    ----------
+    layers, width, heads : int
+        Its shape; the inner layers of its MLPs are three times as wide.
+    vocab_size, tokenizer_seed, specials :
+        Its tokenizer, see `tokenizers.learn`.
+    steps, rows : int
+        Training steps, and stories in each.
+    drill, hinted : int
+        The first steps that are drills; the first steps that are hinted.
+    looking : tuple of int
+        The two layers whose first heads are hinted: to the cue, and from there to the source.
+    rate : float
+        Muon's learning rate.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    vocab_size: int
+    tokenizer_seed: str
+    specials: tuple
+    steps: int
+    rows: int
+    drill: int = 0
+    hinted: int = 0
+    looking: tuple = (2, 5)
+    rate: float = 0.02
+
+
+RECIPES = {
+    "target": Recipe(12, 192, 6, 640, "tokenizer", (START, END), steps=3000, rows=24, drill=800, hinted=400),
+    "draft": Recipe(1, 128, 4, 640, "tokenizer", (START, END), steps=6000, rows=16),
+    "other_draft": Recipe(1, 128, 4, 512, "another tokenizer", (END, START), steps=6000, rows=16),
+}
+HINT = 0.2  # the weight of the hints beside the loss
+
+
+def build(recipe):
+    """A Llama of this shape, with seeded weights: wide enough for tied embeddings, small where a layer adds to the stream."""
+    config = LlamaConfig(
+        vocab_size=recipe.vocab_size,
+        hidden_size=recipe.width,
+        intermediate_size=3 * recipe.width,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        bos_token_id=recipe.specials.index(START),
+        eos_token_id=recipe.specials.index(END),
+        pad_token_id=None,
+        attn_implementation="eager",  # the hints need to see the attention, and short rows are quicker this way
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
+                weight /= math.sqrt(2 * recipe.layers)
+    return model
+
+
+def optimizers(model, rate):
+    """Muon for the layers' matrices, AdamW for embeddings and norms."""
+    inside = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed_tokens" not in name]
+    rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed_tokens" in name]
+    return [
+        torch.optim.Muon(inside, lr=rate, weight_decay=0.01, momentum=0.95, nesterov=True),
+        torch.optim.AdamW(rest, lr=rate / 10, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def fit(recipe, folder, *, device="cpu", compiled=False, progress=True):
+    """Trains one model, resuming from `folder`.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    folder : path
+        For the checkpoint and the log.
+    device : str
+    compiled : bool
+        Compile the training step (needs a C++ compiler on a CPU): about half the time, the same up to rounding.
+    progress : bool
+        Show a progress bar, with the state-tracking accuracy beside the loss.
+
+    Returns
+    -------
+    model : LlamaForCausalLM
+    tokenizer : transformers.PreTrainedTokenizerFast
+    log : list of dict
+    """
+    tokenizer = learn(recipe.vocab_size, seed=recipe.tokenizer_seed, specials=recipe.specials)
+    stories = Stories(tokenizer, recipe.rows, drill=recipe.drill, hinted=recipe.hinted)
+    model = build(recipe).to(device)
+    forward = torch.compile(model, dynamic=True) if compiled else model
+
+    def loss(step):
+        batch = stories.batch(step)
+        tokens, targets = batch.tokens.to(device), batch.targets.to(device)
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+            run = model if batch.hints else forward
+            out = run(tokens, use_cache=False, output_attentions=batch.hints is not None)
+        value = F.cross_entropy(out.logits[:, :-1].float().flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
+        for layer, allowed in zip(recipe.looking, batch.hints or ()):
+            length = allowed.shape[-1]
+            attention = out.attentions[layer][:, 0, :length, :length].float()
+            value = value + HINT * hints.loss(attention, allowed.to(device))
+        return value
+
+    log = train(
+        model,
+        loss,
+        optimizers(model, recipe.rate),
+        steps=recipe.steps,
+        folder=folder,
+        schedule=warmup_then_decay(recipe.steps),
+        report=lambda: accuracy.answers(model, tokenizer),
+        every=250,
+        progress=progress,
+    )
+    return model.to("cpu"), tokenizer, log
+
+
+def save(model, tokenizer, folder):
+    """Writes a model in half precision with its tokenizer and settings, as `transformers` reads them."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = model.to(torch.float16)
+    model.config.dtype = torch.float16
+    model.config._attn_implementation = "sdpa"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True):
+    """Trains the bundled models and writes them with their logs.
+
+    Parameters
+    ----------
+    folder : path
+        For checkpoints; a second call goes on from them.
+    out : path
+        Where the models go, a subfolder each.
+    only : list of str, optional
+        Which of them; by default all.
+    """
+    for name in only or RECIPES:
+        began = time.time()
+        model, tokenizer, log = fit(
+            RECIPES[name], Path(folder) / name, device=device, compiled=compiled, progress=progress
+        )
+        save(model, tokenizer, Path(out) / name)
+        (Path(out) / name / "training_log.json").write_text(json.dumps(log, indent=1) + "\n")
+        print(f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {time.time() - began:.0f} s, {log[-1]}")

@@ -1,0 +1,152 @@
+"""Token trees: several continuations in one call of the model.
+
+A tree of candidate tokens hangs on the last token of a session. `TokenTree` knows its shape: who is whose parent, how
+deep each node lies, who may attend to whom. `walk` is the way down it that keeps the target's distribution. What this
+file does not do: call a model (`Session.feed_tree` does), or decide which candidates are worth a node (methods do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+ROOT = -1  # the parent of nodes that hang on the session's last token
+
+
+@dataclass
+class TokenTree:
+    """Candidate tokens and the node that each of them follows.
+
+    Nodes are numbered in the order given, parents before children; that order is also the order of the rows that
+    `Session.feed_tree` returns. Several nodes may hang on the session's last token (parent -1).
+
+    Parameters
+    ----------
+    tokens : list of int, length n
+        The token of each node.
+    parents : list of int, length n
+        The node that each node follows; -1 for the session's last token.
+
+    Raises
+    ------
+    ValueError
+        If the two lists differ in length, or a parent does not come before its child.
+
+    Examples
+    --------
+    >>> tree = TokenTree.from_paths([[5, 7], [5, 8], [6]])
+    >>> tree.tokens, tree.parents, tree.depths
+    ([5, 7, 8, 6], [-1, 0, 0, -1], [0, 1, 1, 0])
+    """
+
+    tokens: list[int]
+    parents: list[int]
+
+    def __post_init__(self):
+        self.tokens = [int(token) for token in self.tokens]
+        self.parents = [int(parent) for parent in self.parents]
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(
+                f"a tree needs one parent for each token, but got {len(self.tokens)} tokens "
+                f"and {len(self.parents)} parents"
+            )
+        for node, parent in enumerate(self.parents):
+            if not ROOT <= parent < node:
+                raise ValueError(
+                    f"node {node} has parent {parent}, expected an earlier node (0 to {node - 1}) "
+                    "or -1 for the session's last token"
+                )
+        self.depths = []
+        for parent in self.parents:
+            self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
+
+    @classmethod
+    def chain(cls, tokens: Iterable[int]) -> TokenTree:
+        """The tree that is one path: what a draft model proposes."""
+        tokens = list(tokens)
+        return cls(tokens, list(range(-1, len(tokens) - 1)))
+
+    @classmethod
+    def from_paths(cls, paths: Iterable[Sequence[int]]) -> TokenTree:
+        """The smallest tree that holds every given path of tokens: common beginnings are shared."""
+        tokens, parents, node_of = [], [], {}
+        for path in paths:
+            parent = ROOT
+            for token in path:
+                node = node_of.get((parent, int(token)))
+                if node is None:
+                    node = node_of[parent, int(token)] = len(tokens)
+                    tokens.append(token)
+                    parents.append(parent)
+                parent = node
+        return cls(tokens, parents)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node follows the one before it, so that plain causal attention is right for it."""
+        return self.parents == list(range(-1, len(self) - 1))
+
+    def children(self, node: int = ROOT) -> list[int]:
+        """The nodes that follow `node`, in order; -1 asks for those that hang on the session's last token."""
+        return [child for child, parent in enumerate(self.parents) if parent == node]
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from the top of the tree down to `node`, itself included; empty for -1."""
+        path = []
+        while node != ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def paths(self) -> list[list[int]]:
+        """One path of nodes for each leaf, in the order of the leaves."""
+        inner = set(self.parents)
+        return [self.path(node) for node in range(len(self)) if node not in inner]
+
+    def mask(self) -> torch.Tensor:
+        """Who attends to whom: (n, n) bool, True at [i, j] where j is i itself or an ancestor of i.
+
+        All nodes attend to everything before the tree as well; `Session.feed_tree` adds that part.
+        """
+        mask = np.eye(len(self), dtype=bool)
+        for node, parent in enumerate(self.parents):
+            if parent != ROOT:
+                mask[node] |= mask[parent]
+        return torch.from_numpy(mask)
+
+
+def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) -> tuple[list[int], list[int]]:
+    """Go down a tree of deterministic candidates, drawing each token from the target; exact by construction.
+
+    At a node, draw one token from the (warped) target. If a child holds it, go there; otherwise it is the last token.
+    Every token is drawn from the target's own distribution, and the tree only decides how many are drawn in one step.
+
+    Parameters
+    ----------
+    tree : TokenTree
+    choose_at : callable
+        `choose_at(node) -> token` draws the token that follows `node`; -1 stands for the session's last token.
+    start : int
+        Where to begin: -1 (default), or a node that is known to be right, such as a root holding the last token drawn.
+
+    Returns
+    -------
+    path : list of int
+        The nodes passed, below `start`: what `Session.keep` wants (after `start`'s own path).
+    tokens : list of int
+        Their tokens and, at the end, the one that no child held: always one more than `path`.
+    """
+    node, path, tokens = start, [], []
+    while True:
+        token = int(choose_at(node))
+        tokens.append(token)
+        node = next((child for child in tree.children(node) if tree.tokens[child] == token), None)
+        if node is None:
+            return path, tokens
+        path.append(node)

@@ -1,0 +1,12 @@
+"""Seeing what a method does: the trace player, figures, and widgets.
+
+`show(trace)` is the player (HTML, no kernel needed). `plots` has functions that take an axes and return it. `palette`
+has the book's colours and `use_book_style`. `widgets` is the only module that imports ipywidgets, and does so when
+one of its functions is called.
+"""
+
+from .labels import Labels
+from .palette import use_book_style
+from .player import Player, show, to_html
+
+__all__ = ["Labels", "Player", "show", "to_html", "use_book_style"]

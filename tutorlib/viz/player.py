@@ -1,0 +1,463 @@
+"""The trace player: a run, step by step, as one piece of HTML that needs no kernel and no network.
+
+The page is written in full by Python: every step is there, readable without style and without scripts (as GitHub
+shows it). Where scripts run, `player.js` hides all steps but one and adds buttons, a slider and keys. So the script
+never sees model text as data: there is no JSON to escape, and no element has an id that could clash with another
+player's. The same trace gives the same bytes.
+
+Not here: where tokens get their text (`labels.py`), colours and marks (`palette.py`), and anything about how a method
+works. What happened to a token is read off the step: see `added_kinds`, `drafted_kinds` and `tree_kinds`.
+"""
+
+import math
+import re
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from .labels import Labels, flowing
+from .palette import DARK, KINDS, LIGHT, MARKS, MEANINGS, css_variables
+
+# In a page, a longer run is cut to its first steps and the player says so: beyond this a browser becomes slow.
+MOST_STEPS = 600
+# In plain text a run of more than 40 steps is shown by its first 30 and its last 5.
+_TEXT_WHOLE, _TEXT_FIRST, _TEXT_LAST = 40, 30, 5
+_MOST_CANDIDATES = 10
+_MOST_HYPOTHESES = 16
+
+
+def added_kinds(step):
+    """Say of each token that a step added what it is.
+
+    The first `step.accepted` tokens are ``"accepted"``. The token after them is ``"resampled"`` if it stands in the
+    place of a drafted one; a bonus token, and any token of a step that drafted nothing, is the ``"target"``'s.
+
+    Returns
+    -------
+    list of str
+        As long as `step.tokens`.
+    """
+    kinds = ["accepted"] * min(step.accepted, len(step.tokens))
+    rest = len(step.tokens) - len(kinds)
+    if rest:
+        kinds.append("resampled" if _draft_goes_on(step) else "target")
+    return kinds + ["target"] * (rest - 1)
+
+
+def drafted_kinds(step):
+    """Say of each token of a drafted chain what became of it: ``"accepted"``, ``"rejected"``, ``"neutral"`` (unjudged).
+
+    Returns
+    -------
+    list of str
+        As long as `step.drafted`.
+    """
+    judged = len(step.tokens) > step.accepted  # something was put in the place of the next one
+    fates = ["accepted"] * step.accepted + ["rejected" if judged else "neutral"]
+    return (fates + ["neutral"] * len(step.drafted))[: len(step.drafted)]
+
+
+def tree_kinds(step):
+    """Say of each node of a drafted tree what became of it, in node order.
+
+    The kept path is ``"accepted"``. Where a token was drawn and was not (or not only) on the path, the other children
+    of that node are ``"rejected"``; nodes that no draw reached are ``"neutral"``.
+    """
+    path = list(step.path)[: step.accepted]
+    judged_at = [-1, *path]
+    if len(step.tokens) <= len(path):
+        judged_at.pop()  # the step was cut here: nothing was drawn at its last node
+    kinds = ["rejected" if parent in judged_at else "neutral" for parent in step.tree.parents]
+    for node in path:
+        kinds[node] = "accepted"
+    return kinds
+
+
+def _draft_goes_on(step):
+    """Whether there was a drafted token at the place right after the accepted ones."""
+    if step.tree is None:
+        return len(step.drafted) > step.accepted
+    last = ([-1, *step.path][: step.accepted + 1])[-1]
+    return last in list(step.tree.parents)
+
+
+class Player:
+    """A trace to step through.
+
+    Shown by Jupyter as an interactive page (``text/html``) and as plain text; ``str(player)`` is the plain text.
+
+    Parameters
+    ----------
+    trace : Trace
+        What `tutorlib.run` returned.
+    labels : LM, tokenizer, sequence of str, or dict, optional
+        What knows the text of a token id; by default the trace itself says. See `tutorlib.viz.labels.Labels`.
+    title : str, optional
+        Shown at the top; by default the name of the method.
+
+    Examples
+    --------
+    >>> run(greedy(lm, "Once upon a time"), max_new_tokens=20).show()        # doctest: +SKIP
+    >>> trace.show().save("trace.html")                                     # doctest: +SKIP
+    """
+
+    def __init__(self, trace, labels=None, title=None):
+        self.trace = trace
+        self.labels = labels if isinstance(labels, Labels) else Labels(labels if labels is not None else _source(trace))
+        self.title = flowing(str(title if title is not None else getattr(trace, "method", None) or "trace"))
+
+    def __str__(self):
+        return _plain(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        return _html(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+    def save(self, path):
+        """Write the player as a page of its own, which any browser opens.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file to write; overwritten if it is there.
+        """
+        page = (
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(self.title)}</title>'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            '<meta name="color-scheme" content="light dark"></head>'
+            f"<body>{self._repr_html_()}</body></html>\n"
+        )
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+
+
+def show(trace, labels=None, title=None):
+    """Return a `Player` for `trace`. ``trace.show()`` calls this."""
+    return Player(trace, labels, title)
+
+
+def to_html(trace, labels=None, title=None):
+    """Return the player's HTML, a fragment that any page can hold, as a string."""
+    return _html(Player(trace, labels, title))
+
+
+def _source(trace):
+    """What of a trace knows the text of its tokens: its model, or (read from a file) its own `piece`."""
+    return trace.lm if getattr(trace, "lm", None) is not None else getattr(trace, "piece", None)
+
+
+def _facts(trace):
+    """The run in a few words; no clock times, so that it is the same everywhere."""
+    new = sum(len(step.tokens) for step in trace.steps)
+    facts = [_many(new, "new token")]
+    if trace.target_calls is not None:
+        facts.append(_many(trace.target_calls, "target call"))
+        if trace.target_calls and new:
+            facts.append(f"{new / trace.target_calls:.2f} tokens a call")
+    if trace.stopped:
+        facts.append(f"stopped: {trace.stopped}")
+    return facts
+
+
+def _calls(trace):
+    """Target calls up to the end of each step, or None where the trace does not say."""
+    calls = [getattr(step, "calls", None) for step in trace.steps]
+    if None not in calls:
+        return calls
+    # As many calls as steps: a method that makes one call a step, which is what most do.
+    return list(range(1, len(calls) + 1)) if trace.target_calls == len(calls) else [None] * len(calls)
+
+
+def _many(count, thing):
+    return f"{count} {thing}" + ("" if count == 1 else "s")
+
+
+def _number(value):
+    """A probability or a score in two decimals: a third would differ from one processor to another."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if 0 < value < 0.005:
+        return "<0.01"
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def _hypothesis(item):
+    """Read one hypothesis of a search: a pair (tokens, score), a mapping, or an object with these two."""
+    if isinstance(item, dict):
+        return list(item["tokens"]), item.get("score")
+    if hasattr(item, "tokens"):
+        return list(item.tokens), getattr(item, "score", None)
+    tokens, score = item
+    return list(tokens), score
+
+
+# --------------------------------------------------------------------------------------------------------- plain text
+
+
+def _plain(player):
+    """The whole trace as text: a line on the run, the prompt, and one line a step."""
+    trace, labels = player.trace, player.labels
+    lines = [
+        " · ".join([player.title, *_facts(trace)]),
+        "prompt: " + "".join(labels.flowing(trace.prompt)).replace("\n", ""),
+    ]
+    calls = _calls(trace)
+    steps = list(enumerate(trace.steps))
+    left_out = len(steps) - _TEXT_FIRST - _TEXT_LAST if len(steps) > _TEXT_WHOLE else 0
+    width = len(str(len(steps)))
+    for i, step in steps:
+        if left_out and i == _TEXT_FIRST:
+            lines.append(f"… {left_out} more steps …")
+        if left_out and _TEXT_FIRST <= i < _TEXT_FIRST + left_out:
+            continue
+        parts = ["step " + f"{i + 1}".rjust(width)]
+        if calls[i] is not None:
+            parts.append(f"call {calls[i]}".rjust(5 + len(str(calls[-1]))))
+        parts.append(_plain_tokens(labels, step.tokens, added_kinds(step)) or "no token")
+        left = [(token, kind) for token, kind in _drafted(step) if kind != "accepted"]
+        if left:
+            parts.append("not kept: " + _plain_tokens(labels, *zip(*left, strict=True)))
+        if step.hypotheses:
+            tokens, score = _hypothesis(step.hypotheses[0])
+            best = " ".join(labels.visible(token) for token in tokens)
+            count = len(step.hypotheses)
+            parts.append(f"{count} hypothes{'i' if count == 1 else 'e'}s, first {_number(score)}: {best}")
+        if step.score is not None:
+            parts.append(f"score {_number(step.score)}")
+        if step.note:
+            parts.append(flowing(" ".join(step.note.split())))
+        lines.append(" · ".join(parts))
+    return "\n".join(lines)
+
+
+def _plain_tokens(labels, tokens, kinds):
+    return " ".join(f"{MARKS[kind]}{labels.visible(token)}" for token, kind in zip(tokens, kinds, strict=True))
+
+
+def _drafted(step):
+    """The drafted tokens of a step with what became of each, tree or chain."""
+    if step.tree is not None:
+        return list(zip(step.tree.tokens, tree_kinds(step), strict=True))
+    return list(zip(step.drafted, drafted_kinds(step), strict=True))
+
+
+# --------------------------------------------------------------------------------------------------------------- HTML
+
+
+def _html(player):
+    """The player as HTML: style, text, steps, legend, script. Model text gets into it by `_text` only."""
+    trace, labels = player.trace, player.labels
+    steps = trace.steps[:MOST_STEPS]
+    calls = _calls(trace)
+    facts = " · ".join(_facts(trace))
+    # MathJax must leave model text alone, and Jupyter's own keys must not fire inside: hence the two class names and
+    # the data attribute.
+    parts = [
+        '<div class="tl-player tex2jax_ignore mathjax_ignore notranslate" translate="no" dir="ltr" role="group" '
+        f'data-lm-suppress-shortcuts="true" aria-label="{_text(f"Trace of {player.title}: {facts}")}">',
+        f"<style>{_style()}</style>",
+        f'<div class="tl-head"><b class="tl-title">{_text(player.title)}</b> '
+        f'<span class="tl-facts">{_text(facts)}</span></div>',
+        f'<div class="tl-text">{_running_text(trace, steps, labels)}</div>',
+        '<div class="tl-stage">',
+    ]
+    parts += [_step(step, i, len(steps), calls[i], labels) for i, step in enumerate(steps)]
+    if len(steps) < len(trace.steps):
+        parts.append(
+            f'<p class="tl-note">The {len(trace.steps) - len(steps)} steps after these are left out of this view.</p>'
+        )
+    parts += ["</div>", _legend(steps), f"<script>{_script()}</script>", "</div>"]
+    return "\n".join(parts)
+
+
+def _text(value):
+    """Escape text for HTML, inside an element or inside a quoted attribute."""
+    return escape(str(value), quote=True)
+
+
+def _running_text(trace, steps, labels):
+    """The prompt and every added token in running text; the script shows as much of it as has been said."""
+    added = [
+        (token, kind, i)
+        for i, step in enumerate(steps)
+        for token, kind in zip(step.tokens, added_kinds(step), strict=True)
+    ]
+    prompt = list(trace.prompt)
+    texts = labels.flowing(prompt + [token for token, _, _ in added])
+    parts = [f'<span class="tl-prompt">{_text("".join(texts[: len(prompt)]))}</span>']
+    for (_, kind, i), text in zip(added, texts[len(prompt) :], strict=True):
+        if text:
+            parts.append(f'<span class="tl-t tl-{kind}" data-step="{i}">{_text(text)}</span>')
+    return "".join(parts)
+
+
+def _token(labels, token, kind):
+    """One token in a box: its mark and its text."""
+    mark = f'<span class="tl-mark" role="img" aria-label="{kind}">{MARKS[kind]}</span>'
+    word = f'<span class="tl-word">{_text(labels.visible(token))}</span>'
+    return f'<span class="tl-tok tl-{kind}" title="{kind}, id {int(token)}">{mark}{word}</span>'
+
+
+def _row(what, content, kind="line"):
+    return f'<div class="tl-row"><span class="tl-what">{what}</span> <div class="tl-{kind}">{content}</div></div>'
+
+
+def _step(step, i, count, calls, labels):
+    """One step: how far the run is, what was drafted, what was added, what was weighed."""
+    kinds = added_kinds(step)
+    so_far = "" if calls is None else f"{_many(calls, 'target call')} so far"
+    added = (
+        ", ".join(f"{labels.visible(token)} {kind}" for token, kind in zip(step.tokens, kinds, strict=True))
+        or "no token"
+    )
+    say = f"Step {i + 1} of {count}: adds {added}." + (f" {so_far}." if so_far else "")
+    heads = [
+        f'<b class="tl-number">Step {i + 1}</b>',
+        f'<span class="tl-facts">{"+" + _many(len(step.tokens), "token") if step.tokens else "no token yet"}</span>',
+    ]
+    if so_far:
+        heads.append(f'<span class="tl-facts">{so_far}</span>')
+    if step.score is not None:
+        heads.append(f'<span class="tl-facts">score {_number(step.score)}</span>')
+    parts = [f'<div class="tl-step" data-say="{_text(say)}">', f'<div class="tl-stephead">{" ".join(heads)}</div>']
+    if step.note:
+        parts.append(f'<p class="tl-note">{_text(flowing(step.note))}</p>')
+    if step.tree is not None and not step.tree.is_chain:
+        parts.append(_row("tree", _tree(step, labels), "tree"))
+    elif drafted := _drafted(step):
+        parts.append(_row("drafted", _boxes(labels, *zip(*drafted, strict=True))))
+    if step.tokens:
+        parts.append(_row("added", _boxes(labels, step.tokens, kinds)))
+    if any(step.candidates):
+        lists = [
+            _candidates(choices, token, labels) for choices, token in _pairs(step.candidates, step.tokens) if choices
+        ]
+        parts.append(_row("candidates", "".join(lists), "weighed"))
+    if step.hypotheses:
+        parts.append(_row("hypotheses", _hypotheses(step.hypotheses, labels), "hyps"))
+    return "\n".join([*parts, "</div>"])
+
+
+def _boxes(labels, tokens, kinds):
+    return " ".join(_token(labels, token, kind) for token, kind in zip(tokens, kinds, strict=True))
+
+
+def _pairs(candidates, tokens):
+    """Each list of candidates with the token that was taken from it (None where the step was cut before it)."""
+    return [(choices, tokens[i] if i < len(tokens) else None) for i, choices in enumerate(candidates)]
+
+
+def _candidates(choices, taken, labels):
+    """A list of candidates as bars: as long as the probability; for other scores, from the worst to the best."""
+    choices = list(choices)[:_MOST_CANDIDATES]
+    finite = [value for _, value in choices if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if low < 0 or high > 1:
+        span = (high - low) or 1.0
+        widths = [0.05 + 0.95 * (value - low) / span if math.isfinite(value) else 0.0 for _, value in choices]
+    else:
+        widths = [value if math.isfinite(value) else 0.0 for _, value in choices]
+    items = []
+    for (token, value), width in zip(choices, widths, strict=True):
+        picked = taken is not None and int(token) == int(taken)
+        items.append(
+            f'<li class="{"tl-picked" if picked else "tl-other"}">'
+            f'<span class="tl-word">{"▸ " if picked else ""}{_text(labels.visible(token))}</span> '
+            f'<span class="tl-value">{_text(_number(value))}</span> '
+            f'<span class="tl-bar" style="--tl-share:{round(100 * width)}%"></span></li>'
+        )
+    return f'<ul class="tl-cand">{"".join(items)}</ul>'
+
+
+def _tree(step, labels):
+    """The token tree as nested lists, in node order. Written without recursion: trees can be deep."""
+    tree, kinds = step.tree, tree_kinds(step)
+    children = {}
+    for node, parent in enumerate(tree.parents):
+        children.setdefault(parent, []).append(node)
+    parts, stack = [], [("list", -1)]
+    while stack:
+        what, node = stack.pop()
+        if what == "close":
+            parts.append(node)
+        elif what == "list":
+            parts.append("<ul>")
+            stack.append(("close", "</ul>"))
+            stack.extend(("item", child) for child in reversed(children[node]))
+        else:
+            kept = ' class="tl-kept"' if kinds[node] == "accepted" else ""
+            parts.append(f"<li{kept}>{_token(labels, tree.tokens[node], kinds[node])}")
+            stack.append(("close", "</li>"))
+            if node in children:
+                stack.append(("list", node))
+    return "".join(parts) if children else ""
+
+
+def _hypotheses(hypotheses, labels):
+    """What a search holds at the end of a step, in its own order, with scores."""
+    items = []
+    for tokens, score in map(_hypothesis, list(hypotheses)[:_MOST_HYPOTHESES]):
+        text = "".join(labels.flowing(tokens)) or "∅"
+        items.append(
+            f'<li><span class="tl-value">{_text(_number(score))}</span> <span class="tl-word">{_text(text)}</span></li>'
+        )
+    more = len(hypotheses) - _MOST_HYPOTHESES
+    return f"<ol>{''.join(items)}</ol>" + (f"<p>… and {more} more</p>" if more > 0 else "")
+
+
+def _legend(steps):
+    """What the marks mean, for the kinds that this trace has."""
+    seen = {kind for step in steps for kind in added_kinds(step)} | {
+        kind for step in steps for _, kind in _drafted(step)
+    }
+    used = [kind for kind in (*KINDS, "neutral") if kind in seen]
+    items = [
+        f'<span class="tl-{kind}"><span class="tl-mark" aria-hidden="true">{MARKS[kind]}</span> {MEANINGS[kind]}</span>'
+        for kind in used
+    ]
+    return f'<div class="tl-legend">{" ".join(items)}</div>'
+
+
+@cache
+def _style():
+    """The style sheet. Light or dark is as the page says (the book, JupyterLab, VS Code, Colab), else as the system."""
+    light, dark = css_variables(LIGHT), css_variables(DARK)
+    says_light = (
+        'html[data-theme="light"]',
+        'html[theme="light"]',
+        'body[data-jp-theme-light="true"]',
+        "body.vscode-light",
+    )
+    says_dark = (
+        'html[data-theme="dark"]',
+        'html[theme="dark"]',
+        'body[data-jp-theme-light="false"]',
+        "body.vscode-dark",
+        "body.vscode-high-contrast",
+    )
+    rules = [
+        f".tl-player{{{light}}}",
+        f"@media (prefers-color-scheme:dark){{.tl-player{{{dark}}}}}",
+        f"{','.join(f'{page} .tl-player' for page in says_light)}{{{light}}}",
+        f"{','.join(f'{page} .tl-player' for page in says_dark)}{{{dark}}}",
+        _asset("player.css"),
+    ]
+    return "\n".join(rules)
+
+
+@cache
+def _script():
+    return _asset("player.js")
+
+
+def _asset(name):
+    """Read a file that lies beside this one, without comments and indentation: every player's HTML holds it."""
+    text = files(__package__).joinpath(name).read_text(encoding="utf-8")
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
