@@ -83,8 +83,8 @@ class Float64Throughout(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64
-        if is_double and func is torch.Tensor.float:
-            return args[0]
+        if func is torch.Tensor.float:
+            return args[0].double()
         if is_double:
             args = tuple(torch.float64 if arg is torch.float32 else arg for arg in args)
             if kwargs.get("dtype") is torch.float32:

@@ -18,7 +18,8 @@ MAC = [Path(f"/Applications/{name}.app/Contents/MacOS/{name}") for name in ("Goo
 BROWSER = next((str(found) for found in [*map(shutil.which, NAMES), *filter(Path.exists, MAC)] if found), None)
 FLAGS = """
     --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --virtual-time-budget=5000
+    --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars
+    --allow-file-access-from-files
 """
 
 pytestmark = [
@@ -46,49 +47,66 @@ const worst = words => Math.min(...words.map(word => contrast(style(word).color,
 """
 
 
-def look(page, question, tmp_path, dark=False, width=1200):
-    """Open a page, ask it something, and return the answer.
+def look(pages, question, folder, dark=False, width=1200):
+    """Open pages, each in a frame of one window, ask each the same question, and return the answers.
 
     Parameters
     ----------
-    page : Path
-        An HTML file. A copy with the question in it is put beside it for the moment.
+    pages : list of Path
+        HTML files.
     question : str
-        Body of a JavaScript function that returns something JSON can hold.
+        Body of a JavaScript function that runs in the page and returns something JSON can hold.
+    folder : Path
+        Where to put what is only needed for the moment.
     dark : bool
         Which colour scheme the reader prefers.
     width : int
-        Of the window, in pixels.
+        Of the frame, in pixels.
+
+    Returns
+    -------
+    list
+        One answer for each page.
     """
-    script = f"""
-    <script>
-    {HELPERS}
-    window.addEventListener("load", () => setTimeout(() => {{
-      let answer;
-      try {{ answer = (() => {{ {question} }})(); }} catch (error) {{ answer = {{error: String(error)}}; }}
-      const note = document.createElement("pre");
-      note.id = "probe-answer";
-      note.textContent = JSON.stringify(answer);
-      document.body.appendChild(note);
-    }}, 1500));
-    </script></body>
-    """
-    probe = page.with_name(f"{page.stem}.probe.html")
-    probe.write_text(page.read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8")
-    profile = tmp_path / "profile"
+    probe = folder / "probe.html"
+    addresses = [page.as_uri() for page in pages]
+    settings = json.dumps({"pages": addresses, "question": f"{HELPERS}\n{question}"}).replace("<", "\\u003c")
+    probe.write_text(
+        f"""<!DOCTYPE html><html><body><script type="application/json">{settings}</script>
+        <script>
+        const {{pages, question}} = JSON.parse(document.querySelector("script").textContent);
+        const ask = address => new Promise(resolve => {{
+          const frame = document.createElement("iframe");
+          frame.style.cssText = "width: {width}px; height: 900px; border: 0";
+          frame.onload = () => setTimeout(() => {{
+            try {{ resolve(frame.contentWindow.Function(question)()); }}
+            catch (error) {{ resolve({{failed: String(error)}}); }}
+            frame.remove();
+          }}, 1500);
+          frame.src = address;
+          document.body.appendChild(frame);
+        }});
+        (async () => {{
+          const answers = [];
+          for (const address of pages) answers.push(await ask(address));
+          document.body.innerHTML = "<pre id=answers></pre>";
+          document.querySelector("#answers").textContent = JSON.stringify(answers);
+        }})();
+        </script></body></html>""",
+        encoding="utf-8",
+    )
+    profile = folder / "profile"
     shutil.rmtree(profile, ignore_errors=True)
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    patience = f"--virtual-time-budget={3000 * (len(pages) + 2)}"
     window = [f"--window-size={width},900", f"--user-data-dir={profile}", "--dump-dom", probe.as_uri()]
-    command = [BROWSER, *FLAGS.split(), scheme, *window]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
-    finally:
-        probe.unlink()
-    found = re.search(r'<pre id="probe-answer">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, f"the page gave no answer; the browser said: {done.stderr[-500:]}"
-    answer = json.loads(unescape(found.group(1)))
-    assert not (isinstance(answer, dict) and "error" in answer), answer
-    return answer
+    command = [BROWSER, *FLAGS.split(), scheme, patience, *window]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
+    found = re.search(r'<pre id="answers">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, f"the pages gave no answer; the browser said: {done.stderr[-500:]}"
+    answers = json.loads(unescape(found.group(1)))
+    assert [answer for answer in answers if isinstance(answer, dict) and "failed" in answer] == []
+    return answers
 
 
 STEP_THROUGH = """
@@ -155,7 +173,7 @@ def chapters(pages):
 
 
 def test_the_player_steps_with_buttons_and_keys_and_no_kernel(trace_page, tmp_path):
-    seen = look(trace_page, STEP_THROUGH, tmp_path)
+    (seen,) = look([trace_page], STEP_THROUGH, tmp_path)
     assert seen["total"] == 6
     assert seen["start"] == ["Step 1"]
     assert seen["next"] == ["Step 2"]
@@ -166,14 +184,14 @@ def test_the_player_steps_with_buttons_and_keys_and_no_kernel(trace_page, tmp_pa
 
 
 def test_model_text_cannot_break_out_of_the_player(trace_page, tmp_path):
-    assert look(trace_page, STEP_THROUGH, tmp_path)["hacked"] is False
+    assert look([trace_page], STEP_THROUGH, tmp_path)[0]["hacked"] is False
 
 
 def test_a_script_that_does_break_out_would_be_noticed(trace_page, tmp_path):
     page = tmp_path / "hacked.html"
     text = trace_page.read_text(encoding="utf-8")
     page.write_text(text.replace("</body>", "<img src=x onerror='window.hacked = true'></body>"), encoding="utf-8")
-    assert look(page, STEP_THROUGH, tmp_path)["hacked"] is True
+    assert look([page], STEP_THROUGH, tmp_path)[0]["hacked"] is True
 
 
 def test_the_player_asks_nothing_of_the_network(trace_page):
@@ -183,15 +201,14 @@ def test_the_player_asks_nothing_of_the_network(trace_page):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_player_can_be_read_in_both_colour_schemes(trace_page, tmp_path, dark):
-    answer = look(trace_page, PLAYER_COLOURS, tmp_path, dark=dark)
+    (answer,) = look([trace_page], PLAYER_COLOURS, tmp_path, dark=dark)
     assert (answer["page"] < 0.2) == dark
     assert answer["worst"] >= 4.5
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
-    for page in pages:
-        answer = look(page, PAGE_COLOURS, tmp_path, dark=dark)
+    for page, answer in zip(pages, look(pages, PAGE_COLOURS, tmp_path, dark=dark), strict=True):
         assert (answer["page"] < 0.2) == dark, page.name
         assert answer["worst"] >= 4.5, page.name
         assert answer["lost"] == [], page.name
@@ -199,19 +216,18 @@ def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
 
 
 def test_no_page_is_wider_than_a_small_screen(pages, tmp_path):
-    for page in pages:
-        needed, given = look(page, "return [document.documentElement.scrollWidth, innerWidth];", tmp_path, width=500)
+    widths = look(pages, "return [document.documentElement.scrollWidth, innerWidth];", tmp_path, width=400)
+    for page, (needed, given) in zip(pages, widths, strict=True):
         assert needed <= given + 1, f"{page.name} is {needed} pixels wide on a screen of {given}"
 
 
 def test_the_traces_in_the_chapters_step_without_a_kernel(chapters, tmp_path):
     shown = [page for page in chapters if 'class="tl-player' in page.read_text(encoding="utf-8")]
     assert shown, "no chapter shows a trace"
-    for page in shown:
-        seen = look(page, STEP_THROUGH, tmp_path)
+    for page, seen in zip(shown, look(shown, STEP_THROUGH, tmp_path), strict=True):
         assert (seen["start"], seen["next"], seen["home"]) == (["Step 1"], ["Step 2"], ["Step 1"]), page.name
 
 
 def test_solutions_are_folded_until_asked_for(chapters, tmp_path):
-    for page in chapters:
-        assert look(page, FOLDED, tmp_path) == 0, page.name
+    for page, visible in zip(chapters, look(chapters, FOLDED, tmp_path), strict=True):
+        assert visible == 0, f"{page.name} shows {visible} parts of solutions"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import transformers as hf
-from conftest import CONTEXT, FAMILIES, VOCAB, exactly, random_model
+from conftest import CONTEXT, FAMILIES, SLIDING, VOCAB, exactly, random_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -207,6 +207,16 @@ def test_tokens_of_a_tree_count_only_once_they_are_kept(llama):
     session.keep([2, 3])
     assert session.tokens == [1, 2, 3, 6, 7]
     assert session.calls == 2
+
+
+@pytest.mark.parametrize("family", SLIDING)
+def test_a_window_counts_positions_and_not_the_nodes_of_a_wide_tree(models, family):
+    # The last node's parent is 1 position away but 9 nodes, more than the window.
+    lm, prompt = LM(models(family)), [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    tree = TokenTree([5, *range(9), 3], [-1, *[0] * 9, 1])
+    session = lm.session(prompt)
+    logits = session.feed_tree(tree)
+    assert_rows(logits[-1:], recomputed(lm.model, prompt + [5, 0, 3])[-1:])
 
 
 def test_rolling_back_into_the_prompt_computes_nothing_twice(llama):

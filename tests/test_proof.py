@@ -216,24 +216,24 @@ def table():
 
 
 def test_the_check_passes_right_samplers_about_as_often_as_it_should(table):
-    # 40 checks of right samplers: their p values must look uniform, not crowd at either end.
+    # Checks of right samplers: their p values must look uniform, not crowd at either end.
     p_values = []
-    for repeat in range(40):
+    for repeat in range(30):
         rng = Seeded(repeat)
         check = empirical_check(
-            lambda prompt, rng=rng: run(sample(table, prompt, rng=rng), 2, stop=()).tokens, "ab", table, 2, 150
+            lambda prompt, rng=rng: run(sample(table, prompt, rng=rng), 2, stop=()).tokens, "ab", table, 2, 100
         )
         assert check.passed
         p_values.append(check.p_value)
-    assert sum(p < 0.1 for p in p_values) <= 10
-    assert sum(p > 0.9 for p in p_values) <= 12
-    assert 0.3 < sum(p_values) / 40 < 0.7
+    assert sum(p < 0.1 for p in p_values) <= 8
+    assert sum(p > 0.9 for p in p_values) <= 8
+    assert 0.3 < sum(p_values) / 30 < 0.7
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__wrapped__.__name__)
 def test_the_check_catches_planted_faults(table, fault):
     warp = [temperature(0.5)]
-    check = empirical_check(drawing(fault, table, warp=warp), "a", table, 3, 3000, warp=warp)
+    check = empirical_check(drawing(fault, table, warp=warp), "a", table, 3, 1500, warp=warp)
     assert not check.passed
     assert check.verdict.startswith("wrong")
 
@@ -252,8 +252,8 @@ def test_the_check_passes_transformers_own_sampling():
         return output[0, len(prompt) :].tolist()
 
     with torch.random.fork_rng(devices=[]):
-        assert empirical_check(decode, [3, 1], lm, 2, 250, warp=[temperature(0.5)]).passed
-        wrong = empirical_check(decode, [3, 1], lm, 2, 250, warp=[temperature(1.0)])
+        assert empirical_check(decode, [3, 1], lm, 2, 150, warp=[temperature(0.5)]).passed
+        wrong = empirical_check(decode, [3, 1], lm, 2, 150, warp=[temperature(1.0)])
     assert not wrong.passed
 
 

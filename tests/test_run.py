@@ -103,8 +103,9 @@ class TestHowARunEnds:
             finally:
                 closed.append(True)
 
-        run(endless(ABC, "a"), 3)
-        assert closed, "its caches live as long as it does"
+        steps = endless(ABC, "a")
+        run(steps, 3)
+        assert closed, "its caches would live as long as somebody holds the steps"
 
 
 class TestCutting:

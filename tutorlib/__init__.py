@@ -39,7 +39,8 @@ def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"tutorlib has no {name!r}; its names are {', '.join(__all__)}")
     module = import_module(f".{_HOME[name]}", __name__)
-    value = globals()[name] = getattr(module, name, module)
+    is_module = _HOME[name] == name and not hasattr(module, name)
+    value = globals()[name] = module if is_module else getattr(module, name)
     return value
 
 

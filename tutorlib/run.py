@@ -49,8 +49,8 @@ class Candidates(Sequence):
 
     Examples
     --------
-    >>> Candidates(torch.tensor([[0.5, 0.25, 0.25]]).log(), count=1)[0]
-    [(0, 0.5)]
+    >>> Candidates(torch.tensor([[1.0, 1.0, -torch.inf]]))[0]
+    [(0, 0.5), (1, 0.5)]
     """
 
     def __init__(self, logits: torch.Tensor, count: int = 5):

@@ -96,6 +96,7 @@ def signature(name, item):
         return name
     # Annotations may be strings, methods begin with self, and a default that prints as an address changes every time.
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    text = re.sub(r"\b(?:collections\.abc|typing)\.", "", text)
     text = re.sub(r"^\((?:self|cls)(?:, )?", "(", text)
     return name + re.sub(r"<(?:function|class|built-in function) '?([\w.]+)'?[^>]*>", r"\1", text)
 

@@ -33,8 +33,8 @@ class Verdict:
 def check(text):
     """Reads `text` from its first sentence and judges every sentence by what was told before it.
 
-    A contradicting sentence changes nothing: what was told first is believed. A last sentence without its end (a text cut
-    off by a budget) is not judged.
+    A contradicting sentence changes nothing: what was told first is believed. A last sentence without its end (a text
+    cut off by a budget) is not judged.
 
     Parameters
     ----------

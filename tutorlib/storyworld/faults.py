@@ -24,8 +24,8 @@ def plant(seed, fault):
     seed : int or str
         Which story, and which fault in it.
     fault : str
-        "holder", "place", "count" or "colour": a told fact is repeated with another value; "absent": somebody who left the
-        village does something there.
+        "holder", "place", "count" or "colour": a told fact is repeated with another value; "absent": somebody who
+        left the village does something there.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """How each kind of sentence is told. One table, used in both directions: to narrate a sentence and to read it back.
 
-A template is plain text with slots in braces. `{She}` is the subject, which may be told by a pronoun when the sentence before
-had the same subject; `{thing}` is told with its colour ("the red kite") or without it ("the kite"). Whatever the reader
-needs in order to complete a fact comes before it: *the kite … with Mia*, *Tom … at the mill*.
+A template is plain text with slots in braces. `{She}` is the subject, which may be told by a pronoun when the
+sentence before had the same subject; `{thing}` is told with its colour ("the red kite") or without it ("the kite").
+Whatever the reader needs in order to complete a fact comes before it: *the kite … with Mia*, *Tom … at the mill*.
 """
 
 import re
@@ -22,13 +22,20 @@ TEMPLATES = {
     "thing_in": ("{thing} was in {box}.", "{thing} lay in {box}."),
     "box_at": ("{box} was at {place}.", "{box} stood at {place}."),
     "move": ("{She} went to {goal}.", "{She} walked over to {goal}.", "{She} hurried to {goal}."),
-    "give": ("{thing} went from {who} to {to}.", "{thing} was given by {who} to {to}.", "{thing} passed from {who} to {to}."),
+    "give": (
+        "{thing} went from {who} to {to}.",
+        "{thing} was given by {who} to {to}.",
+        "{thing} passed from {who} to {to}.",
+    ),
     "lose": ("{thing} slipped away from {who} and was lost.", "{thing} was dropped by {who} and was lost."),
     "find": ("{thing} was found again by {who}.", "{thing} was found by {who}."),
     "hide": ("{thing} was hidden by {who} in {box}.", "{thing} went from {who} into {box}."),
     "take": ("{thing} came out of {box} and went to {who}.", "{thing} was taken out of {box} by {who}."),
     "carry": ("{box} was carried from {place} to {goal}.", "{box} was moved from {place} to {goal}."),
-    "gain": ("{She} found one more {item} and now had {n} {items}.", "{She} bought one {item} and now had {n} {items}."),
+    "gain": (
+        "{She} found one more {item} and now had {n} {items}.",
+        "{She} bought one {item} and now had {n} {items}.",
+    ),
     "spend": ("{She} lost one {item} and now had {n} {items}.", "{She} gave away one {item} and now had {n} {items}."),
     "become": ("{She} grew {feeling}.", "{She} became {feeling}.", "All of a sudden {who} felt {feeling}."),
     "leave": ("{She} left the village.", "{She} went away from the village."),
@@ -42,7 +49,10 @@ TEMPLATES = {
     "who_has": ('"Who has {thing}?" asked {asker}.', '{asker} asked, "Who has {thing}?"'),
     "where_is_thing": ('"Where is {thing}?" asked {asker}.', '{asker} asked, "Where is {thing}?"'),
     "where_is": ('"Where is {who}?" asked {asker}.', '{asker} asked, "Where is {who}?"'),
-    "how_many": ('"How many {items} does {who} have?" asked {asker}.', '{asker} asked, "How many {items} does {who} have?"'),
+    "how_many": (
+        '"How many {items} does {who} have?" asked {asker}.',
+        '{asker} asked, "How many {items} does {who} have?"',
+    ),
     "how_feels": ('"How does {who} feel?" asked {asker}.', '{asker} asked, "How does {who} feel?"'),
     "answer_with": ('"{thing} is with {who}," said {speaker}.', '"{thing} is with {who}," replied {speaker}.'),
     "answer_in": ('"{thing} is in {box}," said {speaker}.', '"{thing} is in {box}," replied {speaker}.'),

@@ -10,16 +10,17 @@ from tutorlib.storyworld.world import AWAY, LOST, State, tell
 # How often each kind of sentence is chosen after the opening, where it is possible at all.
 BODY = {
     "move": 5, "give": 7, "lose": 3, "find": 9, "hide": 3, "take": 4, "carry": 2, "gain": 3, "spend": 3, "become": 3,
-    "leave": 2, "come_back": 10, "paint": 1, "still_at": 5, "still_with": 7, "still_in": 4, "still_have": 5, "still_feel": 3,
+    "leave": 2, "come_back": 10, "paint": 1,
+    "still_at": 5, "still_with": 7, "still_in": 4, "still_have": 5, "still_feel": 3,
     "who_has": 6, "where_is_thing": 3, "where_is": 4, "how_many": 4, "how_feels": 1, "scenery": 2,
 }  # fmt: skip
 # The same village asked without pause: what a model is shown first, so that it finds out that facts can be looked up.
 DRILL = {
     "give": 3, "move": 2, "hide": 1, "take": 2, "gain": 1, "spend": 1,
-    "still_at": 8, "still_with": 8, "still_in": 4, "still_have": 6, "still_feel": 2, "who_has": 2, "where_is": 2, "how_many": 2,
+    "still_at": 8, "still_with": 8, "still_in": 4, "still_have": 6, "still_feel": 2,
+    "who_has": 2, "where_is": 2, "how_many": 2,
 }  # fmt: skip
-
-LONG = 160  # words and punctuation marks after which a story ends: with split words and one more question, under 200 tokens
+LONG = 160  # words and punctuation marks after which no further sentence is begun: a story stays under 200 tokens
 
 
 def story(seed, *, kinds=None, sentences=(5, 9)):

@@ -1,4 +1,4 @@
-"""Questions whose answers depend on the state, cut off right before the answer: what a model must know, and nothing else."""
+"""Questions whose answers depend on the state, cut off right before the answer: what a model must know, no more."""
 
 from dataclasses import dataclass
 

@@ -4,7 +4,16 @@ SHE = ("Mia", "Ada", "Ivy", "Zoe")
 HE = ("Ben", "Tom", "Leo", "Max")
 NAMES = SHE + HE
 
-PLACES = ("the mill", "the well", "the barn", "the bridge", "the market", "the fountain", "the harbour", "the schoolhouse")
+PLACES = (
+    "the mill",
+    "the well",
+    "the barn",
+    "the bridge",
+    "the market",
+    "the fountain",
+    "the harbour",
+    "the schoolhouse",
+)
 THINGS = ("kite", "drum", "lamp", "rope", "bell", "flute", "book", "ball", "umbrella", "telescope")
 COLOURS = ("red", "blue", "green", "white", "black", "yellow")
 ELDERS = ("the baker", "the teacher", "the postman", "the fisherman")  # they ask, and are not part of the story

@@ -1,9 +1,9 @@
 """What is true in the village, and what may happen next.
 
-A `State` holds the facts that a story has told. Every sentence of a story is a `kind` with named slots, and every kind has
-one rule: a function that looks whether the sentence agrees with the state (if not it raises `Contradiction`, naming the
-fact) and then makes it true. Stories are simulated with these rules and read back with the same rules, so the narrator
-cannot say what the reader would not believe.
+A `State` holds the facts that a story has told. Every sentence of a story is a `kind` with named slots, and every
+kind has one rule: a function that looks whether the sentence agrees with the state (if not it raises `Contradiction`,
+naming the fact) and then makes it true. Stories are simulated with these rules and read back with the same rules, so
+the narrator cannot say what the reader would not believe.
 
 The village is small: everybody is within shouting distance, so things may be handed over and questions answered from
 anywhere, except by somebody who has left the village.
@@ -105,7 +105,8 @@ def where_at(place):
     return "away" if place == AWAY else f"at {place}"
 
 
-# -- the rules: one a kind of sentence. Slot names: who, to (people); thing, colour; box; place, goal; n, items; feeling ------
+# The rules, one a kind of sentence. Slots: who, to, third, speaker (people); asker (an elder); thing, its colour and new
+# (another colour); box; place, goal (places); n, item, items (a count); feeling.
 
 RULES = {}
 
@@ -136,8 +137,10 @@ def be_at(state, who, place):
 
 @rule
 def be_at_feeling(state, who, place, feeling):
+    if who in state.feeling:
+        state.feels(who, feeling)
     be_at(state, who, place)
-    introduce(state.feeling, who, feeling, f"{who} felt")
+    state.feeling[who] = feeling
 
 
 @rule
@@ -171,6 +174,7 @@ def box_at(state, box, place):
 
 
 # events: what changes the state
+
 
 @rule
 def move(state, who, goal):
@@ -282,6 +286,7 @@ def paint(state, thing, colour, new):
 
 # what is true still
 
+
 @rule
 def still_at(state, who, place):
     state.present(who)
@@ -313,6 +318,7 @@ def still_feel(state, who, feeling):
 
 
 # questions, asked by the elders; the next sentence owes the answer, by somebody who is there
+
 
 def ask(state, topic, subject):
     if topic == "thing":
@@ -402,7 +408,10 @@ def scenery(state):
 
 
 # Kinds whose subject is a person, whom "she" or "he" in the next sentence then means.
-PERSONAL = {"be_at", "be_at_feeling", "have", "move", "gain", "spend", "become", "leave", "come_back", "still_at", "still_have", "still_feel"}
+PERSONAL = {
+    *("be_at", "be_at_feeling", "have", "still_at", "still_have", "still_feel"),
+    *("move", "gain", "spend", "become", "leave", "come_back"),
+}
 QUESTIONS = ("who_has", "where_is_thing", "where_is", "how_many", "how_feels")
 
 

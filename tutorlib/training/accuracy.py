@@ -2,6 +2,7 @@
 
 import torch
 
+from tutorlib.lm import LM
 from tutorlib.storyworld import check
 from tutorlib.storyworld.check import CONSISTENT, UNREADABLE
 from tutorlib.storyworld.questions import TOPICS, opening, questions
@@ -49,25 +50,33 @@ def stories(model, tokenizer, *, prompts=200, seed=0, temperature=1.0):
     list of (str, list of int, int)
         Text, tokens, and how many of the tokens are the opening's.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator, lm = torch.Generator().manual_seed(seed), LM(model, tokenizer)
     told = []
     for start in range(0, prompts, 50):
         openings = [tokenizer(opening(f"held out {i}"))["input_ids"] for i in range(start, min(start + 50, prompts))]
         told += [
             (tokenizer.decode(row, skip_special_tokens=True), row, len(prompt))
-            for row, prompt in zip(_continue(model, tokenizer, openings, generator, temperature), openings)
+            for row, prompt in zip(_continue(lm, openings, generator, temperature), openings)
         ]
     return told
 
 
-def _continue(model, tokenizer, rows, generator, temperature, most=220):
-    rows, going = [list(row) for row in rows], list(range(len(rows)))
+def _continue(lm, openings, generator, temperature, most=220):
+    """Rows of tokens, each an opening and what the model sampled after it, up to its end or `most` tokens."""
+    batch, fresh = lm.batch(openings), [[] for _ in openings]
+    rows = [list(opening) for opening in openings]
+    going = set(range(len(rows)))
     while going:
-        for i, logits in zip(list(going), _logits(model, [rows[i] for i in going])):
-            probs = (logits[-1].double() / temperature).softmax(-1)
-            rows[i].append(int(torch.multinomial(probs.cpu(), 1, generator=generator)))
-            if rows[i][-1] == tokenizer.eos_token_id or len(rows[i]) > most:
+        logits = batch.feed(fresh)
+        fresh = [[] for _ in rows]
+        for i in sorted(going):
+            probs = (logits[i][-1].double() / temperature).softmax(-1)
+            token = int(torch.multinomial(probs.cpu(), 1, generator=generator))
+            rows[i].append(token)
+            if token in lm.stop_tokens or len(rows[i]) > most:
                 going.remove(i)
+            else:
+                fresh[i] = [token]
     return rows
 
 
@@ -77,10 +86,11 @@ def judge(told, tokenizer):
     for text, tokens, length in told:
         known = len(check(tokenizer.decode(tokens[:length], skip_special_tokens=True)))
         verdicts += [verdict.verdict for verdict in check(text)[known:]]
+    counted = max(len(verdicts), 1)
     return {
         "sentences": len(verdicts),
-        "readable": round(1 - verdicts.count(UNREADABLE) / len(verdicts), 3),
-        "consistent": round(verdicts.count(CONSISTENT) / len(verdicts), 3),
+        "readable": round((len(verdicts) - verdicts.count(UNREADABLE)) / counted, 3),
+        "consistent": round(verdicts.count(CONSISTENT) / counted, 3),
     }
 
 

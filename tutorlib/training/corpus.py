@@ -70,7 +70,7 @@ class Stories:
         return batches
 
     def _pad(self, rows):
-        """Ended and padded on the right; attention is causal: what stands behind a story's end changes nothing before it."""
+        """Ended and padded on the right: attention is causal, what stands behind an end changes nothing before it."""
         end = self.tokenizer.eos_token_id
         tokens = torch.full((len(rows), max(map(len, rows)) + 1), end)
         targets = torch.full_like(tokens, IGNORED)

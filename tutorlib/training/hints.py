@@ -1,9 +1,9 @@
 """Where to look: for a story, the places where each repeated fact was told before.
 
-A question needs two steps of attention: from the place of the answer back to what is asked about (the *cue*, "kite"), and
-from there to where the same cue was last told with a value ("the kite … with Mia"). Left alone, a small model finds this
-late or never. The simulation knows the places, so the first steps of training reward two heads for looking there; after
-that nothing is hinted any more.
+A question needs two steps of attention: from the place of the answer back to what is asked about (the *cue*, "kite"),
+and from there to where the same cue was last told with a value ("the kite … with Mia"). Left alone, a small model
+finds this late or never. The simulation knows the places, so the first steps of training reward two heads for looking
+there; after that nothing is hinted any more.
 """
 
 import torch
@@ -38,8 +38,8 @@ def mentions(told):
     Returns
     -------
     list of (cue, value, sources)
-        Character positions: of the cue; of the value (its last word); and of all earlier mentions of the fact as it is at
-        that moment, from which the value (or, for a changed count, the number it is counted from) can be known.
+        Character positions: of the cue; of the value (its last word); and of all earlier mentions of the fact as it
+        is at that moment, from which the value (or, for a changed count, the number it is counted from) can be known.
     """
     known, found, start = {}, [], 0
     for sentence, kind, slots in told:

@@ -1,7 +1,7 @@
 """The one training loop of the book: resumable at any step, on a CPU or a GPU.
 
-It knows nothing of what is trained. The loss is a function of the model and the step, so that a step's data depends on its
-number alone and a run that was killed goes on exactly where its last checkpoint stands.
+It knows nothing of what is trained. The loss is a function of the model and the step, so that a step's data depends
+on its number alone and a run that was killed goes on exactly where its last checkpoint stands.
 """
 
 import json
@@ -118,7 +118,9 @@ def _resume(path, model, optimizers):
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as a checkpoint ({error}); delete it to start anew") from error
+        raise ValueError(
+            f"{path} cannot be read as a checkpoint ({type(error).__name__}); delete it to start anew"
+        ) from error
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"]):
         optimizer.load_state_dict(saved)

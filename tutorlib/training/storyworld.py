@@ -1,19 +1,22 @@
 """The bundled models: a deep, narrow target, a shallow draft, and a shallow draft with another tokenizer.
 
-A target finds out quickly that facts can be looked up because the first steps of its training hint where to look (see
-`hints`), on stories that are mostly reminders and questions. A draft of one layer cannot compose the two look-ups that an
-answer needs, however long it is trained: that gap is why asking the target is worth its time.
+A target finds out quickly that facts can be looked up because it starts shallow, on stories that are mostly reminders
+and questions, and with hints of where to look (see `hints`); then it is made deep. A draft of one layer cannot
+compose the two look-ups that an answer needs, however long it is trained: that gap is why asking the target is worth
+its time.
 """
 
 import json
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging
 
 from tutorlib.training import accuracy, hints
 from tutorlib.training.corpus import IGNORED, Stories
@@ -24,54 +27,69 @@ CONTEXT = 512
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A stretch of training at one depth.
+
+    Attributes
+    ----------
+    layers : int
+    steps, rows : int
+        Training steps, and stories in each.
+    drill, hinted : int
+        The first steps that are drills; the first steps that are hinted.
+    rate : float
+        Muon's learning rate; AdamW's is a tenth of it.
+    """
+
+    layers: int
+    steps: int
+    rows: int
+    drill: int = 0
+    hinted: int = 0
+    rate: float = 0.02
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A bundled model.
 
     Attributes
     ----------
-    layers, width, heads : int
+    width, heads : int
         Its shape; the inner layers of its MLPs are three times as wide.
     vocab_size, tokenizer_seed, specials :
         Its tokenizer, see `tokenizers.learn`.
-    steps, rows : int
-        Training steps, and stories in each.
-    drill, hinted : int
-        The first steps that are drills; the first steps that are hinted.
-    looking : tuple of int
-        The two layers whose first heads are hinted: to the cue, and from there to the source.
-    rate : float
-        Muon's learning rate.
+    stages : tuple of Stage
+        The last one's depth is the model's.
     """
 
-    layers: int
     width: int
     heads: int
     vocab_size: int
     tokenizer_seed: str
     specials: tuple
-    steps: int
-    rows: int
-    drill: int = 0
-    hinted: int = 0
-    looking: tuple = (2, 5)
-    rate: float = 0.02
+    stages: tuple
 
 
+SHALLOW = Stage(layers=3, steps=2000, rows=16, drill=1200, hinted=800)
+DEEP = Stage(layers=12, steps=2000, rows=16, rate=0.01)
+ONE_LAYER = Stage(layers=1, steps=5000, rows=16)
 RECIPES = {
-    "target": Recipe(12, 192, 6, 640, "tokenizer", (START, END), steps=3000, rows=24, drill=800, hinted=400),
-    "draft": Recipe(1, 128, 4, 640, "tokenizer", (START, END), steps=6000, rows=16),
-    "other_draft": Recipe(1, 128, 4, 512, "another tokenizer", (END, START), steps=6000, rows=16),
+    "target": Recipe(192, 6, 640, "tokenizer", (START, END), (SHALLOW, DEEP)),
+    "draft": Recipe(128, 4, 640, "tokenizer", (START, END), (ONE_LAYER,)),
+    "other_draft": Recipe(128, 4, 512, "another tokenizer", (END, START), (ONE_LAYER,)),
 }
+LOOKING = (0, 1)  # the layers whose first heads are hinted: to look for the cue, and from there for the source
 HINT = 0.2  # the weight of the hints beside the loss
 
 
-def build(recipe):
-    """A Llama of this shape, with seeded weights: wide enough for tied embeddings, small where a layer adds to the stream."""
+def build(recipe, layers):
+    """A Llama of this shape with seeded weights: wide for tied embeddings, small where a layer adds to the stream."""
     config = LlamaConfig(
         vocab_size=recipe.vocab_size,
         hidden_size=recipe.width,
         intermediate_size=3 * recipe.width,
-        num_hidden_layers=recipe.layers,
+        num_hidden_layers=layers,
         num_attention_heads=recipe.heads,
         num_key_value_heads=recipe.heads,
         max_position_embeddings=CONTEXT,
@@ -85,10 +103,35 @@ def build(recipe):
     torch.manual_seed(0)
     model = LlamaForCausalLM(config)
     with torch.no_grad():
-        for layer in model.model.layers:
-            for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
-                weight /= math.sqrt(2 * recipe.layers)
+        for weight in _outputs(model):
+            weight /= math.sqrt(2 * layers)
     return model
+
+
+def deepen(model, recipe, layers):
+    """The same function with more layers: the old ones spread out, new ones between them that at first add nothing.
+
+    Parameters
+    ----------
+    model : LlamaForCausalLM
+        With fewer layers than `layers`.
+    """
+    deep = build(recipe, layers)
+    shallow = len(model.model.layers)
+    places = [(i + 1) * layers // shallow - 1 for i in range(shallow)]
+    with torch.no_grad():
+        for weight in _outputs(deep):
+            weight.zero_()
+    for place, layer in zip(places, model.model.layers):
+        deep.model.layers[place].load_state_dict(layer.state_dict())
+    deep.model.embed_tokens.load_state_dict(model.model.embed_tokens.state_dict())
+    deep.model.norm.load_state_dict(model.model.norm.state_dict())
+    return deep
+
+
+def _outputs(model):
+    """The matrices through which layers add to the residual stream."""
+    return [w for layer in model.model.layers for w in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight)]
 
 
 def optimizers(model, rate):
@@ -122,41 +165,57 @@ def fit(recipe, folder, *, device="cpu", compiled=False, progress=True):
     log : list of dict
     """
     tokenizer = learn(recipe.vocab_size, seed=recipe.tokenizer_seed, specials=recipe.specials)
-    stories = Stories(tokenizer, recipe.rows, drill=recipe.drill, hinted=recipe.hinted)
-    model = build(recipe).to(device)
+    model, log = None, []
+    for number, stage in enumerate(recipe.stages, start=1):
+        model = deepen(model, recipe, stage.layers) if model else build(recipe, stage.layers)
+        model.to(device)
+        log += train(
+            model,
+            _loss(
+                model,
+                Stories(tokenizer, stage.rows, drill=stage.drill, hinted=stage.hinted, seed=f"train {number}"),
+                compiled,
+            ),
+            optimizers(model, stage.rate),
+            steps=stage.steps,
+            folder=Path(folder) / f"stage {number}",
+            schedule=warmup_then_decay(stage.steps),
+            report=partial(accuracy.answers, model, tokenizer),
+            every=250,
+            progress=progress,
+        )
+    return model.to("cpu"), tokenizer, log
+
+
+def _loss(model, stories, compiled):
+    """The loss of a step: cross-entropy of the stories' tokens, and of where the hinted heads look."""
     forward = torch.compile(model, dynamic=True) if compiled else model
+    device = model.device
 
     def loss(step):
         batch = stories.batch(step)
         tokens, targets = batch.tokens.to(device), batch.targets.to(device)
-        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
-            run = model if batch.hints else forward
-            out = run(tokens, use_cache=False, output_attentions=batch.hints is not None)
-        value = F.cross_entropy(out.logits[:, :-1].float().flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
-        for layer, allowed in zip(recipe.looking, batch.hints or ()):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            if batch.hints:
+                out = model(tokens, use_cache=False, output_attentions=True)
+            else:
+                out = forward(tokens, use_cache=False)
+        logits = out.logits[:, :-1].float()
+        value = F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
+        for layer, allowed in zip(LOOKING, batch.hints or ()):
             length = allowed.shape[-1]
             attention = out.attentions[layer][:, 0, :length, :length].float()
             value = value + HINT * hints.loss(attention, allowed.to(device))
         return value
 
-    log = train(
-        model,
-        loss,
-        optimizers(model, recipe.rate),
-        steps=recipe.steps,
-        folder=folder,
-        schedule=warmup_then_decay(recipe.steps),
-        report=lambda: accuracy.answers(model, tokenizer),
-        every=250,
-        progress=progress,
-    )
-    return model.to("cpu"), tokenizer, log
+    return loss
 
 
 def save(model, tokenizer, folder):
     """Writes a model in half precision with its tokenizer and settings, as `transformers` reads them."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
     model = model.to(torch.float16)
     model.config.dtype = torch.float16
     model.config._attn_implementation = "sdpa"
@@ -183,4 +242,6 @@ def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True)
         )
         save(model, tokenizer, Path(out) / name)
         (Path(out) / name / "training_log.json").write_text(json.dumps(log, indent=1) + "\n")
-        print(f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {time.time() - began:.0f} s, {log[-1]}")
+        print(
+            f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {time.time() - began:.0f} s, {log[-1]}"
+        )

@@ -1,0 +1,122 @@
+"""The benchmark compares like with like, and its arithmetic is right."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from conftest import random_model
+
+from tutorlib import bench
+from tutorlib.bench import GENERATE, GENERATE_SAMPLING, PLAIN, ROWS, Output, Row, Spread, measure
+from tutorlib.lm import LM
+
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.fixture(scope="module")
+def family():
+    return SimpleNamespace(target=LM(random_model("llama")))
+
+
+def test_all_greedy_rows_make_the_same_tokens(family):
+    made = {row.name: [row.decode(family, p, 12, 0).tokens for p in PROMPTS] for row in ROWS if not row.draws}
+    assert len(made) >= 4
+    assert all(tokens == made[PLAIN] for tokens in made.values()), made
+
+
+def test_the_greedy_rows_count_a_call_a_token(family):
+    for row in ROWS:
+        calls = row.decode(family, PROMPTS[0], 12, 0).calls
+        assert calls == (None if row.name.startswith("generate") else 12), row.name
+
+
+def test_no_stop_token_ends_a_row_early(family):
+    first = bench.forward_loop(family, PROMPTS[0], 1, 0).tokens[0]
+    settings = family.target.model.generation_config
+    settings.eos_token_id = first
+    try:
+        stopping = SimpleNamespace(target=LM(family.target.model))
+        assert stopping.target.stop_tokens == (first,)
+        for row in ROWS:
+            assert len(row.decode(stopping, PROMPTS[0], 5, 0).tokens) == 5, row.name
+    finally:
+        settings.eos_token_id = None
+
+
+def clocked_rows(clock, **seconds):
+    """Rows that take a known time: they move the clock on."""
+
+    def row(name, took, draws=False):
+        def decode(family, prompt, count, seed):
+            clock.now += took[seed] if isinstance(took, list) else took
+            return Output([0] * count, count // 2)
+
+        return Row(name, decode, draws)
+
+    return [
+        row(PLAIN, seconds.get("plain", 1.0)),
+        row("ours", seconds.get("ours", 0.5)),
+        row("ours, drawing", 0.25, draws=True),
+        row(GENERATE, 2.0),
+        row(GENERATE_SAMPLING, 3.0, draws=True),
+    ]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_rates_and_ratios_by_hand(family):
+    clock = Clock()
+    results = measure(family, PROMPTS, new_tokens=10, rounds=3, rows=clocked_rows(clock), clock=clock)
+    by_name = {result.name: result for result in results}
+    assert by_name["ours"].tokens_per_second == Spread(20, 20, 20)
+    assert by_name["ours"].tokens_per_call == 2
+    assert by_name["ours"].over_plain == Spread(2, 2, 2)
+    assert by_name["ours"].over_generate == Spread(4, 4, 4)
+    assert by_name["ours, drawing"].over_generate == Spread(12, 12, 12), "a sampler is compared with sampling"
+    assert by_name[PLAIN].over_plain == Spread(1, 1, 1)
+
+
+def test_ratios_are_taken_within_a_round(family):
+    """The machine gets ten times slower in the second round, for everybody: no ratio may change."""
+    clock = Clock()
+    rows = clocked_rows(clock, plain=[1.0, 10.0, 1.0, 9.0], ours=[0.5, 5.0, 0.5, 9.0])
+    # (Seed -1, the round that is not counted, reads the last entry.)
+    results = measure(family, PROMPTS, new_tokens=10, rounds=3, rows=rows, clock=clock)
+    assert results[1].over_plain == Spread(2, 2, 2)
+
+
+def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family):
+    clock = Clock()
+    short = Row("short", lambda family, prompt, count, seed: Output([0], 1))
+    with pytest.raises(ValueError, match=r"short made \[1, 1\] tokens, not 10 each"):
+        measure(family, PROMPTS, new_tokens=10, rounds=1, rows=[*clocked_rows(clock), short], clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rounds": 0}, "rounds"),
+        ({"prompts": []}, "need prompts"),
+        ({"new_tokens": 60}, "do not fit the context of 48"),
+        ({"rows": ROWS[:2]}, "missing: generate"),
+    ],
+)
+def test_nonsense_is_named(family, options, words):
+    with pytest.raises(ValueError, match=words):
+        measure(family, **{"prompts": PROMPTS, "new_tokens": 4, "rounds": 1} | options)
+
+
+def test_the_command_prints_a_table_and_json(family, capsys):
+    bench.main(["--tokens", "4", "--rounds", "1"], family, PROMPTS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines[-len(ROWS) :]] == [row.name for row in ROWS]
+    bench.main(["--quick", "--tokens", "4", "--rounds", "1", "--json"], family, PROMPTS)
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in printed["rows"]] == [row.name for row in ROWS]
+    assert printed["setting"]["new_tokens"] == 4
+    assert printed["rows"][0]["over_plain"][0] == 1

@@ -1,0 +1,66 @@
+"""The bundled models are what their card says, and good enough for the chapters that stand on them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tutorlib
+from tutorlib import models
+from tutorlib.storyworld.questions import opening
+from tutorlib.training import accuracy
+
+WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
+FIGURES = json.loads((WEIGHTS / "figures.json").read_text())
+TOPICS = ("who has it", "where is it", "how many")
+
+
+@pytest.fixture(scope="module")
+def family():
+    return models.load("storyworld")
+
+
+def test_all_bundled_models_take_at_most_24_megabytes():
+    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*") if path.is_file()) <= 24e6
+
+
+def test_the_target_is_deep_and_narrow_and_the_drafts_shallow(family):
+    assert 8 <= family.target.model.config.num_hidden_layers <= 12
+    assert family.draft.model.config.num_hidden_layers == family.other_draft.model.config.num_hidden_layers == 1
+
+
+def test_target_and_draft_share_a_tokenizer_and_the_other_draft_does_not(family):
+    text = opening("held out 1")
+    assert family.target.encode(text) == family.draft.encode(text) != family.other_draft.encode(text)
+    assert family.other_draft.decode(family.other_draft.encode(text)) == text
+    assert 500 <= family.target.vocab_size <= 1024
+
+
+def test_the_target_looks_facts_up_and_a_draft_cannot():
+    for topic in TOPICS:
+        assert FIGURES["target"][f"{topic}, right"] >= 0.90
+        assert FIGURES["draft"][f"{topic}, right"] <= 0.70
+
+
+def test_the_target_tells_readable_consistent_stories_and_the_draft_worse_ones():
+    assert FIGURES["target"]["readable"] >= 0.97
+    assert FIGURES["target"]["consistent"] >= 0.92
+    assert FIGURES["draft"]["consistent"] <= FIGURES["target"]["consistent"] - 0.15
+
+
+def test_the_draft_is_accepted_often_but_not_always():
+    assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
+
+
+def test_the_card_and_the_shipped_files_agree(family):
+    """A small part of the card measured again, from the same held-out questions."""
+    again = accuracy.answers(family.target.model, family.target.tokenizer)
+    for topic in TOPICS:
+        assert again[topic] == pytest.approx(FIGURES["target"][f"{topic}, right"], abs=0.02)
+    card = (WEIGHTS / "MODEL_CARD.md").read_text()
+    assert all(str(figure) in card for figures in FIGURES.values() for figure in figures.values())
+
+
+def test_stories_end_by_themselves(family):
+    told = accuracy.stories(family.target.model, family.target.tokenizer, prompts=20)
+    assert sum(tokens[-1] in family.target.stop_tokens for _, tokens, _ in told) >= 19

@@ -1,0 +1,80 @@
+"""Measured costs: they follow what is computed, and agree with the formulas where those count the same thing."""
+
+import time
+
+import numpy as np
+import pytest
+from conftest import CONTEXT, random_model
+
+from tutorlib import cost, theory
+from tutorlib.lm import LM
+
+
+def test_a_call_of_more_tokens_takes_longer_by_what_it_takes(llama, monkeypatch):
+    """The model is slowed down by a known amount a token; the measurement must find it."""
+    forward = llama.model.forward
+
+    def slow(*args, **kwargs):
+        time.sleep(0.002 * kwargs["input_ids"].shape[1])
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(llama.model, "forward", slow)
+    times = cost.call_times(llama, [1, 6], cached=8, repeats=3)
+    assert times.widths.tolist() == [1, 6]
+    assert times.seconds[1] - times.seconds[0] == pytest.approx(0.010, abs=0.006)
+    assert times.relative[0] == 1
+    assert (times.low <= times.seconds).all()
+    assert (times.seconds <= times.high).all()
+
+
+def test_all_widths_are_timed_from_the_same_place(llama, monkeypatch):
+    seen = []
+    forward = llama.model.forward
+
+    def look(*args, **kwargs):
+        seen.append((int(kwargs["position_ids"].min()), kwargs["input_ids"].shape[1]))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(llama.model, "forward", look)
+    cost.call_times(llama, [2, 5], cached=8, repeats=2)
+    assert seen == [(0, 8)] + [(8, 2), (8, 5)] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"widths": []}, "widths"),
+        ({"widths": [0]}, "widths must be at least 1"),
+        ({"widths": [1], "cached": 0}, "cached must be at least 1"),
+        ({"widths": [1], "repeats": 0}, "repeats must be at least 1"),
+        ({"widths": [CONTEXT], "cached": 1}, f"do not fit the context of {CONTEXT}"),
+    ],
+)
+def test_nonsense_is_named(llama, options, words):
+    with pytest.raises(ValueError, match=words):
+        cost.call_times(llama, **options)
+
+
+def test_the_cache_takes_the_bytes_that_theory_counts(lm):
+    shape = cost.shape_of(lm)
+    tokens = 6  # within the sliding window of the families that have one
+    assert cost.cache_bytes(lm, tokens) == theory.cache_bytes(tokens, layers=shape.layers, key_width=shape.key_width)
+
+
+def test_weights_take_the_bytes_of_their_numbers_and_shared_ones_count_once():
+    for family, tied in (("llama", False), ("gpt2", True)):
+        model = random_model(family)
+        assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == tied
+        numbers = sum(p.numel() for p in model.parameters()) + sum(b.numel() for b in model.buffers())
+        assert cost.weight_bytes(LM(model)) == pytest.approx(4 * numbers, rel=0.01)
+
+
+def test_the_shape_of_a_model_by_hand(llama):
+    # Three layers of width 16: q and o 16 x 16, k and v 8 x 16 (2 of 4 heads), three of 24 x 16; the head 19 x 16.
+    by_hand = 3 * (2 * 16 * 16 + 2 * 8 * 16 + 3 * 24 * 16) + 19 * 16
+    assert cost.shape_of(llama) == cost.Shape(by_hand, layers=3, query_width=16, key_width=8, bytes_each=4)
+
+
+def test_the_times_are_plain_arrays(llama):
+    times = cost.call_times(llama, [1, 3], cached=4, repeats=1)
+    assert all(isinstance(column, np.ndarray) and column.shape == (2,) for column in times)

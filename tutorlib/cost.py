@@ -1,0 +1,162 @@
+"""What a call of a language model costs, measured: its time by the number of tokens in it, and its memory.
+
+`tutorlib.theory` counts what should be; here the clock and the tensors are asked. Methods never read a clock: where one
+adapts to cost, it is given these figures as numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from .lm import LM
+
+
+class CallTimes(NamedTuple):
+    """Measured times of one call, by the number of tokens in it; all arrays have shape (widths,).
+
+    Attributes
+    ----------
+    widths : array of int
+        Tokens in the call.
+    seconds : array of float64
+        Median over the repeats.
+    low, high : arrays of float64
+        Quartiles: half of all repeats lie between them.
+    """
+
+    widths: np.ndarray
+    seconds: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def relative(self) -> np.ndarray:
+        """Each median over that of the narrowest call."""
+        return self.seconds / self.seconds[self.widths.argmin()]
+
+
+def call_times(
+    lm: LM,
+    widths: Sequence[int] = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33),
+    *,
+    cached: int = 64,
+    repeats: int = 20,
+) -> CallTimes:
+    """Time one call by the number of new tokens in it, after `cached` tokens.
+
+    All widths are timed in turn, then again, so that a slow spell of the machine falls on all of them alike. The time
+    includes what a method pays: `Session.feed`, and waiting for the result.
+
+    Parameters
+    ----------
+    lm : LM
+    widths : sequence of int
+        Numbers of tokens, each at least 1. All rows of logits are computed, as when a draft is checked.
+    cached : int
+        Tokens in the cache before each call, at least 1.
+    repeats : int
+        How often each width is timed, after one call that is not.
+
+    Returns
+    -------
+    CallTimes
+
+    Raises
+    ------
+    ValueError
+        When the widest call does not fit into the context, or a number is below 1.
+
+    Examples
+    --------
+    >>> times = call_times(lm, [1, 5])                                                              # doctest: +SKIP
+    >>> times.relative                                                                              # doctest: +SKIP
+    array([1.  , 1.35])
+    """
+    widths = list(widths)
+    for name, numbers in (("widths", widths), ("cached", [cached]), ("repeats", [repeats])):
+        if not numbers or min(numbers) < 1:
+            raise ValueError(f"{name} must be at least 1, got {numbers}")
+    if cached + max(widths) > lm.context:
+        raise ValueError(f"{cached} cached tokens and {max(widths)} new ones do not fit the context of {lm.context}")
+    tokens = [index % lm.vocab_size for index in range(cached + max(widths))]
+    session = lm.session(tokens[:cached])
+    session.feed()
+    seconds = np.empty((repeats + 1, len(widths)))
+    for repeat in range(repeats + 1):
+        for column, width in enumerate(widths):
+            _synchronize(lm.device)
+            began = time.perf_counter()
+            session.feed(tokens[cached : cached + width])
+            _synchronize(lm.device)
+            seconds[repeat, column] = time.perf_counter() - began
+            session.rollback(width)
+    low, median, high = np.quantile(seconds[1:], [0.25, 0.5, 0.75], axis=0)
+    return CallTimes(np.array(widths), median, low, high)
+
+
+class Shape(NamedTuple):
+    """The numbers that `tutorlib.theory` describes a model with."""
+
+    parameters: int
+    layers: int
+    query_width: int
+    key_width: int
+    bytes_each: int
+
+
+def shape_of(lm: LM) -> Shape:
+    """Read off a model what the formulas of `tutorlib.theory` need.
+
+    Parameters that a token is multiplied with are those of all matrices. An input embedding that is not also the output
+    head is only looked up, and so are learned positions: they do not count.
+    """
+    model = lm.model
+    config = model.config.get_text_config()
+    head = model.get_output_embeddings()
+    looked_up = {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding) and (head is None or module.weight is not head.weight)
+    }
+    # `parameters()` gives a weight that is used twice only once.
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in looked_up]
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    return Shape(
+        parameters=sum(p.numel() for p in matrices),
+        layers=config.num_hidden_layers,
+        query_width=heads * head_size,
+        key_width=key_heads * head_size,
+        bytes_each=lm.dtype.itemsize,
+    )
+
+
+def weight_bytes(lm: LM) -> int:
+    """Bytes of the model's weights and buffers in memory; a weight that is used twice counts once."""
+    tensors = {(t.device, t.data_ptr()): t for t in [*lm.model.parameters(), *lm.model.buffers()] if t.numel()}
+    return sum(t.numel() * t.element_size() for t in tensors.values())
+
+
+def cache_bytes(lm: LM, tokens: int) -> int:
+    """Bytes of the key-value cache after `tokens` tokens, read off the cache that the model itself makes."""
+    if not 1 <= tokens <= lm.context:
+        raise ValueError(f"tokens must be from 1 to the context, {lm.context}; got {tokens}")
+    text = torch.arange(tokens, device=lm.device)[None] % lm.vocab_size
+    with torch.inference_mode():
+        cache = lm.model(input_ids=text, use_cache=True).past_key_values
+    return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
+
+
+def _synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given: a GPU takes calls faster than it answers them."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
