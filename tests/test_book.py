@@ -15,6 +15,7 @@ import setup_cells
 import yaml
 from build_book import ROOT
 from built_site import built_site
+from execute_notebooks import normalise
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -37,12 +38,15 @@ def requirement_lines(name):
 def text_files():
     """Every file of the repository that a person wrote or reads."""
     suffixes = {".md", ".py", ".toml", ".txt", ".yml", ".cff", ".ipynb", ".cfg", ".css", ".svg", ".bib", ".js", ""}
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = parts[0].startswith(".") and parts[0] not in {".github", ".ci"}
-        generated = any(part in {"_build", "build", "dist", "runs", "__pycache__"} for part in parts)
-        if path.is_file() and path.suffix in suffixes and not hidden and not generated and "egg-info" not in str(path):
-            yield path
+    generated = {"_build", "build", "dist", "runs", "__pycache__"}
+    for top in sorted(ROOT.iterdir()):
+        if top.name.startswith(".") and top.name not in {".github", ".ci"}:
+            continue
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            parts = path.relative_to(ROOT).parts
+            left_out = generated & set(parts) or any(part.endswith(".egg-info") for part in parts)
+            if path.is_file() and path.suffix in suffixes and not left_out:
+                yield path
 
 
 # The files at the top.
@@ -108,6 +112,13 @@ def test_the_readme_names_every_module_of_the_package():
     modules = {f"tutorlib/{path.name}" for path in (ROOT / "tutorlib").glob("*.py")}
     folders = {f"tutorlib/{path.parent.name}/" for path in (ROOT / "tutorlib").glob("*/*.py")}
     assert modules | folders <= set(readme_tree())
+
+
+def test_the_readme_names_every_page_and_script_of_the_book():
+    pages = {f"book/{path.name}" for path in (ROOT / "book").glob("*.md")}
+    scripts = {f"book/_tools/{path.name}" for path in (ROOT / "book" / "_tools").glob("*.py")}
+    chapters = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert pages | scripts | chapters <= set(readme_tree())
 
 
 def test_the_repositorys_address_stands_in_one_place():
@@ -280,7 +291,7 @@ def small_book(tmp_path):
         (tmp_path / "tutorlib/__init__.py").write_text("")
         (tmp_path / "book/welcome.md").write_text(prose)
         cells = [nbformat.v4.new_markdown_cell("# A"), nbformat.v4.new_code_cell(code)]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "notebooks/01_a.ipynb")
+        nbformat.write(normalise(nbformat.v4.new_notebook(cells=cells)), tmp_path / "notebooks/01_a.ipynb")
         return tmp_path
 
     return write

@@ -144,8 +144,10 @@ return {
 FOLDED = """
 const parts = all("article .solution.dropdown > *, article .admonition.toggle > *, article .admonition.dropdown > *");
 const contents = parts.filter(part => !part.matches(".admonition-title, button"));
+const open = all("article details[open]").filter(part => part.textContent.includes("Solution"));
 const visible = {opacityProperty: true, visibilityProperty: true};
-return contents.filter(part => part.checkVisibility(visible) && part.getBoundingClientRect().height > 2).length;
+return contents.filter(part => part.checkVisibility(visible) && part.getBoundingClientRect().height > 2).length
+  + open.length;
 """
 
 

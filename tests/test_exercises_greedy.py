@@ -1,11 +1,14 @@
 """The checkers of chapter 2 accept what is right, and tell every usual mistake which one it is."""
 
 import math
+import re
+from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 
-from tutorlib import TableLM
+from tutorlib import TableLM, greedy, run
 from tutorlib.exercises import greedy as exercises
 from tutorlib.exercises.greedy import (
     check_counterexample,
@@ -304,3 +307,33 @@ def test_the_right_temperature():
 )
 def test_wrong_temperatures_are_told_why(mistake, complaint):
     assert complaint in found(check_temperature, mistake)
+
+
+# The chapter itself.
+
+NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "02_greedy.ipynb"
+
+
+def chapter():
+    """The cells of the exercises, and the code in their folded solutions."""
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    tasks = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
+    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
+    return tasks, [code for text in solutions for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+
+
+def test_every_checker_is_used_in_the_chapter():
+    tasks, codes = chapter()
+    used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
+    assert used == {name for name in vars(exercises) if name.startswith("check_")}
+    assert len(codes) == len(tasks) >= 4
+
+
+def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
+    names = {"torch": torch, "TableLM": TableLM, "greedy": greedy, "run": run}
+    for task, code in zip(*chapter(), strict=True):
+        exec(task, names)
+        assert capsys.readouterr().out == "… not answered yet\n"
+        exec(code, names)
+        exec("\n".join(re.findall(r"(?m)^check_.*", task)), names)
+        assert capsys.readouterr().out.startswith("✓")

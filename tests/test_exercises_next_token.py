@@ -1,7 +1,10 @@
 """The checkers of chapter 1, given right answers and each usual mistake: every mistake is called by its own name."""
 
 import math
+import re
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -37,7 +40,7 @@ def check_double(function):
         (..., "… not answered yet"),
         ("four", "✗ Expected a number, got 'four'."),
         (True, "✗ Expected a number, got True."),
-        (torch.ones(2), "✗ Expected a number, got tensor([1., 1.])."),
+        (torch.ones(2), "✗ Expected a number, got [1.0, 1.0]."),
     ],
 )
 def test_a_checker_prints_one_line_and_returns_nothing(answer, printed, capsys):
@@ -58,8 +61,10 @@ def unfinished(x):
     [
         (lambda x: 2 * x, "✓ Right."),
         (lambda x: None, "… not answered yet"),
+        (lambda x: ..., "… not answered yet"),
         (unfinished, "… not answered yet"),
         (broken, "✗ broken(2) raised KeyError: 'x'"),
+        (lambda x: next(iter([])), "✗ <lambda>(2) raised StopIteration"),
         (4, "✗ Expected a function, got 4: pass its name, without parentheses."),
     ],
 )
@@ -219,6 +224,9 @@ def test_cache_bytes_are_recognised():
         (lambda t, n, h, k, d, b: 2 * t * n * k * b, "head size is missing"),
         (lambda t, n, h, k, d, b: 2 * n * k * d * b, "tokens are missing"),
         (lambda t, n, h, k, d, b: 4 * t * n * k * d * b, "Twice"),
+        (lambda t, n, h, k, d, b: t * n * h * d * b, "Two things. Half of it"),
+        (lambda t, n, h, k, d, b: t * n * h * d * b, "query heads"),
+        (lambda t, n, h, k, d, b: 2 * n * k * d, "The tokens are missing"),
         (lambda t, n, h, k, d, b: 1000, "you give 1,000"),
     ],
 )
@@ -312,3 +320,37 @@ def test_agreeing_is_recognised():
 )
 def test_mistakes_in_checking_a_guess_are_named(function, words):
     says(checks.check_agreeing, function, words)
+
+
+# The chapter itself.
+
+NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "01_next_token.ipynb"
+
+
+def chapter():
+    """What exercise cells and folded solutions define, and the lines of the exercise cells that call a checker."""
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    exercises = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
+    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
+    codes = [found for source in solutions for found in re.findall(r"```python\n(.*?)```", source, re.DOTALL)]
+    return exercises, codes
+
+
+def test_every_checker_is_used_in_the_chapter():
+    exercises, codes = chapter()
+    used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(exercises)))
+    assert used == {name for name in vars(checks) if name.startswith("check_")}
+    assert len(codes) == len(exercises) >= 4
+
+
+def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
+    exercises, codes = chapter()
+    names = {}
+    for exercise, code in zip(exercises, codes, strict=True):
+        calls = re.findall(r"(?m)^check_.*", exercise)
+        exec(exercise, names)
+        assert capsys.readouterr().out.splitlines() == ["… not answered yet"] * len(calls)
+        exec(code, names)
+        exec("\n".join(calls), names)
+        answers = capsys.readouterr().out.splitlines()
+        assert len(answers) == len(calls) and all(answer.startswith("✓") for answer in answers), answers

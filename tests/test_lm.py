@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import transformers as hf
-from conftest import CONTEXT, FAMILIES, SLIDING, VOCAB, exactly, random_model
+from conftest import CONTEXT, FAMILIES, SLIDING, VOCAB, WINDOW, exactly, random_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +54,8 @@ def random_tree(data, room):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype):
+def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
+    monkeypatch.setattr("tutorlib.lm._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
     model = models(family, dtype)
     lm = LM(model)
 
@@ -107,7 +108,8 @@ def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, fa
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype):
+def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
+    monkeypatch.setattr("tutorlib.lm._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
     model = models(family, dtype)
     lm = LM(model)
 
@@ -199,6 +201,16 @@ def test_feeding_one_token_costs_the_model_one_token_and_no_mask(lm):
     assert seen[0]["attention_mask"] is None
 
 
+def test_a_tree_may_be_the_first_thing_fed(lm):
+    session = lm.session([1, 2, 3])
+    tree = TokenTree([4, 5, 6], [-1, -1, 1])
+    logits = session.feed_tree(tree)
+    assert logits.shape == (3, VOCAB)
+    assert_rows(logits[1:], recomputed(lm.model, [1, 2, 3, 5, 6])[-2:])
+    session.keep([1, 2])
+    assert_rows(session.feed([7]), recomputed(lm.model, [1, 2, 3, 5, 6, 7])[-1:])
+
+
 def test_tokens_of_a_tree_count_only_once_they_are_kept(llama):
     session = llama.session([1, 2, 3])
     session.feed()
@@ -210,13 +222,14 @@ def test_tokens_of_a_tree_count_only_once_they_are_kept(llama):
 
 
 @pytest.mark.parametrize("family", SLIDING)
-def test_a_window_counts_positions_and_not_the_nodes_of_a_wide_tree(models, family):
-    # The last node's parent is 1 position away but 9 nodes, more than the window.
+def test_a_window_counts_positions_and_not_nodes(models, family):
+    # Five nodes side by side, and below the last of them a chain that is longer than the window: its end is WINDOW
+    # positions from its top, so it no longer sees it, however the nodes are numbered.
     lm, prompt = LM(models(family)), [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    tree = TokenTree([5, *range(9), 3], [-1, *[0] * 9, 1])
-    session = lm.session(prompt)
-    logits = session.feed_tree(tree)
-    assert_rows(logits[-1:], recomputed(lm.model, prompt + [5, 0, 3])[-1:])
+    chain = list(range(WINDOW))
+    tree = TokenTree([5, 6, 7, 8, 9, *chain], [-1] * 5 + list(range(4, 4 + WINDOW)))
+    logits = lm.session(prompt).feed_tree(tree)
+    assert_rows(logits[4:], recomputed(lm.model, prompt + [9, *chain])[len(prompt) :])
 
 
 def test_rolling_back_into_the_prompt_computes_nothing_twice(llama):

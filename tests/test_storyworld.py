@@ -1,6 +1,7 @@
 """The village: what is told is consistent, what is planted is found, and the reader explains itself."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +147,8 @@ def test_an_opening_is_the_part_of_a_story_before_anything_happens():
 def test_an_unknown_fault_is_refused():
     with pytest.raises(ValueError, match="weather.*holder, place"):
         plant(0, "weather")
+
+
+def test_the_story_in_the_book_is_the_one_that_its_seed_tells():
+    page = (Path(__file__).parents[1] / "book" / "village.md").read_text()
+    assert storyworld.story(185) in page

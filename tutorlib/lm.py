@@ -24,6 +24,8 @@ from .tree import TokenTree
 
 # Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
 _TREE_SLOTS = 128
+# How many slots a growing cache has to spare at least, each time that it is made larger.
+_SPARE_SLOTS = 64
 
 
 class NaNLogits(ValueError):
@@ -647,7 +649,7 @@ class _Layer(DynamicLayer):
 
     def _grow(self, keys, values):
         """Make room for `slots.end` tokens and then some. Zeros, because a weight of 0 times NaN would be NaN."""
-        size = self.slots.fixed or self.slots.end + max(64, self.slots.end // 2)
+        size = self.slots.fixed or self.slots.end + max(_SPARE_SLOTS, self.slots.end // 2)
         old = (self.keys, self.values) if self.is_initialized else None
         self.keys, self.values = (new.new_zeros(*new.shape[:2], size, new.shape[3]) for new in (keys, values))
         if old is not None:

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import pickle
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -391,7 +392,7 @@ def _find(name, argument):
     elif not isinstance(name, os.PathLike):
         raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():
         checked = (folder / CHECKSUMS).is_file()
         if checked:
             _verify(folder)
@@ -402,15 +403,16 @@ def _find(name, argument):
 def _source(place, argument) -> str | Path:
     """A folder that holds a model, or a hub name; a ValueError that says what there is for anything else."""
     folder = Path(place).expanduser()
-    if folder.is_dir():
+    if place and folder.is_dir():
         return _models_in(folder)["target"]
     if isinstance(place, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
         return place
     if isinstance(place, str) and place.casefold() in _hub_names():
         return _hub_names()[place.casefold()]
     families = [BUNDLED, *(row.name for row in PUBLISHED)]
-    near = difflib.get_close_matches(str(place).casefold(), [*families, *_hub_names()], n=1, cutoff=0.5)
-    hint = f" Did you mean {_hub_names().get(near[0], near[0])!r}?" if near else ""
+    names = _hub_names() | {family: family for family in families}
+    near = difflib.get_close_matches(str(place).casefold(), names, n=1, cutoff=0.5)
+    hint = f" Did you mean {names[near[0]]!r}?" if near else ""
     raise ValueError(
         f"{argument}={str(place)!r} is no known model and no directory.{hint} Families: {', '.join(families)}; any hub "
         "name (owner/name) and any directory with a model will do too"
@@ -556,11 +558,12 @@ def _load_model(folder, name, device, dtype, quantization=None):
     if not files:
         raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
     weights = _count_weights(files)
-    needed = weights * dtype.itemsize
+    needed = weights * dtype.itemsize  # bytes
     settings = {"quantization_config": quantization, "device_map": {"": device}} if quantization else {}
+    for place in (torch.device("cpu"), device):  # weights go through the processor's memory
+        if not quantization and needed > _free(place):
+            raise MemoryError(_too_large(name, weights, dtype, place))
     try:
-        if not quantization and needed > _free(device):
-            raise MemoryError
         with _quiet():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
@@ -575,7 +578,12 @@ def _load_model(folder, name, device, dtype, quantization=None):
         model = model if quantization else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise MemoryError(_too_large(name, weights, dtype, device)) from error
-    except Exception as error:  # transformers, torch and pickle raise nearly anything for a broken file
+    except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings
+        raise ValueError(
+            f"{', '.join(map(str, files))}: the pickle is broken, or holds more than weights; no code in it was run. "
+            "Ask for a copy in safetensors"
+        ) from None
+    except Exception as error:  # transformers and torch raise nearly anything for a broken file
         raise ValueError(
             f"{name} cannot be loaded as a language model from {', '.join(map(str, files))}: {error} "
             "(tutorlib runs no code from a model's repository)"

@@ -93,7 +93,7 @@ def attempt(function: Callable, *args, **kwargs):
     """Call a reader's function inside a checker, and return what it returns.
 
     Where there is nothing to judge the checker ends here: a function that raises is a wrong answer, with the error as
-    its message; one that returns None (an empty body) or raises NotImplementedError is not answered yet.
+    its message; one that returns None (an empty body) or ``...`` or raises NotImplementedError is not answered yet.
     """
     if not callable(function):
         raise _Ended(wrong(f"Expected a function, got {function!r}: pass its name, without parentheses."))
@@ -104,8 +104,9 @@ def attempt(function: Callable, *args, **kwargs):
     except Exception as error:  # a reader's code may fail in any way
         shown = ", ".join([*map(_short, args), *(f"{name}={_short(value)}" for name, value in kwargs.items())])
         name = getattr(function, "__name__", "your function")
-        raise _Ended(wrong(f"{name}({shown}) raised {type(error).__name__}: {error}")) from error
-    if result is None:
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise _Ended(wrong(f"{name}({shown}) raised {said}")) from error
+    if result is None or result is ...:
         raise _Ended(Verdict(None, NOT_YET))
     return result
 
@@ -166,5 +167,5 @@ def _close(value: float, other: float, tolerance: float) -> bool:
 
 
 def _short(value) -> str:
-    text = repr(value).replace("\n", " ")
+    text = repr(value.tolist() if hasattr(value, "tolist") else value).replace("\n", " ")
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,7 +1,7 @@
 """The checkers of chapter 1: softmax, rows computed, bytes of the cache, operations for each byte, checking a guess."""
 
 import math
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import torch
@@ -129,36 +129,52 @@ def _row_example(given, formula, cached) -> str:
 @checker
 def check_cache_bytes(cache_bytes) -> Verdict:
     """Judge ``cache_bytes(tokens, layers, heads, key_heads, head_size, bytes_each) -> int``."""
-    # Every number differs from every other, so that each mistake comes to a value of its own.
-    cases = [(100, 12, 8, 2, 64, 4), (1000, 32, 28, 7, 128, 2)]
+    # Two cases whose numbers share no ratio, so that each mistake, and each pair of them, comes to values of its own.
     factors = "tokens", "layers", "heads", "key_heads", "head_size", "bytes_each"
+    cases = [(100, 12, 18, 3, 64, 4), (1000, 32, 28, 7, 128, 2)]
+    sizes = [dict(zip(factors, case, strict=True)) for case in cases]
     given = [number(attempt(cache_bytes, *case)) for case in cases]
     expected = [_bytes(*case) for case in cases]
+    # By what a mistake multiplies the right answer, and what to say to it.
+    mistakes = [
+        (lambda size: 1 / 2, "Half of it: each token leaves a key *and* a value in each layer."),
+        (
+            lambda size: size["heads"] / size["key_heads"],
+            "That counts the query heads: only the key-value heads leave something in the cache.",
+        ),
+        (
+            lambda size: size["heads"],
+            "That counts the query heads too: only the key-value heads leave something in the cache.",
+        ),
+        (lambda size: 1 / size["layers"], "The layers are missing: each layer keeps its own keys and values."),
+        (
+            lambda size: 1 / size["bytes_each"],
+            "That is how many numbers the cache holds: multiply by the bytes of one number.",
+        ),
+        (
+            lambda size: 1 / size["key_heads"],
+            "The key-value heads are missing: each has its own key and value of head_size numbers.",
+        ),
+        (lambda size: 1 / size["head_size"], "The head size is missing: a key is a vector of head_size numbers."),
+        (lambda size: 1 / size["tokens"], "The tokens are missing: that is what one token leaves in the cache."),
+        (lambda size: 2, "Twice as much as it is: a key and a value for each token; nothing else is kept."),
+    ]
 
-    def every(values):
-        return all(_close(value, other, 1e-9) for value, other in zip(given, values, strict=True))
+    def is_made_by(*multipliers):
+        wanted = (
+            value * math.prod(multiplier(size) for multiplier in multipliers)
+            for value, size in zip(expected, sizes, strict=True)
+        )
+        return all(_close(value, other, 1e-9) for value, other in zip(given, wanted, strict=True))
 
-    if every(expected):
+    if is_made_by():
         return right("Right: a key and a value, in every layer, for each key-value head, for every token.")
-    sizes = [dict(zip(factors, case, strict=True)) for case in cases]
-    if every([value / 2 for value in expected]):
-        return wrong("Half of it: each token leaves a key *and* a value in each layer.")
-    if every([value * size["heads"] / size["key_heads"] for value, size in zip(expected, sizes, strict=True)]):
-        return wrong("That counts the query heads: only the key-value heads leave something in the cache.")
-    if every([value * size["heads"] for value, size in zip(expected, sizes, strict=True)]):
-        return wrong("That counts the query heads too: only the key-value heads leave something in the cache.")
-    forgotten = {
-        "layers": "The layers are missing: each layer keeps its own keys and values.",
-        "bytes_each": "That is how many numbers the cache holds: multiply by the bytes of one number.",
-        "key_heads": "The key-value heads are missing: each has its own key and value of head_size numbers.",
-        "head_size": "The head size is missing: a key is a vector of head_size numbers.",
-        "tokens": "The tokens are missing: that is what one token leaves in the cache.",
-    }
-    for name, message in forgotten.items():
-        if every([value / size[name] for value, size in zip(expected, sizes, strict=True)]):
+    for multiplier, message in mistakes:
+        if is_made_by(multiplier):
             return wrong(message)
-    if every([2 * value for value in expected]):
-        return wrong("Twice as much as it is: a key and a value for each token; nothing else is kept.")
+    for (first, message), (second, another) in combinations(mistakes, 2):
+        if is_made_by(first, second):
+            return wrong(f"Two things. {message} {another}")
     return wrong(
         f"For {', '.join(f'{name}={value}' for name, value in sizes[0].items())} you give {given[0]:,}. Ask what one "
         "token leaves in one layer, then how many layers and tokens there are."
