@@ -91,12 +91,6 @@ def bundled():
     return models.load("storyworld", device="cpu")
 
 
-needs_weights = pytest.mark.skipif(
-    not (models.WEIGHTS / models.BUNDLED / models.CHECKSUMS).exists(), reason="the bundled models are not trained yet"
-)
-
-
-@needs_weights
 def test_the_bundled_models_write_stories(bundled):
     for lm in (bundled.target, bundled.draft, bundled.other_draft):
         assert (lm.device.type, lm.dtype) == ("cpu", torch.float32) and lm.stop_tokens
@@ -104,7 +98,6 @@ def test_the_bundled_models_write_stories(bundled):
         assert trace.text.isprintable() and len(trace.text.split()) > 3
 
 
-@needs_weights
 def test_the_bundled_drafts_have_the_targets_tokenizer_and_another(bundled):
     assert bundled.same_tokenizer
     assert bundled.target.encode("a red kite") == bundled.draft.encode("a red kite")
@@ -113,7 +106,6 @@ def test_the_bundled_drafts_have_the_targets_tokenizer_and_another(bundled):
         assert lm.decode(lm.encode("Ünlikely {wörds}, 3 times!")) == "Ünlikely {wörds}, 3 times!"
 
 
-@needs_weights
 def test_the_bundled_files_are_small_and_all_of_them_have_checksums():
     root = models.WEIGHTS / models.BUNDLED
     sums = json.loads((root / models.CHECKSUMS).read_text())

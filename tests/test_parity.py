@@ -8,7 +8,7 @@ from tutorlib.lm import LM
 from tutorlib.tree import TokenTree, walk
 
 PROMPT = [3, 1, 4, 1, 5]
-NEW = 30
+NEW = 24
 assert WINDOW < len(PROMPT) + NEW <= CONTEXT
 
 
@@ -23,9 +23,10 @@ both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
-@both_dtypes
 @every_family
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize(
+    "dtype, cache", [(torch.float32, "dynamic"), (torch.float64, "dynamic"), (torch.float32, "static")], ids=str
+)
 def test_greedy_over_a_session_equals_generate(models, family, dtype, cache):
     model = models(family, dtype)
     with exactly(dtype):

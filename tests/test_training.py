@@ -74,43 +74,65 @@ def test_hints_stop_when_the_recipe_says_so(tokenizer):
     assert stories.batch(7).hints is not None and stories.batch(8).hints is None
 
 
-def test_a_hint_points_at_the_last_telling_of_the_fact():
-    tale = [
-        ("The red kite was with Mia.", "thing_with", {"thing": "kite", "colour": "red", "who": "Mia"}),
-        (
-            "The kite went from Mia to Ben.",
-            "give",
-            {"thing": "kite", "colour": "red", "who": "Mia", "to": "Ben"},
-        ),
-        ("The kite stayed with Ben.", "still_with", {"thing": "kite", "colour": "red", "who": "Ben"}),
+TALE = [
+    ("The red kite was with Mia.", "thing_with", {"thing": "kite", "colour": "red", "who": "Mia"}),
+    ("The kite went from Mia to Ben.", "give", {"thing": "kite", "colour": "red", "who": "Mia", "to": "Ben"}),
+    ("The red kite stayed with Ben.", "still_with", {"thing": "kite", "colour": "red", "who": "Ben"}),
+]
+
+
+def test_a_hint_points_at_where_the_fact_was_told_as_it_is():
+    text = " ".join(sentence for sentence, _, _ in TALE)
+
+    def word(end):
+        return text[: end + 1].split()[-1]
+
+    found = [
+        (word(cue), word(value), [word(source) for source in there]) for _, cue, value, there in hints.mentions(TALE)
     ]
-    text = " ".join(sentence for sentence, _, _ in tale)
-    found = hints.mentions(tale)
-    assert [text[cue - 3 : cue + 1] for cue, _, _ in found] == ["kite"] * 4
-    assert [text[value - 2 : value + 1] for _, value, _ in found] == ["Mia", "Mia", "Ben", "Ben"]
-    mentioned = [sources for _, _, sources in found]
-    assert mentioned[0] == []  # told for the first time
-    assert [text[source - 2 : source + 1] for source in mentioned[1]] == ["Mia"]
-    assert mentioned[2] == []  # where it goes cannot be known
-    assert [text[source - 2 : source + 1] for source in mentioned[3]] == ["Ben"]
-    assert mentioned[3][0] > mentioned[1][0]
+    assert found == [
+        ("red", "kite", []),
+        ("kite", "Mia", []),  # told for the first time
+        ("kite", "Mia", ["Mia"]),
+        ("kite", "Ben", ["Mia", "Mia"]),  # the holder so far, who cannot be the next
+        ("red", "kite", ["kite"]),
+        ("kite", "Ben", ["Ben"]),
+    ]
+
+
+def test_a_hinted_position_looks_at_the_cue_the_source_and_what_there_is(tokenizer):
+    text = " ".join(sentence for sentence, _, _ in TALE)
+    encoding = tokenizer([text]).encodings[0]
+    to_cue, to_source, to_told = hints.masks([encoding], [TALE])
+    names = [tokenizer.decode([token]).strip() for token in encoding.ids]
+    last = len(names) - 3  # "with", before the last "Ben" and the full stop
+    looks = {"cue": to_cue, "source": to_source, "told": to_told}
+    seen = {what: [names[i] for i in mask[0, last].nonzero().flatten()] for what, mask in looks.items()}
+    assert names[last] == "with" and seen == {"cue": ["kite"], "source": ["Ben"], "told": []}
+    second = [i for i, name in enumerate(names) if name == "The"][1]  # before "kite", told without its colour
+    assert [names[i] for i in to_told[0, second].nonzero().flatten()] == ["kite"]
 
 
 def test_what_a_hint_points_at_tells_the_value(tokenizer):
-    """Over many stories: the hinted sources hold the very token that is to be predicted, but for counts that change."""
+    """Over many stories: where a fact is repeated, the hinted sources hold the very token that is to be predicted.
+
+    (Which thing is blue may change without a word of it being wrong: two may be painted alike.)
+    """
+    repeated = {"still_at", "still_with", "still_in", "still_have", "still_feel"}
     pointed = 0
     for seed in range(60):
         tale = told(seed)
         text = " ".join(sentence for sentence, _, _ in tale)
         encoding = tokenizer([text]).encodings[0]
-        _, to_source = hints.masks([encoding], [tale])
-        for position in to_source[0].any(-1).nonzero().flatten().tolist():
-            value = encoding.ids[position + 1]
-            sources = {encoding.ids[source] for source in to_source[0, position].nonzero().flatten().tolist()}
-            changed = " now had" in tokenizer.decode(encoding.ids[max(0, position - 2) : position + 1])
-            assert changed or sources == {value}, (tokenizer.decode(encoding.ids[: position + 2]), sources)
-            pointed += not changed
-    assert pointed > 200
+        start = 0
+        for sentence, kind, _ in tale:
+            end, start = start + len(sentence), start + len(sentence) + 1
+            for mention in hints.mentions(tale):
+                if mention.topic != "name" and kind in repeated and start - len(sentence) - 1 <= mention.value < end:
+                    value = encoding.ids[encoding.char_to_token(mention.value)]
+                    assert all(encoding.ids[encoding.char_to_token(source)] == value for source in mention.sources)
+                    pointed += len(mention.sources) > 0
+    assert pointed > 100
 
 
 def test_the_hint_is_zero_when_all_attention_goes_there():
@@ -216,4 +238,4 @@ def test_the_command_writes_models_a_card_and_checksums(tmp_path, monkeypatch, c
     sums = json.loads((tmp_path / "out" / "checksums.json").read_text())
     assert "target/model.safetensors" in sums and "draft/tokenizer.json" in sums
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
-    assert "acceptance" in card and "| steps × stories | 12 × 2 | 12 × 2 |" in card
+    assert "| acceptance | – |" in card and "2 layers, 12 steps × 2 stories, the first 8 drills, 8 hinted" in card

@@ -16,7 +16,11 @@ TEMPLATES = {
         "This is a story about {who}, {to} and {third}.",
     ),
     "be_at": ("{She} was at {place}.", "{She} stood at {place}.", "{She} waited at {place}."),
-    "be_at_feeling": ("{She} was at {place} and felt {feeling}.",),
+    "be_at_feeling": (
+        "{She} was at {place} and felt {feeling}.",
+        "{She} stood at {place} and felt {feeling}.",
+        "{She} waited at {place} and felt {feeling}.",
+    ),
     "have": ("{She} had {n} {items}.", "{She} owned {n} {items}."),
     "thing_with": ("{thing} was with {who}.", "{thing} belonged to {who}."),
     "thing_in": ("{thing} was in {box}.", "{thing} lay in {box}."),
@@ -31,7 +35,7 @@ TEMPLATES = {
     "find": ("{thing} was found again by {who}.", "{thing} was found by {who}."),
     "hide": ("{thing} was hidden by {who} in {box}.", "{thing} went from {who} into {box}."),
     "take": ("{thing} came out of {box} and went to {who}.", "{thing} was taken out of {box} by {who}."),
-    "carry": ("{box} was carried from {place} to {goal}.", "{box} was moved from {place} to {goal}."),
+    "carry": ("{She} carried {box} from {place} to {goal}.", "{She} moved {box} from {place} to {goal}."),
     "gain": (
         "{She} found one more {item} and now had {n} {items}.",
         "{She} bought one {item} and now had {n} {items}.",

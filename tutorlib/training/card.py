@@ -1,11 +1,11 @@
 """Measures the bundled models as a reader will meet them, from their files, and writes that down beside them."""
 
-import hashlib
 import json
 from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tutorlib.models import write_checksums
 from tutorlib.training import accuracy
 from tutorlib.training.storyworld import RECIPES
 
@@ -21,7 +21,7 @@ Made by `{command}` (seeded; the same machine, versions and number of threads gi
 have seeds "train …", everything below was measured on held-out stories, from the shipped half-precision files.
 
 | | {names} |
-|---|{rule}|
+|---|{rule}
 {rows}
 
 Questions are answered greedily, right before the answer; 100 of each topic. Sentences are those of {prompts} stories
@@ -73,7 +73,7 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
             "vocabulary": recipe.vocab_size,
             "tokenizer seed": recipe.tokenizer_seed,
             "stages": "; ".join(
-                f"{stage.layers} layers, {stage.steps} steps × {stage.rows} stories"
+                f"{stage.layers} layer{'s' if stage.layers > 1 else ''}, {stage.steps} steps × {stage.rows} stories"
                 + (f", the first {stage.drill} drills, {stage.hinted} hinted" if stage.drill else "")
                 for stage in recipe.stages
             ),
@@ -90,17 +90,3 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
     )
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
-
-
-def write_checksums(folder):
-    """Writes the size and the SHA-256 of every model file in `folder` to ``checksums.json``."""
-    folder = Path(folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.parent != folder)
-    sums = {
-        path.relative_to(folder).as_posix(): {
-            "bytes": path.stat().st_size,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        }
-        for path in files
-    }
-    (folder / "checksums.json").write_text(json.dumps(sums, indent=1) + "\n")

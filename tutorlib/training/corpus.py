@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     ----------
     tokens, targets : (rows, longest) int64
         Targets are `IGNORED` behind a story's end.
-    hints : (to_cue, to_source), or None
+    hints : (to_cue, to_source, to_told), or None
         As `tutorlib.training.hints.masks` gives them.
     """
 

@@ -1,14 +1,22 @@
-"""Where to look: for a story, the places where each repeated fact was told before.
+"""Where to look: for a story, the places where each fact was told before.
 
-A question needs two steps of attention: from the place of the answer back to what is asked about (the *cue*, "kite"),
-and from there to where the same cue was last told with a value ("the kite … with Mia"). Left alone, a small model
-finds this late or never. The simulation knows the places, so the first steps of training reward two heads for looking
-there; after that nothing is hinted any more.
+A repeated fact needs two steps of attention: from its place back to what it is about (the *cue*, "kite"), and from
+there to where the same cue was last told with a value ("the kite … with Mia"). Left alone, a small model finds this
+late or never. The simulation knows the places, so the first stage of training rewards three heads for looking there:
+one for the cue, one for the source, and one for what there is to choose from, the things and boxes that were told.
+After that nothing is hinted any more.
 """
+
+import re
+from typing import NamedTuple
 
 import torch
 
 from tutorlib.storyworld import words
+from tutorlib.storyworld.world import LOST
+
+THING = re.compile(rf"\b[Tt]he (?:(?P<colour>{'|'.join(words.COLOURS)}) )?(?P<thing>{'|'.join(words.THINGS)})\b")
+BOX = re.compile(rf"\b[Tt]he (?P<box>{'|'.join(box.removeprefix('the ') for box in words.CONTAINERS)})\b")
 
 # kind of sentence → the facts it mentions, in the order of the words: (topic, slot of the cue, slot of the value)
 MENTIONS = {
@@ -21,6 +29,7 @@ MENTIONS = {
     **dict.fromkeys(("thing_in", "still_in", "answer_in"), [("keeper", "thing", "box")]),
     "give": [("keeper", "thing", "who"), ("keeper", "thing", "to")],
     "lose": [("keeper", "thing", "who"), ("keeper", "thing", None)],
+    "answer_lost": [("keeper", "thing", None)],
     "hide": [("keeper", "thing", "who"), ("keeper", "thing", "box")],
     "take": [("keeper", "thing", "box"), ("keeper", "thing", "who")],
     "box_at": [("place", "box", "place")],
@@ -28,8 +37,26 @@ MENTIONS = {
 }
 
 
+class Mention(NamedTuple):
+    """A fact where it is told: character positions of the last letters of words.
+
+    Attributes
+    ----------
+    topic : str
+    cue, value : int
+        What the fact is about, and what is said of it.
+    sources : list of int
+        Where the fact was told as it was up to here: the value to repeat, to count on from, or to change.
+    """
+
+    topic: str
+    cue: int
+    value: int
+    sources: list
+
+
 def mentions(told):
-    """The facts of a told story, by where they stand in its text.
+    """The facts of a told story, in the order of its words.
 
     Parameters
     ----------
@@ -37,30 +64,60 @@ def mentions(told):
 
     Returns
     -------
-    list of (cue, value, sources)
-        Character positions: of the cue; of the value (its last word); and of all earlier mentions of the fact as it
-        is at that moment, from which the value (or, for a changed count, the number it is counted from) can be known.
+    list of Mention
     """
     known, found, start = {}, [], 0
+
+    def mention(topic, about, cue, value, place, quiet):
+        before, sources = known.get((topic, about), (None, []))
+        if not quiet:
+            found.append(Mention(topic, cue, place, list(sources)))
+        fresh = [] if quiet else [place]
+        known[topic, about] = value, [*sources, *fresh] if value == before else fresh
+
     for sentence, kind, slots in told:
+        colour, thing = slots.get("colour"), slots.get("thing")
+        if colour and f" {colour} {thing}" in f" {sentence.lower()}":
+            noun = start + sentence.lower().index(f"{colour} {thing}") + len(f"{colour} {thing}") - 1
+            mention("name", colour, noun - len(thing) - 1, thing, noun, quiet=False)
         for topic, cue_slot, value_slot in MENTIONS.get(kind, ()):
-            key = topic, slots[cue_slot]
-            value = slots.get(value_slot)
-            text = words.NUMBERS[value - 1] if value_slot == "n" else str(value)
-            cue = sentence.lower().find(slots[cue_slot].lower())
+            about, value = slots[cue_slot], slots[value_slot] if value_slot else LOST
+            text = words.NUMBERS[value - 1] if value_slot == "n" else value
+            cue = sentence.lower().find(about.lower())
             place = sentence.find(f" {text}", max(cue, 0))
-            before, sources = known.get(key, (None, []))
-            if value_slot is None or cue < 0 or place < 0:  # told by a pronoun, or lost: nothing to point at
-                if value != before:
-                    known[key] = value, []
-                continue
-            cue += start + len(slots[cue_slot]) - 1
-            place += start + len(text)
-            if value == before or kind in ("gain", "spend"):
-                found.append((cue, place, list(sources)))
-            else:
-                found.append((cue, place, []))
-            known[key] = value, [*sources, place] if value == before else [place]
+            quiet = cue < 0 or place < 0  # told of "she": nothing to point at
+            mention(topic, about, start + cue + len(about) - 1, value, start + place + len(text), quiet)
+        start += len(sentence) + 1
+    return found
+
+
+def choices(told):
+    """Where a story names a thing or a box, and where the words to choose from were told.
+
+    Parameters
+    ----------
+    told : list of (sentence, kind, slots)
+
+    Returns
+    -------
+    list of (int, list of int)
+        Character positions of the last letters of words: of the colour, thing or box, and of those told before. An
+        answer has no choice: it repeats the question.
+    """
+    found, start, told_words, asked = [], 0, {}, {}
+    for sentence, kind, _ in told:
+        here = {}
+        for match in (*THING.finditer(sentence), *BOX.finditer(sentence)):
+            sort = next(sort for sort, text in match.groupdict().items() if text)
+            end = start + match.end(sort) - 1
+            before = asked.get(sort, []) if kind.startswith("answer") and sort != "box" else told_words.get(sort, [])
+            found.append((end, list(before)))
+            for sort, text in match.groupdict().items():
+                if text:
+                    here.setdefault(sort, []).append(start + match.end(sort) - 1)
+        for sort, ends in here.items():
+            told_words.setdefault(sort, []).extend(ends)
+        asked = here
         start += len(sentence) + 1
     return found
 
@@ -76,20 +133,26 @@ def masks(encodings, stories):
 
     Returns
     -------
-    to_cue, to_source : (rows, longest, longest) bool tensors
+    to_cue, to_source, to_told : (rows, longest, longest) bool tensors
         [row, position, other] is true where `position` may look at `other`; positions without any are not hinted. What
-        predicts a value is the position before it.
+        predicts a word is the position before it. About a thing the source is of use from the thing on: it decides
+        what can happen to it.
     """
     longest = max(len(encoding) for encoding in encodings)
-    to_cue = torch.zeros(len(stories), longest, longest, dtype=torch.bool)
-    to_source = torch.zeros_like(to_cue)
+    to_cue, to_source, to_told = torch.zeros(3, len(stories), longest, longest, dtype=torch.bool)
     for row, (encoding, told) in enumerate(zip(encodings, stories)):
-        for cue, value, sources in mentions(told):
-            cue, value = encoding.char_to_token(cue), encoding.char_to_token(value)
-            to_cue[row, [value - 1, value], cue] = True
+        token = encoding.char_to_token
+        for topic, cue, value, sources in mentions(told):
+            first, last = token(cue), token(value)
+            to_cue[row, last, first] = True
+            to_cue[row, max(last - 1, first), first] = True
+            if topic == "keeper":
+                to_cue[row, first + 1 : last, first] = True
             for source in sources:
-                to_source[row, value - 1, encoding.char_to_token(source)] = True
-    return to_cue, to_source
+                to_source[row, first if topic == "keeper" else last - 1 : last, token(source)] = True
+        for end, before in choices(told):
+            to_told[row, token(end) - 1, [token(other) for other in before]] = True
+    return to_cue, to_source, to_told
 
 
 def loss(attention, allowed):

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.utils import logging
 
 from tutorlib.training import accuracy, hints
 from tutorlib.training.corpus import IGNORED, Stories
@@ -71,15 +70,15 @@ class Recipe:
     stages: tuple
 
 
-SHALLOW = Stage(layers=3, steps=2000, rows=16, drill=1200, hinted=800)
-DEEP = Stage(layers=12, steps=2000, rows=16, rate=0.01)
-ONE_LAYER = Stage(layers=1, steps=5000, rows=16)
+SHALLOW = Stage(layers=3, steps=2400, rows=16, drill=800, hinted=2000)
+DEEP = Stage(layers=12, steps=1200, rows=16, rate=0.004)
+ONE_LAYER = Stage(layers=1, steps=4000, rows=16)
 RECIPES = {
     "target": Recipe(192, 6, 640, "tokenizer", (START, END), (SHALLOW, DEEP)),
     "draft": Recipe(128, 4, 640, "tokenizer", (START, END), (ONE_LAYER,)),
     "other_draft": Recipe(128, 4, 512, "another tokenizer", (END, START), (ONE_LAYER,)),
 }
-LOOKING = (0, 1)  # the layers whose first heads are hinted: to look for the cue, and from there for the source
+HINTED = ((0, 0), (1, 0), (1, 1))  # (layer, head) that look for the cue, the source, and what there is
 HINT = 0.2  # the weight of the hints beside the loss
 
 
@@ -202,9 +201,9 @@ def _loss(model, stories, compiled):
                 out = forward(tokens, use_cache=False)
         logits = out.logits[:, :-1].float()
         value = F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
-        for layer, allowed in zip(LOOKING, batch.hints or ()):
+        for (layer, head), allowed in zip(HINTED, batch.hints or ()):
             length = allowed.shape[-1]
-            attention = out.attentions[layer][:, 0, :length, :length].float()
+            attention = out.attentions[layer][:, head, :length, :length].float()
             value = value + HINT * hints.loss(attention, allowed.to(device))
         return value
 
@@ -215,12 +214,12 @@ def save(model, tokenizer, folder):
     """Writes a model in half precision with its tokenizer and settings, as `transformers` reads them."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    logging.disable_progress_bar()
     model = model.to(torch.float16)
     model.config.dtype = torch.float16
     model.config._attn_implementation = "sdpa"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
 
 
 def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True):
