@@ -1,6 +1,7 @@
 """`python -m tutorlib.training storyworld`: makes the bundled models anew, from nothing but this code."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on from the checkpoints in {chosen.runs}", file=sys.stderr)
         return 130
-    write_card(chosen.out)
+    write_card(chosen.out, command="python -m tutorlib.training " + shlex.join(arguments or sys.argv[1:]))
     return 0
 
 

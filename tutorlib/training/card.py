@@ -77,8 +77,9 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
                 + (f", the first {stage.drill} drills, {stage.hinted} hinted" if stage.drill else "")
                 for stage in recipe.stages
             ),
+            "weights": f"mean of the last {recipe.averaged} stages'" if recipe.averaged > 1 else "the last stage's",
             "loss at the end": log[-1]["loss"],
-            "wall time": f"{log[-1]['seconds'] / 60:.0f} min",
+            "wall time": f"{_minutes(log):.0f} min",
             **figures,
         }
     rows = list(dict.fromkeys(row for column in columns.values() for row in column))
@@ -90,3 +91,9 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
     )
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
+
+
+def _minutes(log):
+    """Wall time of all stages: a stage's clock starts at zero, and its last entry is where the steps begin anew."""
+    ends = [entry for entry, after in zip(log, [*log[1:], {"step": 0}]) if after["step"] <= entry["step"]]
+    return sum(entry["seconds"] for entry in ends) / 60
