@@ -84,7 +84,7 @@ def _any(choices):
     return "(?:" + "|".join(sorted(choices, key=len, reverse=True)) + ")"
 
 
-def _noun(choices):
+def noun(choices):
     """'the mill' with a small or a capital letter in front."""
     return "[Tt]he " + _any(choice.removeprefix("the ") for choice in choices)
 
@@ -92,24 +92,24 @@ def _noun(choices):
 _PERSON = _any(words.NAMES)
 _SLOTS = {  # slot → the text it may stand for
     **dict.fromkeys(("who", "to", "third", "speaker"), _PERSON),
-    "asker": _noun(words.ELDERS),
+    "asker": noun(words.ELDERS),
     "She": _any((*words.NAMES, "She", "He")),
-    **dict.fromkeys(("place", "goal"), _noun(words.PLACES)),
-    "box": _noun(words.CONTAINERS),
+    **dict.fromkeys(("place", "goal"), noun(words.PLACES)),
+    "box": noun(words.CONTAINERS),
     "n": _any(words.NUMBERS),
     "items": _any(words.COUNTABLES.values()),
     "item": _any(words.COUNTABLES),
     "feeling": _any(words.FEELINGS),
     "new": _any(words.COLOURS),
 }
-_THING = f"[Tt]he (?:(?P<colour>{_any(words.COLOURS)}) )?(?P<thing>{_any(words.THINGS)})"
+THING = f"[Tt]he (?:(?P<colour>{_any(words.COLOURS)}) )?(?P<thing>{_any(words.THINGS)})"
 
 
 def _compile(template):
     parts = re.split(r"\{(\w+)\}", template)
     pattern = re.escape(parts[0])
     for slot, text in zip(parts[1::2], parts[2::2]):
-        pattern += (_THING if slot == "thing" else f"(?P<{slot}>{_SLOTS[slot]})") + re.escape(text)
+        pattern += (THING if slot == "thing" else f"(?P<{slot}>{_SLOTS[slot]})") + re.escape(text)
     return re.compile(pattern)
 
 

@@ -59,9 +59,7 @@ def told(seed, *, kinds=None, sentences=(5, 9)):
 class _Narrator:
     def __init__(self, rng):
         self.rng, self.state, self.told = rng, State(), []
-        self.coloured = (
-            False  # whether the last thing mentioned was told with its colour: an answer repeats the question
-        )
+        self.coloured = False  # whether the last thing was told with its colour: an answer repeats the question
 
     def say(self, kind, **slots):
         """Tells one sentence in one of its ways and makes it true."""

@@ -116,6 +116,5 @@ def _logits(model, rows):
     for i, row in enumerate(rows):
         tokens[i, : len(row)] = torch.tensor(row)
     device = next(model.parameters()).device
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=False):
-        logits = model(tokens.to(device), use_cache=False).logits.float().cpu()
+    logits = model(tokens.to(device), use_cache=False).logits.float().cpu()
     return [logits[i, : len(row)] for i, row in enumerate(rows)]

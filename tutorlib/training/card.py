@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from tutorlib.models import write_checksums
+from tutorlib.models import load, write_checksums
 from tutorlib.training import accuracy
 from tutorlib.training.storyworld import RECIPES
 
@@ -47,8 +45,8 @@ def measure(folder):
     for name in RECIPES:
         if not (folder / name).exists():
             continue
-        model = AutoModelForCausalLM.from_pretrained(folder / name, dtype="float32").eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder / name)
+        lm = load(folder / name, device="cpu", dtype="float32").target
+        model, tokenizer = lm.model, lm.tokenizer
         told = accuracy.stories(model, tokenizer, prompts=PROMPTS)
         figures[name] = {
             **{f"{topic}, right": share for topic, share in accuracy.answers(model, tokenizer).items()},

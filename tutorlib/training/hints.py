@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import torch
 
-from tutorlib.storyworld import words
+from tutorlib.storyworld import grammar, words
 from tutorlib.storyworld.world import LOST
 
-THING = re.compile(rf"\b[Tt]he (?:(?P<colour>{'|'.join(words.COLOURS)}) )?(?P<thing>{'|'.join(words.THINGS)})\b")
-BOX = re.compile(rf"\b[Tt]he (?P<box>{'|'.join(box.removeprefix('the ') for box in words.CONTAINERS)})\b")
+THING = re.compile(rf"\b{grammar.THING}\b")
+BOX = re.compile(rf"\b(?P<box>{grammar.noun(words.CONTAINERS)})\b")
 
 # kind of sentence → the facts it mentions, in the order of the words: (topic, slot of the cue, slot of the value)
 MENTIONS = {

@@ -48,10 +48,6 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
     model.train()
     bar = tqdm(total=steps, initial=step, disable=not progress, unit="step", desc=folder.name, dynamic_ncols=True)
 
-    def save():
-        elapsed = seconds + time.perf_counter() - began
-        _write(folder / "checkpoint.pt", model, optimizers, step, elapsed, log)
-
     try:
         while step < steps:
             for optimizer, starts in zip(optimizers, rates):
@@ -80,7 +76,8 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
                 log.append({**entry, "seconds": round(seconds + time.perf_counter() - began)})
                 bar.set_postfix(entry)
             if step % save_every == 0 or step == steps:
-                save()
+                elapsed = seconds + time.perf_counter() - began
+                _write(folder / "checkpoint.pt", model, optimizers, step, elapsed, log)
     finally:  # also when interrupted: at worst a kill loses the steps since the last checkpoint
         bar.close()
     (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))

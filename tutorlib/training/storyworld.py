@@ -119,7 +119,7 @@ def deepen(model, recipe, layers):
     Parameters
     ----------
     model : LlamaForCausalLM
-        With fewer layers than `layers`.
+        With no more layers than `layers`; with as many, what is returned is a copy.
     """
     deep = build(recipe, layers)
     shallow = len(model.model.layers)
