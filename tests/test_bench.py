@@ -19,7 +19,7 @@ def family():
 
 
 def test_all_greedy_rows_make_the_same_tokens(family):
-    made = {row.name: [row.decode(family, p, 12, 0).tokens for p in PROMPTS] for row in ROWS if not row.draws}
+    made = {row.name: [row.decode(family, p, 12, 0).tokens for p in PROMPTS] for row in ROWS if row.peer == GENERATE}
     assert len(made) >= 4
     assert all(tokens == made[PLAIN] for tokens in made.values()), made
 
@@ -46,19 +46,19 @@ def test_no_stop_token_ends_a_row_early(family):
 def clocked_rows(clock, **seconds):
     """Rows that take a known time: they move the clock on."""
 
-    def row(name, took, draws=False):
+    def row(name, took, peer=GENERATE):
         def decode(family, prompt, count, seed):
             clock.now += took[seed] if isinstance(took, list) else took
             return Output([0] * count, count // 2)
 
-        return Row(name, decode, draws)
+        return Row(name, decode, peer)
 
     return [
         row(PLAIN, seconds.get("plain", 1.0)),
         row("ours", seconds.get("ours", 0.5)),
-        row("ours, drawing", 0.25, draws=True),
+        row("ours, drawing", 0.25, GENERATE_SAMPLING),
         row(GENERATE, 2.0),
-        row(GENERATE_SAMPLING, 3.0, draws=True),
+        row(GENERATE_SAMPLING, 3.0, GENERATE_SAMPLING),
     ]
 
 

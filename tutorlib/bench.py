@@ -32,6 +32,10 @@ from .lm import LM
 from .randomness import Seeded
 from .run import run
 
+PLAIN = "bare forward loop"
+GENERATE = "generate(do_sample=False)"
+GENERATE_SAMPLING = "generate(do_sample=True)"
+
 
 class Output(NamedTuple):
     """What one row made of one prompt: the new tokens, and how often it called the target (None: not counted)."""
@@ -49,13 +53,13 @@ class Row:
     name : str
     decode : function from (family, prompt as tokens, new tokens, seed) to Output
         `family` is what `models.load` returns: ``family.target`` is the LM whose text is made.
-    draws : bool
-        Whether it samples: such rows are compared with `generate(do_sample=True)`, others with the greedy one.
+    peer : str
+        The name of the row of `generate` that does the same work, with which this one is compared.
     """
 
     name: str
     decode: Callable[[SimpleNamespace, list[int], int, int], Output]
-    draws: bool = False
+    peer: str = GENERATE
 
 
 def forward_loop(family, prompt, count, seed) -> Output:
@@ -114,17 +118,17 @@ def generate(**options) -> Callable[..., Output]:
 # The options that make transformers sample from the model as it is: its defaults filter.
 UNWARPED = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
 
-PLAIN = "bare forward loop"
-GENERATE = "generate(do_sample=False)"
-GENERATE_SAMPLING = "generate(do_sample=True)"
-
 ROWS = [
     Row(PLAIN, forward_loop),
     Row("Session loop", session_loop),
     Row("greedy", ours(lambda family, prompt, seed: greedy(family.target, prompt))),
-    Row("sample", ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))), draws=True),
+    Row(
+        "sample",
+        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))),
+        peer=GENERATE_SAMPLING,
+    ),
     Row(GENERATE, generate(do_sample=False)),
-    Row(GENERATE_SAMPLING, generate(**UNWARPED), draws=True),
+    Row(GENERATE_SAMPLING, generate(**UNWARPED), peer=GENERATE_SAMPLING),
 ]
 
 
@@ -152,7 +156,7 @@ class Result:
     tokens_per_call : float or None
         New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
     over_plain, over_generate : Spread
-        Speed over that of the plain loop, and of `generate` (sampling if this row samples), round by round.
+        Speed over that of the plain loop, and of the row's peer, round by round.
     """
 
     name: str
@@ -182,7 +186,7 @@ def measure(
     rounds : int
         In each, every row does all prompts; one more round goes before that is not counted.
     rows : sequence of Row
-        The plain loop and both rows of `generate` must be among them.
+        The plain loop and the peer of every row must be among them.
     clock : function
         Seconds.
 
@@ -196,7 +200,7 @@ def measure(
         When there is nothing to measure, a prompt leaves no room for the new tokens, or a row makes too few.
     """
     names = [row.name for row in rows]
-    missing = [name for name in (PLAIN, GENERATE, GENERATE_SAMPLING) if name not in names]
+    missing = sorted({PLAIN, *(row.peer for row in rows)} - set(names))
     if missing:
         raise ValueError(f"the rows to compare with must be among the rows; missing: {', '.join(missing)}")
     if rounds < 1 or new_tokens < 1 or not len(prompts):
@@ -223,7 +227,7 @@ def measure(
                 seconds[number, column] = took
                 made = [output.calls for output in outputs]
                 calls[column] = None if None in made else calls[column] + sum(made)
-    plain, by_generate, by_sampling = (seconds[:, names.index(n)] for n in (PLAIN, GENERATE, GENERATE_SAMPLING))
+    plain = seconds[:, names.index(PLAIN)]
     total = new_tokens * len(prompts)
     return [
         Result(
@@ -231,7 +235,7 @@ def measure(
             tokens_per_second=Spread.of(total / taken),
             tokens_per_call=total * rounds / count if count else None,
             over_plain=Spread.of(plain / taken),
-            over_generate=Spread.of((by_sampling if row.draws else by_generate) / taken),
+            over_generate=Spread.of(seconds[:, names.index(row.peer)] / taken),
         )
         for row, taken, count in zip(rows, seconds.T, calls, strict=True)
     ]

@@ -124,6 +124,9 @@ class Step:
         For searches: what they hold, as lists ``[tokens, score]``.
     score : float or None
         For searches: the score of what was emitted.
+    scored : int
+        For searches: how many hypotheses the model scored in this step, each with one distribution over what may
+        follow it.
     cut : int
         How many tokens `run` cut off the end, to keep the budget or to end at a stop token.
     calls : int or None
@@ -139,6 +142,7 @@ class Step:
     note: str = ""
     hypotheses: list = field(default_factory=list)
     score: float | None = None
+    scored: int = 0
     cut: int = 0
     calls: int | None = None
 
@@ -179,6 +183,8 @@ class Step:
             plain["hypotheses"] = [[list(tokens), round(float(score), 6)] for tokens, score in self.hypotheses]
         if self.score is not None:
             plain["score"] = round(float(self.score), 6)
+        if self.scored:
+            plain["scored"] = self.scored
         if self.cut:
             plain["cut"] = self.cut
         if self.calls is not None:
@@ -372,6 +378,11 @@ class Trace:
         """Drafted tokens accepted, as a share of all drafted ones; NaN when there were none."""
         drafted = sum(len(step.drafted) for step in self.steps)
         return sum(step.accepted for step in self.steps) / drafted if drafted else float("nan")
+
+    @property
+    def scored_hypotheses(self) -> int:
+        """How many hypotheses a search had the model score; 0 for methods that do not search."""
+        return sum(step.scored for step in self.steps)
 
     def piece(self, token: int) -> str:
         """The text of one token by itself. A stop token has its name; part of a character shows as U+FFFD."""

@@ -158,6 +158,8 @@ def _facts(trace):
         facts.append(_many(trace.target_calls, "target call"))
         if trace.target_calls and new:
             facts.append(f"{new / trace.target_calls:.2f} tokens a call")
+    if getattr(trace, "scored_hypotheses", 0):
+        facts.append(f"hypotheses scored: {trace.scored_hypotheses}")
     if trace.stopped:
         facts.append(f"stopped: {trace.stopped}")
     return facts
