@@ -7,8 +7,22 @@ import pytest
 from conftest import random_model
 
 from tutorlib import bench
-from tutorlib.bench import GENERATE, GENERATE_SAMPLING, PLAIN, ROWS, Output, Row, Spread, measure
+from tutorlib.bench import (
+    GENERATE,
+    GENERATE_BEAMS,
+    GENERATE_FILTERED,
+    GENERATE_SAMPLING,
+    PLAIN,
+    ROWS,
+    Output,
+    Row,
+    Spread,
+    measure,
+)
+from tutorlib.decoders import beam_search
 from tutorlib.lm import LM
+from tutorlib.run import run
+from tutorlib.warp import probabilities
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 
@@ -24,7 +38,31 @@ def test_all_greedy_rows_make_the_same_tokens(family):
     assert all(tokens == made[PLAIN] for tokens in made.values()), made
 
 
-def test_the_greedy_rows_count_a_call_a_token(family):
+def test_the_beam_rows_make_the_tokens_of_four_beams(family):
+    """With three beams or five, either of these prompts goes on otherwise."""
+
+    def searched(beams):
+        return [run(beam_search(family.target, p, beams=beams, max_new_tokens=36), 36).tokens for p in ([9], [2, 8])]
+
+    rows = [row for row in ROWS if row.peer == GENERATE_BEAMS]
+    assert len(rows) >= 2
+    for row in rows:
+        made = [row.decode(family, p, 36, 0).tokens for p in ([9], [2, 8])]
+        assert made == searched(4) and made not in (searched(3), searched(5)), row.name
+
+
+def test_the_filtered_rows_draw_from_the_same_tokens(family):
+    """Every token that either of them draws is among those that the filters leave, which are few."""
+    lm, prompt = family.target, PROMPTS[0]
+    for row in ROWS:
+        if row.peer == GENERATE_FILTERED:
+            text = [*prompt, *row.decode(family, prompt, 30, 0).tokens]
+            left = probabilities(lm.session(text[: len(prompt)]).feed(text[len(prompt) : -1]), bench.FILTERS) > 0
+            assert left[range(30), text[len(prompt) :]].all(), row.name
+            assert left.double().mean() < 0.6
+
+
+def test_rows_of_ours_count_a_call_a_token(family):
     for row in ROWS:
         calls = row.decode(family, PROMPTS[0], 12, 0).calls
         assert calls == (None if row.name.startswith("generate") else 12), row.name

@@ -1,11 +1,360 @@
-"""Warps and the softmax after them."""
+"""Warps, each against transformers or by hand, and the softmax after them."""
 
 import math
+from collections import Counter
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
 
-from tutorlib.warp import checked_warp, one_hot, probabilities, temperature
+from tutorlib.warp import (
+    checked_warp,
+    frequency_penalty,
+    min_p,
+    no_repeat_ngram,
+    one_hot,
+    presence_penalty,
+    probabilities,
+    repetition_penalty,
+    temperature,
+    top_k,
+    top_p,
+    typical,
+)
+
+# That sampling under every warp has the distribution it should is shown in test_proof_warps.py.
+
+INF = math.inf
+FILTERS = [top_k(2), top_p(0.7), min_p(0.3), typical(0.6), one_hot]
+PENALTIES = [repetition_penalty(1.3), frequency_penalty(0.5), presence_penalty(0.5), no_repeat_ngram(2)]
+EVERY_WARP = [temperature(0.7), *FILTERS, *PENALTIES]
+by_name = {"ids": lambda warp: getattr(warp, "__name__", None)}
+
+
+def rows(*lists):
+    return torch.tensor(lists, dtype=torch.float64)
+
+
+def kept(logits):
+    """The ids that are left of one row."""
+    return (logits > -INF).nonzero()[:, 0].tolist()
+
+
+def log(*probs):
+    return rows(probs).log()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The same as transformers, on thousands of rows
+
+
+@st.composite
+def logit_rows(draw):
+    """Rows with ties, all-equal rows, -inf entries and rows with one token left among them; in each one is finite."""
+    count, vocab = draw(st.integers(1, 4)), draw(st.integers(1, 8))
+    logit = st.one_of(st.floats(-20, 20), st.integers(-2, 2).map(float), st.just(-INF), st.just(0.0))
+    row = st.lists(logit, min_size=vocab, max_size=vocab)
+    drawn = [draw(row) for _ in range(count)]
+    for row in drawn:
+        if max(row) == -INF:
+            row[draw(st.integers(0, vocab - 1))] = 1.5
+    return torch.tensor(drawn, dtype=torch.float64)
+
+
+@st.composite
+def logits_and_histories(draw):
+    """Rows, and before each a history of its own length, in which every id, 0 too, is a real token."""
+    logits = draw(logit_rows())
+    history = st.lists(st.integers(0, logits.shape[-1] - 1), max_size=9)
+    return logits, [draw(history) for _ in logits]
+
+
+def many_rows(seed, ties=False):
+    """A thousand rows over forty tokens at once: far more than hypothesis draws, but all of one kind."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 4, (1000, 40))
+    if ties:
+        logits = logits.round()
+    logits[rng.random(logits.shape) < 0.2] = -INF
+    logits[:, 0] = np.maximum(logits[:, 0], -9.0)
+    return torch.tensor(logits)
+
+
+def huggingface(processor, logits, histories):
+    """The processor's answer row by row: its histories must be of one length, ours need not."""
+    made = [
+        processor(torch.tensor([history], dtype=torch.long), row[None].clone())
+        for row, history in zip(logits, histories, strict=True)
+    ]
+    return torch.cat(made)
+
+
+shares = st.one_of(st.floats(0.001, 0.999), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+probabilities_to_keep = st.one_of(shares, st.just(1.0))
+strengths = st.one_of(st.floats(0.1, 4), st.just(1.0))
+
+
+@settings(max_examples=250, deadline=None)
+@given(logit_rows(), st.floats(0.05, 20), st.integers(1, 12), st.one_of(shares, st.sampled_from([0.0, 1.0])), shares)
+def test_temperature_top_k_min_p_and_typical_equal_those_of_transformers(logits, t, k, share, mass):
+    assert torch.equal(temperature(t)(logits), TemperatureLogitsWarper(t)(None, logits))
+    assert torch.equal(top_k(k)(logits), TopKLogitsWarper(k)(None, logits))
+    assert torch.equal(min_p(share)(logits), MinPLogitsWarper(share)(None, logits))
+    assert torch.equal(typical(mass)(logits), TypicalLogitsWarper(mass)(None, logits))
+
+
+@settings(max_examples=250, deadline=None)
+@given(logit_rows(), probabilities_to_keep)
+def test_top_p_equals_that_of_transformers_and_of_equals_keeps_the_lowest_ids(logits, p):
+    compare_top_p(logits, p)
+
+
+def compare_top_p(logits, p):
+    ours, theirs = top_p(p)(logits), TopPLogitsWarper(p)(None, logits)
+    # Which of several equal logits transformers keeps is up to an unstable sort: compare how many of each are left.
+    assert torch.equal(ours.sort().values, theirs.sort().values)
+    for before, row, other in zip(logits, ours, theirs, strict=True):
+        finite = before[before > -INF]
+        if len(finite.unique()) == len(finite):
+            assert torch.equal(row, other)
+        for value in finite.unique():
+            equals = (before == value).nonzero()[:, 0].tolist()
+            left = [token for token in equals if row[token] > -INF]
+            assert left == equals[: len(left)]
+            assert (row[left] == value).all()
+
+
+@settings(max_examples=250, deadline=None)
+@given(logits_and_histories(), strengths, st.integers(0, 10), st.integers(1, 4))
+def test_penalties_equal_those_of_transformers(given_rows, theta, ignore, n):
+    logits, histories = given_rows
+    expected = huggingface(RepetitionPenaltyLogitsProcessor(theta), logits, histories)
+    assert torch.equal(repetition_penalty(theta)(logits, histories), expected)
+    expected = huggingface(RepetitionPenaltyLogitsProcessor(theta, prompt_ignore_length=ignore), logits, histories)
+    assert torch.equal(repetition_penalty(theta, ignore)(logits, histories), expected)
+    expected = huggingface(NoRepeatNGramLogitsProcessor(n), logits, histories)
+    assert torch.equal(no_repeat_ngram(n)(logits, histories), expected)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_filters_equal_those_of_transformers_on_thousands_of_rows(seed, ties):
+    logits = many_rows(seed, ties)
+    for k in (1, 2, 7, 39, 40, 41, 1000):
+        assert torch.equal(top_k(k)(logits), TopKLogitsWarper(k)(None, logits))
+    for share in (0.01, 0.1, 0.5, 0.95, 1.0):
+        assert torch.equal(min_p(share)(logits), MinPLogitsWarper(share)(None, logits))
+        compare_top_p(logits[:100], share)
+        assert torch.equal(top_p(share)(logits).sort().values, TopPLogitsWarper(share)(None, logits).sort().values)
+    for mass in (0.01, 0.2, 0.5, 0.95, 0.999):
+        assert torch.equal(typical(mass)(logits), TypicalLogitsWarper(mass)(None, logits))
+
+
+def test_penalties_equal_those_of_transformers_on_a_thousand_rows():
+    logits = many_rows(2)
+    rng = np.random.default_rng(3)
+    histories = [rng.integers(0, 6, length).tolist() for length in rng.integers(0, 30, len(logits))]
+    expected = huggingface(RepetitionPenaltyLogitsProcessor(1.3, prompt_ignore_length=5), logits, histories)
+    assert torch.equal(repetition_penalty(1.3, ignore_first=5)(logits, histories), expected)
+    for n in (1, 2, 3):
+        expected = huggingface(NoRepeatNGramLogitsProcessor(n), logits, histories)
+        assert torch.equal(no_repeat_ngram(n)(logits, histories), expected)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# By hand
+
+
+def test_temperature_divides_logits_by_hand():
+    # Probabilities 1/4 and 3/4 at temperature 1/2 become 1/16 and 9/16, normalised: 1/10 and 9/10.
+    probs = probabilities(torch.tensor([[1.0, 3.0]]).double().log(), [temperature(0.5)])
+    torch.testing.assert_close(probs, torch.tensor([[0.1, 0.9]]).double())
+
+
+def test_top_k_keeps_every_token_that_equals_the_kth():
+    assert kept(top_k(2)(rows([1, 3, 2, 2, 0]))[0]) == [1, 2, 3]
+    assert kept(top_k(1)(rows([5, 5, 5]))[0]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("k", [3, 4, 10**9])
+def test_top_k_of_the_vocabulary_or_more_changes_nothing(k):
+    logits = rows([1, 3, 2], [0, -INF, 0])
+    assert torch.equal(top_k(k)(logits), logits)
+
+
+@pytest.mark.parametrize(
+    ("p", "left"),
+    [(0.01, [1]), (0.45, [1]), (0.55, [1, 3]), (0.79, [1, 3]), (0.81, [0, 1, 3]), (0.97, [0, 1, 2, 3])],
+)  # fmt: skip
+def test_top_p_keeps_the_token_that_crosses_the_threshold(p, left):
+    assert kept(top_p(p)(log(0.15, 0.5, 0.05, 0.3))[0]) == left
+
+
+def test_top_p_drops_what_comes_after_exactly_enough():
+    """Halves and quarters add up without rounding: a half is enough for p = 1/2."""
+    assert kept(top_p(0.5)(log(0.25, 0.5, 0.25))[0]) == [1]
+
+
+def test_top_p_keeps_the_lowest_ids_of_equals():
+    logits = log(0.1, 0.2, 0.2, 0.2, 0.2, 0.1)
+    assert kept(top_p(0.35)(logits)[0]) == [1, 2]
+    assert kept(top_p(0.7)(logits)[0]) == [1, 2, 3, 4]
+    assert kept(top_p(0.85)(logits)[0]) == [0, 1, 2, 3, 4]
+    assert kept(top_p(0.545)(torch.zeros(1, 100).double())[0]) == list(range(55))
+
+
+def test_top_p_of_one_keeps_even_what_is_too_unlikely_for_float64():
+    assert kept(top_p(1)(rows([0, -2000, 3]))[0]) == [0, 1, 2]
+
+
+def test_min_p_compares_with_the_likeliest():
+    logits = log(0.5, 0.2, 0.04, 0.26)
+    assert kept(min_p(0.3)(logits)[0]) == [0, 1, 3]
+    assert kept(min_p(0.5)(logits)[0]) == [0, 3]
+    assert kept(min_p(1)(logits)[0]) == [0]
+    assert kept(min_p(1)(rows([2, 2, 1]))[0]) == [0, 1]
+    assert kept(min_p(0)(logits)[0]) == [0, 1, 2, 3]
+
+
+def test_typical_by_hand_may_drop_the_likeliest():
+    # H = -.4 ln .4 - 2 · .3 ln .3 = 1.089 nats; surprises 0.916 (0.173 from H) and 1.204 (0.115 from it, twice).
+    logits = log(0.4, 0.3, 0.3)
+    assert kept(typical(0.5)(logits)[0]) == [1, 2]
+    assert kept(typical(0.59)(logits)[0]) == [1, 2]
+    assert kept(typical(0.61)(logits)[0]) == [0, 1, 2]
+
+
+def test_typical_keeps_all_that_are_equally_far_from_the_entropy():
+    assert kept(typical(0.1)(torch.zeros(1, 5).double())[0]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("mass", [1e-300, math.nextafter(1, 0)])
+def test_typical_at_its_limits(mass):
+    """However little the mass, one token stays; however close to 1, no index runs off the end."""
+    probs = probabilities(many_rows(5), [typical(mass)])
+    assert bool((probs.sum(-1) - 1 < 1e-12).all())
+
+
+def test_one_hot_leaves_the_likeliest_token_and_of_equals_the_lowest():
+    logits = torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [-INF, 0.0, 0.0]])
+    assert probabilities(logits, [one_hot]).tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+
+
+def test_repetition_penalty_lowers_positive_and_negative_logits():
+    logits = rows([3.0, -3.0, 0.0, 2.0])
+    assert repetition_penalty(1.5)(logits, [[0, 1, 1, 2]]).tolist() == [[2.0, -4.5, 0.0, 2.0]]
+    assert repetition_penalty(0.5)(logits, [[0, 1]]).tolist() == [[6.0, -1.5, 0.0, 2.0]]
+
+
+def test_frequency_and_presence_penalties_by_hand():
+    logits, history = rows([3.0, -3.0, 0.5, 2.0]), [[0, 1, 1, 0, 1, 2]]
+    assert frequency_penalty(0.5)(logits, history).tolist() == [[2.0, -4.5, 0.0, 2.0]]
+    assert presence_penalty(0.5)(logits, history).tolist() == [[2.5, -3.5, 0.0, 2.0]]
+    assert frequency_penalty(-1)(logits, history).tolist() == [[5.0, 0.0, 1.5, 2.0]]
+    assert frequency_penalty(0.5, ignore_first=2)(logits, history).tolist() == [[2.5, -4.0, 0.0, 2.0]]
+    assert presence_penalty(0.5, ignore_first=5)(logits, history).tolist() == [[3.0, -3.0, 0.0, 2.0]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(logits_and_histories(), st.floats(-2, 2), st.integers(0, 10))
+def test_frequency_and_presence_penalties_by_counting(given_rows, strength, ignore):
+    logits, histories = given_rows
+    frequent = frequency_penalty(strength, ignore)(logits, histories).tolist()
+    present = presence_penalty(strength, ignore)(logits, histories).tolist()
+    for row, history in enumerate(histories):
+        counts = Counter(history[ignore:])
+        for token, logit in enumerate(logits[row].tolist()):
+            assert frequent[row][token] == logit - strength * counts[token]
+            assert present[row][token] == logit - strength * (token in counts)
+
+
+@pytest.mark.parametrize(
+    ("n", "history", "left"),
+    [
+        (1, [], [0, 1, 2]),
+        (1, [0, 2], [1]),
+        (2, [0], [0, 1, 2]),
+        (2, [0, 0], [1, 2]),
+        (2, [0, 1, 0, 2, 0], [0]),
+        (3, [0, 1], [0, 1, 2]),
+        (3, [0, 1, 2, 0, 1], [0, 1]),
+        (3, [0, 0, 0], [1, 2]),
+        (3, [1, 0, 2, 0], [0, 1, 2]),
+        (9, [0, 1, 0, 1], [0, 1, 2]),
+    ],
+)
+def test_no_repeat_ngram_by_hand(n, history, left):
+    assert kept(no_repeat_ngram(n)(torch.zeros(1, 3), [history])[0]) == left
+
+
+@pytest.mark.parametrize("penalty", [repetition_penalty, frequency_penalty, presence_penalty])
+def test_ignore_first_leaves_out_that_many_tokens_and_not_one_more(penalty):
+    logits, history = rows([2.0, 2.0, 2.0, 2.0]), [[0, 1, 2, 3]]
+    for ignore in range(6):
+        lowered = (penalty(2.0, ignore_first=ignore)(logits, history) < 2).nonzero()[:, 1].tolist()
+        assert lowered == list(range(4))[ignore:]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# True of all of them
+
+
+@pytest.mark.parametrize("warp", EVERY_WARP, **by_name)
+def test_rows_do_not_touch_each_other(warp):
+    """A row's answer is the same alone and among others; histories belong to their rows and differ in length."""
+    logits = many_rows(4)[:20, :6]
+    histories = [[token % 6 for token in range(row, row + row % 7)] * 2 for row in range(20)]
+    alone = [warp(logits[row : row + 1], histories[row : row + 1]) for row in range(20)]
+    assert torch.equal(warp(logits, histories), torch.cat(alone))
+
+
+@pytest.mark.parametrize("warp", EVERY_WARP, **by_name)
+def test_minus_infinity_stays_so_and_nothing_becomes_nan(warp):
+    logits = rows([0, -INF, 1, 2], [-INF, -INF, -3, -INF], [-INF, -INF, -INF, -INF])
+    warped = warp(logits, [[0, 1, 2], [1, 3], [2, 2]])
+    assert not warped.isnan().any()
+    assert (warped[logits == -INF] == -INF).all()
+    assert kept(warped[1]) == [2], "the one token left is never dropped"
+
+
+@pytest.mark.parametrize("warp", EVERY_WARP, **by_name)
+def test_logits_that_are_given_are_not_changed_and_keep_their_type(warp):
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+        before = logits.clone()
+        warped = warp(logits, [[0, 1, 1], [2], []])
+        assert torch.equal(logits, before)
+        assert (warped.dtype, warped.shape) == (dtype, logits.shape)
+
+
+@pytest.mark.parametrize("warp", [temperature(0.7), *FILTERS], **by_name)
+def test_temperature_and_filters_need_no_histories(warp):
+    logits = rows([1, 2, 3])
+    assert torch.equal(warp(logits), warp(logits, None))
+
+
+def test_names_say_what_was_asked_for():
+    made = [temperature(0.7), top_k(50), top_p(0.9), min_p(0.05), typical(0.95), repetition_penalty(1.2)]
+    made += [frequency_penalty(0.5, ignore_first=7), presence_penalty(-1), no_repeat_ngram(3)]
+    assert [warp.__name__ for warp in made] == [
+        "temperature(0.7)", "top_k(50)", "top_p(0.9)", "min_p(0.05)", "typical(0.95)", "repetition_penalty(1.2)",
+        "frequency_penalty(0.5, ignore_first=7)", "presence_penalty(-1)", "no_repeat_ngram(3)",
+    ]  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The softmax after them
 
 
 def test_probabilities_are_the_softmax_in_float64():
@@ -19,12 +368,6 @@ def test_half_precision_logits_are_warped_in_float64():
     logits = torch.tensor([[1.0, 3.0, -2.0]], dtype=torch.bfloat16)
     expected = (logits.double() / 0.3).softmax(-1)
     assert torch.equal(probabilities(logits, [temperature(0.3)]), expected)
-
-
-def test_temperature_divides_logits_by_hand():
-    # Probabilities 1/4 and 3/4 at temperature 1/2 become 1/16 and 9/16, normalised: 1/10 and 9/10.
-    probs = probabilities(torch.tensor([[1.0, 3.0]]).double().log(), [temperature(0.5)])
-    torch.testing.assert_close(probs, torch.tensor([[0.1, 0.9]]).double())
 
 
 def test_warps_apply_in_order_and_see_the_histories():
@@ -42,38 +385,124 @@ def test_warps_apply_in_order_and_see_the_histories():
     assert seen == [[[4, 2]], [[4, 2]]]
 
 
-def test_warps_do_not_change_the_logits_they_are_given():
-    logits = torch.randn(3, 5, dtype=torch.float64)
-    before = logits.clone()
-    probabilities(logits, [temperature(0.5), one_hot])
-    assert torch.equal(logits, before)
+def test_a_filter_sees_what_the_warps_before_it_left():
+    """Flattened first, 0.5, 0.3 and 0.2 need all three tokens for 0.75; filtered first, two are enough."""
+    logits = log(0.5, 0.3, 0.2)
+    flat_first = probabilities(logits, [temperature(10.0), top_p(0.75)])
+    flat_last = probabilities(logits, [top_p(0.75), temperature(10.0)])
+    assert (flat_first > 0).tolist() == [[True, True, True]]
+    assert (flat_last > 0).tolist() == [[True, True, False]]
 
 
-def test_one_hot_leaves_the_likeliest_token_and_of_equals_the_lowest():
-    logits = torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [-math.inf, 0.0, 0.0]])
-    assert probabilities(logits, [one_hot]).tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+def test_no_rows_are_no_error():
+    assert probabilities(torch.zeros(0, 3), EVERY_WARP, []).shape == (0, 3)
 
 
-@pytest.mark.parametrize("t", [0, -1, float("nan"), float("inf"), "hot", None, True])
+# ----------------------------------------------------------------------------------------------------------------------
+# Bad input
+
+
+NOT_NUMBERS = [math.nan, INF, -INF, "hot", None, True, [0.5]]
+
+
+@pytest.mark.parametrize("t", [0, -1, *NOT_NUMBERS])
 def test_a_temperature_must_be_above_zero_and_finite(t):
     with pytest.raises(ValueError, match="rng=None"):
         temperature(t)
 
 
-def test_a_row_with_nothing_left_is_an_error_that_names_the_warps():
-    def forbid_all(logits, histories=None):
-        return torch.full_like(logits, -math.inf)
+@pytest.mark.parametrize(
+    ("make", "bad", "words"),
+    [
+        (top_k, [0, -1, 2.0, 2.5, *NOT_NUMBERS], "top_k needs how many tokens to keep, a whole number of 1 or more"),
+        (top_p, [0, -0.1, 1.0001, 90, *NOT_NUMBERS], "top_p needs a probability above 0 and at most 1"),
+        (min_p, [-0.1, 1.0001, 5, *NOT_NUMBERS], "min_p needs a share of the highest probability, from 0"),
+        (typical, [0, 1, -0.1, 1.1, *NOT_NUMBERS], "typical needs a probability between 0 and 1"),
+        (repetition_penalty, [0, -1.2, *NOT_NUMBERS], "repetition_penalty needs a finite number above 0"),
+        (frequency_penalty, NOT_NUMBERS, "frequency_penalty needs a finite number"),
+        (presence_penalty, NOT_NUMBERS, "presence_penalty needs a finite number"),
+        (
+            no_repeat_ngram,
+            [0, -1, 2.0, *NOT_NUMBERS],
+            "no_repeat_ngram needs the length of the n-grams, a whole number",
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_bad_setting_is_refused_when_the_warp_is_made(make, bad, words):
+    for value in bad:
+        with pytest.raises(ValueError, match=words) as error:
+            make(value)
+        assert repr(value) in str(error.value)
 
-    with pytest.raises(ValueError, match=r"row 0: the warp temperature\(0.7\), forbid_all filtered everything away"):
-        probabilities(torch.zeros(2, 3), [temperature(0.7), forbid_all])
+
+@pytest.mark.parametrize("penalty", [repetition_penalty, frequency_penalty, presence_penalty])
+@pytest.mark.parametrize("bad", [-1, 1.0, True, None, "3"])
+def test_a_bad_ignore_first_is_refused_when_the_penalty_is_made(penalty, bad):
+    with pytest.raises(ValueError, match=f"{penalty.__name__} needs in ignore_first .* a whole number of 0 or more"):
+        penalty(1.2, ignore_first=bad)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_numbers_are_an_error(bad):
-    logits = torch.zeros(2, 3)
+def test_an_unknown_option_is_pythons_own_error():
+    with pytest.raises(TypeError, match="min_tokens_to_keep"):
+        top_p(0.9, min_tokens_to_keep=2)
+    with pytest.raises(TypeError, match="prompt_ignore_length"):
+        repetition_penalty(1.2, prompt_ignore_length=3)
+
+
+def test_numpy_numbers_are_numbers():
+    logits, history = rows([1, 3, 2]), [[1]]
+    assert torch.equal(top_k(np.int64(2))(logits), top_k(2)(logits))
+    assert torch.equal(top_p(np.float32(0.5))(logits), top_p(0.5)(logits))
+    assert torch.equal(repetition_penalty(np.float64(2))(logits, history), repetition_penalty(2)(logits, history))
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, **by_name)
+@pytest.mark.parametrize(
+    ("histories", "words"),
+    [
+        (None, "needs the tokens before each row: pass histories"),
+        ([1, 2], "one sequence of tokens a row"),
+        ([[1, 2]], "needs one history a row: got 1 for 2 rows"),
+        ([[1], [2, 5]], r"history with \[5\], outside the vocabulary of 3"),
+        ([[1], [-1]], r"history with \[-1\], outside the vocabulary of 3"),
+    ],
+)
+def test_a_penalty_names_what_is_wrong_with_its_histories(penalty, histories, words):
+    with pytest.raises(ValueError, match=words) as error:
+        penalty(torch.zeros(2, 3), histories)
+    assert str(error.value).startswith(penalty.__name__)
+
+
+@pytest.mark.parametrize(
+    "after", [[], [top_p(0.5)], [typical(0.5)], [min_p(0.5)], [top_k(1)], [one_hot], [temperature(2)]]
+)
+def test_a_row_with_nothing_left_is_an_error_that_names_the_warps(after):
+    warp = [temperature(0.7), no_repeat_ngram(1), *after]
+    words = r"no token is left in row 1: the warp temperature\(0.7\), no_repeat_ngram\(1\).* filtered everything away"
+    with pytest.raises(ValueError, match=words):
+        probabilities(torch.zeros(2, 3), warp, [[0, 1], [2, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    "warp", [[], *([warp] for warp in EVERY_WARP)], ids=lambda warp: "".join(w.__name__ for w in warp)
+)
+@pytest.mark.parametrize("bad", [math.nan, INF])
+def test_logits_that_are_not_numbers_are_an_error_even_where_a_warp_would_drop_them(bad, warp):
+    logits = torch.zeros(3, 3)
     logits[1, 2] = bad
     with pytest.raises(ValueError, match="row 1 of the logits holds NaN"):
-        probabilities(logits)
+        probabilities(logits, warp, [[0], [2, 2], [1]])
+
+
+def test_a_warp_that_makes_nan_or_infinity_is_named():
+    def broken(logits, histories):
+        return logits * math.nan
+
+    with pytest.raises(ValueError, match=r"row 0 of the logits holds NaN or \+inf after the warp top_k\(2\), broken"):
+        probabilities(torch.zeros(1, 3), [top_k(2), broken])
+    with pytest.raises(ValueError, match=r"after the warp temperature\(1e-310\)"):
+        probabilities(torch.ones(1, 3), [temperature(1e-310)])
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,17 @@ import torch
 import transformers
 
 from .cost import _synchronize as synchronize
-from .decoders import greedy, sample
+from .decoders import beam_search, greedy, sample
 from .lm import LM
 from .randomness import Seeded
 from .run import run
+from .warp import temperature, top_k, top_p
 
 PLAIN = "bare forward loop"
 GENERATE = "generate(do_sample=False)"
 GENERATE_SAMPLING = "generate(do_sample=True)"
+GENERATE_FILTERED = "generate(do_sample=True), filtered"
+GENERATE_BEAMS = "generate(num_beams=4)"
 
 
 class Output(NamedTuple):
@@ -95,6 +98,15 @@ def ours(make_steps) -> Callable[..., Output]:
     return decode
 
 
+def ours_searching(make_steps) -> Callable[..., Output]:
+    """A row for one of our searches, which take the budget themselves: `make_steps(family, prompt, count)`."""
+
+    def decode(family, prompt, count, seed):
+        return ours(lambda *_: make_steps(family, prompt, count))(family, prompt, count, seed)
+
+    return decode
+
+
 def generate(**options) -> Callable[..., Output]:
     """A row for `transformers.generate`, with the options given and no stop token."""
 
@@ -117,6 +129,9 @@ def generate(**options) -> Callable[..., Output]:
 
 # The options that make transformers sample from the model as it is: its defaults filter.
 UNWARPED = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
+# The usual filters, for both: transformers applies them in this order whatever order they are given in.
+FILTERS = [temperature(0.8), top_k(50), top_p(0.9)]
+FILTERED = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.9}
 
 ROWS = [
     Row(PLAIN, forward_loop),
@@ -127,8 +142,22 @@ ROWS = [
         ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))),
         peer=GENERATE_SAMPLING,
     ),
+    Row(
+        "sample, filtered",
+        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed), warp=FILTERS)),
+        peer=GENERATE_FILTERED,
+    ),
+    Row(
+        "beam_search, 4 beams",
+        ours_searching(
+            lambda family, prompt, count: beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
+        ),
+        peer=GENERATE_BEAMS,
+    ),
     Row(GENERATE, generate(do_sample=False)),
     Row(GENERATE_SAMPLING, generate(**UNWARPED), peer=GENERATE_SAMPLING),
+    Row(GENERATE_FILTERED, generate(**FILTERED), peer=GENERATE_FILTERED),
+    Row(GENERATE_BEAMS, generate(do_sample=False, num_beams=4), peer=GENERATE_BEAMS),
 ]
 
 

@@ -1,11 +1,13 @@
 """From logits to the probabilities that a method draws from.
 
 A *warp* is a small pure function ``f(logits, histories) -> logits`` on rows of shape (n, vocab); a list of them is
-applied in order, then comes the softmax. ``histories[i]`` is the sequence of tokens before row i: filters ignore it,
-penalties read it. Nothing here draws a token.
+applied in order, then comes the softmax. ``histories[i]`` is the sequence of tokens before row i. *Filters* drop tokens
+by setting their logits to -inf, and ignore the histories; *penalties* lower what the histories hold, and raise
+ValueError without them. Order matters: a filter sees what the warps before it left. Nothing here draws a token.
 """
 
 import math
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -38,11 +40,15 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         When a row has no probability left to give: NaN or infinite logits, or a warp that filtered everything away.
     """
     logits = logits.double()
+    # The largest of some numbers is NaN if one of them is. Asked before the warps, which might drop just that one.
+    if logits.numel() and not float(logits.max()) < math.inf:
+        row = int((logits.amax(-1) < math.inf).int().argmin())
+        raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
     for function in warp:
         logits = function(logits, histories)
     probs = logits.softmax(-1)
-    # One NaN, one +inf or nothing but -inf makes the whole row NaN, so a look at its first entry is enough.
-    if bool(probs[:, 0].isnan().any()):
+    # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
+    if math.isnan(float(probs.sum())):
         row = int(probs[:, 0].isnan().nonzero()[0])
         if bool((logits[row] == -math.inf).all()):
             raise ValueError(f"no token is left in row {row}: the warp {warp_names(warp)} filtered everything away")
@@ -53,22 +59,20 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
 def temperature(t: float) -> Warp:
     """Divide the logits by `t`: below 1 the likely tokens gain, above 1 the unlikely ones do.
 
+    Source: Ackley, Hinton and Sejnowski (1985), "A Learning Algorithm for Boltzmann Machines"; for language models
+    Holtzman et al. (2020), section 3.3.
+
     Parameters
     ----------
     t : float
-        Above 0. Towards 0 it becomes greedy; for greedy itself pass ``rng=None`` to the method.
-
-    Raises
-    ------
-    ValueError
-        When `t` is not a finite number above 0.
+        Above 0 and finite, or ValueError. Towards 0 it becomes greedy; for greedy itself pass ``rng=None``.
 
     Examples
     --------
     >>> probabilities(torch.tensor([[0.0, 1.0]]), [temperature(0.5)])
     tensor([[0.1192, 0.8808]], dtype=torch.float64)
     """
-    if isinstance(t, bool) or not isinstance(t, (int, float)) or not math.isfinite(t) or t <= 0:
+    if not is_number(t) or t <= 0:
         raise ValueError(f"temperature needs a finite number above 0, got {t!r}: for greedy decoding pass rng=None")
 
     def temperature_warp(logits, histories=None):
@@ -77,11 +81,117 @@ def temperature(t: float) -> Warp:
     return named(temperature_warp, f"temperature({t:g})")
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Filters: which tokens may still be drawn
+
+
+def top_k(k: int) -> Warp:
+    """Keep the `k` largest logits of each row, and whatever equals the smallest of them.
+
+    Source: Fan, Lewis and Dauphin (2018), "Hierarchical Neural Story Generation", section 5.4.
+
+    Parameters
+    ----------
+    k : int
+        At least 1, or ValueError. As many as the vocabulary has, or more, keep all. With ties at the k-th place more
+        than `k` stay, so ``top_k(1)`` is greedy only where the best token has no equal.
+    """
+    check_whole_number(k, 1, "top_k needs how many tokens to keep")
+
+    def top_k_warp(logits, histories=None):
+        kth = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
+        return logits.masked_fill(logits < kth, -math.inf)
+
+    return named(top_k_warp, f"top_k({k})")
+
+
+def top_p(p: float) -> Warp:
+    """Keep the nucleus: the fewest likeliest tokens of each row whose probabilities sum to `p` or more.
+
+    A token is dropped when those likelier than it already have `p` together, so the token that crosses the threshold
+    stays in. Of equal logits the lower ids come first.
+
+    Source: Holtzman et al. (2020), "The Curious Case of Neural Text Degeneration", section 3.1, equation 2.
+
+    Parameters
+    ----------
+    p : float
+        Above 0 and at most 1, or ValueError. 1 keeps all; however small, one token stays.
+    """
+    if not is_number(p) or not 0 < p <= 1:
+        raise ValueError(f"top_p needs a probability above 0 and at most 1 (which keeps all tokens), got {p!r}")
+
+    def top_p_warp(logits, histories=None):
+        if p == 1:
+            return logits
+        # Unlikeliest first. Summed from that end, small probabilities are not lost beside large ones.
+        order = logits.argsort(dim=-1, descending=True, stable=True).flip(-1)
+        up_to_here = logits.gather(-1, order).softmax(-1).cumsum(-1)
+        in_the_tail = up_to_here <= 1 - p  # so what is likelier has p or more
+        in_the_tail[..., -1] = False
+        return logits.masked_fill(in_the_tail.scatter(-1, order, in_the_tail), -math.inf)
+
+    return named(top_p_warp, f"top_p({p:g})")
+
+
+def min_p(p: float) -> Warp:
+    """Keep the tokens of at least `p` times the probability of the likeliest one in the row.
+
+    Source: Nguyen et al. (2024), "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs",
+    section 3.
+
+    Parameters
+    ----------
+    p : float
+        From 0, which keeps all, to 1, which keeps the likeliest token and its equals; ValueError beyond.
+    """
+    if not is_number(p) or not 0 <= p <= 1:
+        raise ValueError(f"min_p needs a share of the highest probability, from 0 (keeps all tokens) to 1, got {p!r}")
+
+    def min_p_warp(logits, histories=None):
+        probs = logits.softmax(-1)
+        return logits.masked_fill(probs < p * probs.amax(-1, keepdim=True), -math.inf)
+
+    return named(min_p_warp, f"min_p({p:g})")
+
+
+def typical(mass: float) -> Warp:
+    """Keep the tokens that are about as surprising as expected, until they have the probability `mass` together.
+
+    The expected surprise is the entropy H = -Σ p log p. Tokens are taken in the order of |-log p - H|, the token that
+    crosses the threshold included, and with it whatever is exactly as far from H. The likeliest token may be dropped:
+    it can be far too unsurprising.
+
+    Source: Meister, Pimentel, Wiher and Cotterell (2023), "Locally Typical Sampling".
+
+    Parameters
+    ----------
+    mass : float
+        Above 0 and below 1, or ValueError. However small, one token stays.
+    """
+    if not is_number(mass) or not 0 < mass < 1:
+        raise ValueError(f"typical needs a probability between 0 and 1, both excluded, got {mass!r}")
+
+    def typical_warp(logits, histories=None):
+        log_probs = logits.log_softmax(-1)
+        probs = log_probs.exp()
+        entropy = -(probs * log_probs).nansum(-1, keepdim=True)  # 0 · log 0, a NaN, counts as 0
+        distance = (-log_probs - entropy).abs()
+        nearest_first = distance.argsort(dim=-1, stable=True)
+        up_to_here = probs.gather(-1, nearest_first).cumsum(-1)
+        # Rounding may leave the sum of all below a mass close to 1: then the last token is the one that crosses.
+        crossing = (up_to_here < mass).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
+        furthest = distance.gather(-1, nearest_first.gather(-1, crossing))
+        return logits.masked_fill(distance > furthest, -math.inf)
+
+    return named(typical_warp, f"typical({mass:g})")
+
+
 def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
-    """The warp that leaves one token: the largest logit of each row becomes 0, every other -inf.
+    """The filter that leaves one token: the largest logit of each row, and of equals the one of the lowest id.
 
     After the softmax the rows are one-hot. This is how ``rng=None`` makes every method greedy without a branch of its
-    own (see `tutorlib.run.decoder`). Of equal logits the lowest id stays.
+    own (see `tutorlib.run.decoder`). A row that holds nothing but -inf stays so.
 
     Parameters
     ----------
@@ -91,8 +201,120 @@ def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
     -------
     tensor of the same type and shape
     """
-    only = torch.full_like(logits, -math.inf)
-    return only.scatter_(-1, logits.argmax(-1, keepdim=True), 0.0)
+    best = logits.argmax(-1, keepdim=True)
+    return torch.full_like(logits, -math.inf).scatter_(-1, best, logits.gather(-1, best))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Penalties: what was said before becomes less likely
+
+
+def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
+    """Divide the logits of tokens in the history by `theta` where they are positive, multiply them where negative.
+
+    Both lower the logit when `theta` is above 1. How often a token occurred makes no difference. Logits, unlike
+    probabilities, have no natural zero, so what this does depends on where the model happens to put it.
+
+    Source: Keskar et al. (2019), "CTRL: A Conditional Transformer Language Model for Controllable Generation", section
+    4.1. (The formula there divides negative logits too, which would favour repetition.)
+
+    Parameters
+    ----------
+    theta : float
+        Above 0 and finite, or ValueError. 1 changes nothing; the paper used 1.2; below 1 repetition is rewarded.
+    ignore_first : int
+        How many tokens at the front of each history do not count (the prompt's length, say); 0 or more, or ValueError.
+    """
+    if not is_number(theta) or theta <= 0:
+        raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
+    name = penalty_name("repetition_penalty", theta, ignore_first)
+
+    def repetition_penalty_warp(logits, histories=None):
+        seen = occurrences(logits, histories, ignore_first, name) > 0
+        return torch.where(seen, torch.where(logits < 0, logits * theta, logits / theta), logits)
+
+    return named(repetition_penalty_warp, name)
+
+
+def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
+    """Subtract `strength` from a token's logit for every time that it occurs in the history: logit - count · strength.
+
+    Source: OpenAI's API reference, "Frequency and presence penalties".
+
+    Parameters
+    ----------
+    strength : float
+        Finite, or ValueError. 0 changes nothing; a negative one rewards repetition.
+    ignore_first : int
+        How many tokens at the front of each history do not count (the prompt's length, say); 0 or more, or ValueError.
+    """
+    if not is_number(strength):
+        raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
+    name = penalty_name("frequency_penalty", strength, ignore_first)
+
+    def frequency_penalty_warp(logits, histories=None):
+        return logits - strength * occurrences(logits, histories, ignore_first, name)
+
+    return named(frequency_penalty_warp, name)
+
+
+def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
+    """Subtract `strength` once from the logits of tokens in the history: logit - [count > 0] · strength.
+
+    Parameters and source are those of `frequency_penalty`.
+    """
+    if not is_number(strength):
+        raise ValueError(f"presence_penalty needs a finite number (0 changes nothing), got {strength!r}")
+    name = penalty_name("presence_penalty", strength, ignore_first)
+
+    def presence_penalty_warp(logits, histories=None):
+        return logits - strength * occurrences(logits, histories, ignore_first, name).clamp(max=1)
+
+    return named(presence_penalty_warp, name)
+
+
+def no_repeat_ngram(n: int) -> Warp:
+    """Drop every token that would complete an n-gram which the history already holds.
+
+    Source: Paulus, Xiong and Socher (2017), "A Deep Reinforced Model for Abstractive Summarization", section 2.5, with
+    n = 3.
+
+    Parameters
+    ----------
+    n : int
+        At least 1, or ValueError. 1 forbids every token of the history, the prompt's included. A small `n` in a small
+        vocabulary ends with no token left, which `probabilities` reports.
+    """
+    check_whole_number(n, 1, "no_repeat_ngram needs the length of the n-grams")
+    name = f"no_repeat_ngram({n})"
+
+    def no_repeat_ngram_warp(logits, histories=None):
+        logits = logits.clone()
+        for row, history in zip(logits, checked_histories(histories, logits, name), strict=True):
+            starts = range(len(history) - n + 1)  # of the n-grams so far; empty in a history too short for one
+            last = history[len(history) - n + 1 :]  # the n - 1 tokens that the next one would make an n-gram of
+            row[[history[i + n - 1] for i in starts if history[i : i + n - 1] == last]] = -math.inf
+        return logits
+
+    return named(no_repeat_ngram_warp, name)
+
+
+def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str) -> torch.Tensor:
+    """How often each token occurs in each history after its first `ignore_first` tokens.
+
+    Returns
+    -------
+    tensor of whole numbers, of the type, shape (n, vocab) and device of `logits`
+    """
+    counts = torch.zeros_like(logits)
+    for row, history in zip(counts, checked_histories(histories, logits, name), strict=True):
+        tokens = torch.tensor(history[ignore_first:], dtype=torch.long, device=logits.device)
+        row += torch.bincount(tokens, minlength=logits.shape[-1])
+    return counts
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Names and checks
 
 
 def checked_warp(warp) -> tuple[Warp, ...]:
@@ -106,6 +328,38 @@ def checked_warp(warp) -> tuple[Warp, ...]:
         if not callable(function):
             raise ValueError(f"warp must hold functions (logits, histories) -> logits, got {function!r}")
     return warp
+
+
+def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:
+    """Return the histories as lists, one a row; raise ValueError where they are not that."""
+    if histories is None or any(isinstance(history, numbers.Integral) for history in histories):
+        raise ValueError(f"{name} needs the tokens before each row: pass histories, one sequence of tokens a row")
+    histories = [list(history) for history in histories]
+    if len(histories) != len(logits):
+        raise ValueError(f"{name} needs one history a row: got {len(histories)} for {len(logits)} rows")
+    vocab = logits.shape[-1]
+    for history in histories:
+        if history and not 0 <= min(history) <= max(history) < vocab:
+            wrong = [token for token in history if not 0 <= token < vocab]
+            raise ValueError(f"{name} was given a history with {wrong[:5]}, outside the vocabulary of {vocab} tokens")
+    return histories
+
+
+def is_number(value) -> bool:
+    """Whether `value` is a finite real number (True and False are not)."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_whole_number(value, least: int, needs: str) -> None:
+    """Raise ValueError, beginning with `needs`, when `value` is not a whole number of at least `least`."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{needs}, a whole number of {least} or more, got {value!r}")
+
+
+def penalty_name(name: str, strength: float, ignore_first: int) -> str:
+    """The name of a penalty, ``repetition_penalty(1.2, ignore_first=8)``; its `ignore_first` is checked."""
+    check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
+    return f"{name}({strength:g}, ignore_first={ignore_first})" if ignore_first else f"{name}({strength:g})"
 
 
 def named(function: Warp, name: str) -> Warp:

@@ -19,7 +19,8 @@ def sample(lm, prompt, *, rng, warp=()):
     rng : Randomness or None
         For example ``Seeded(7)``. None takes the likeliest token instead.
     warp : sequence of functions
-        Applied to the logits in order, before the softmax: ``[temperature(0.7)]``.
+        Applied to the logits in order, before the softmax: ``[temperature(0.7), top_p(0.9)]``. What a filter drops is
+        never drawn; penalties see the prompt and the text so far.
 
     Yields
     ------

@@ -3,8 +3,7 @@
 import torch
 
 from tutorlib.lm import LM
-from tutorlib.storyworld import check
-from tutorlib.storyworld.check import CONSISTENT, UNREADABLE
+from tutorlib.metrics import Consistency, consistency
 from tutorlib.storyworld.questions import TOPICS, opening, questions
 
 
@@ -82,15 +81,17 @@ def _continue(lm, openings, generator, temperature, most=220):
 
 def judge(told, tokenizer):
     """Shares of the sampled sentences (those after the opening) that are readable, and that are consistent."""
-    verdicts = []
-    for text, tokens, length in told:
-        known = len(check(tokenizer.decode(tokens[:length], skip_special_tokens=True)))
-        verdicts += [verdict.verdict for verdict in check(text)[known:]]
-    counted = max(len(verdicts), 1)
+
+    def text(tokens):
+        return tokenizer.decode(tokens, skip_special_tokens=True)
+
+    counts = [consistency(text(tokens[:length]), text(tokens[length:])) for _, tokens, length in told]
+    total = sum(counts, Consistency())
+    counted = max(total.sentences, 1)
     return {
-        "sentences": len(verdicts),
-        "readable": round((len(verdicts) - verdicts.count(UNREADABLE)) / counted, 3),
-        "consistent": round(verdicts.count(CONSISTENT) / counted, 3),
+        "sentences": total.sentences,
+        "readable": round(total.readable / counted, 3),
+        "consistent": round(total.consistent / counted, 3),
     }
 
 
