@@ -12,8 +12,10 @@ from tutorlib.bench import (
     GENERATE_BEAMS,
     GENERATE_FILTERED,
     GENERATE_SAMPLING,
+    GREEDY,
     PLAIN,
     ROWS,
+    TWO_MODELS,
     Output,
     Row,
     Spread,
@@ -29,7 +31,7 @@ PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 
 @pytest.fixture(scope="module")
 def family():
-    return SimpleNamespace(target=LM(random_model("llama")))
+    return SimpleNamespace(target=LM(random_model("llama")), draft=LM(random_model("gpt2")))
 
 
 def test_all_greedy_rows_make_the_same_tokens(family):
@@ -62,10 +64,25 @@ def test_the_filtered_rows_draw_from_the_same_tokens(family):
             assert left.double().mean() < 0.6
 
 
+def test_the_rows_of_contrast_are_compared_with_what_they_add_to(family):
+    """Both models read the whole text in the row beside contrastive decoding, whose tokens are the target's own."""
+    made, calls = {}, {}
+    for row in ROWS:
+        if row.peer in (TWO_MODELS, GREEDY):
+            before = family.draft.calls
+            made[row.name] = row.decode(family, PROMPTS[0], 12, 0).tokens
+            calls[row.name] = family.draft.calls - before
+    greedy_tokens = next(row for row in ROWS if row.name == GREEDY).decode(family, PROMPTS[0], 12, 0).tokens
+    assert made.pop(TWO_MODELS) == greedy_tokens
+    assert list(calls.values()) == [12, 12, 0, 0], calls
+    assert len(made) == 3 and all(tokens != greedy_tokens for tokens in made.values()), made
+
+
 def test_rows_of_ours_count_a_call_a_token(family):
     for row in ROWS:
         calls = row.decode(family, PROMPTS[0], 12, 0).calls
-        assert calls == (None if row.name.startswith("generate") else 12), row.name
+        prompts_own = row.name.startswith("contrastive_search")  # the prompt is read before there are candidates
+        assert calls == (None if row.name.startswith("generate") else 12 + prompts_own), row.name
 
 
 def test_no_stop_token_ends_a_row_early(family):
@@ -73,7 +90,7 @@ def test_no_stop_token_ends_a_row_early(family):
     settings = family.target.model.generation_config
     settings.eos_token_id = first
     try:
-        stopping = SimpleNamespace(target=LM(family.target.model))
+        stopping = SimpleNamespace(target=LM(family.target.model), draft=family.draft)
         assert stopping.target.stop_tokens == (first,)
         for row in ROWS:
             assert len(row.decode(stopping, PROMPTS[0], 5, 0).tokens) == 5, row.name
@@ -114,8 +131,8 @@ def test_rates_and_ratios_by_hand(family):
     assert by_name["ours"].tokens_per_second == Spread(20, 20, 20)
     assert by_name["ours"].tokens_per_call == 2
     assert by_name["ours"].over_plain == Spread(2, 2, 2)
-    assert by_name["ours"].over_generate == Spread(4, 4, 4)
-    assert by_name["ours, drawing"].over_generate == Spread(12, 12, 12), "a sampler is compared with sampling"
+    assert by_name["ours"].over_peer == Spread(4, 4, 4)
+    assert by_name["ours, drawing"].over_peer == Spread(12, 12, 12), "a sampler is compared with sampling"
     assert by_name[PLAIN].over_plain == Spread(1, 1, 1)
 
 

@@ -189,7 +189,7 @@ def test_formulas_become_mathml(tex):
         assert result.startswith("<math") and result.endswith("</math>") and 'alttext="' in result
 
 
-@pytest.mark.parametrize("tex", [r"\nosuchcommand x", r"a & b"])
+@pytest.mark.parametrize("tex", [r"\nosuchcommand x", r"a & b", r"\begin{aligned} a \\[4pt] b \end{aligned}"])
 def test_a_formula_that_cannot_be_shown_is_an_error(tex):
     with pytest.raises(ValueError, match="MathML"):
         offline.mathml(tex, "inline")

@@ -1,5 +1,6 @@
 """LM, Session and Batch: whatever is fed, kept and rolled back, the logits are those of full recomputation."""
 
+import copy
 import math
 
 import pytest
@@ -9,7 +10,8 @@ from conftest import CONTEXT, FAMILIES, SLIDING, VOCAB, WINDOW, exactly, random_
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM, NaNLogits, check_same_vocabulary
+from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -323,6 +325,84 @@ def test_the_last_hidden_state_is_what_the_output_head_reads(lm):
     assert_rows(read, logits)
 
 
+def truncated(model, layers):
+    """The model without its layers from number `layers` on: its early layers, norm and output head."""
+    model = copy.deepcopy(model)
+    decoder = model.get_decoder()
+    name = "h" if hasattr(decoder, "h") else "layers"
+    setattr(decoder, name, getattr(decoder, name)[:layers])
+    return model
+
+
+def test_an_early_hidden_state_is_read_out_as_a_model_of_so_many_layers_would(lm):
+    prompt = [5, 1, 11, 2, 7, 3, 9, 4, 8]
+    session = lm.session(prompt[:6], hidden=range(lm.layers))
+    session.feed(prompt[6:])
+    seen = []
+    for layer in range(lm.layers):
+        logits = lm.read_out(session.hidden[layer])
+        assert_rows(logits, recomputed(truncated(lm.model, layer), prompt)[-4:])
+        seen.append(logits)
+    assert lm.calls == 1, "reading out is no call"
+    assert len({tuple(rows.argmax(-1).tolist()) for rows in seen}) > 1, "layers that agree show nothing"
+
+
+def test_the_last_hidden_state_is_read_out_as_the_models_own_logits(lm):
+    session = lm.session([1, 2, 3], hidden=-1)
+    assert_rows(session.feed([4, 5]), lm.read_out(session.hidden, normed=True))
+    one_more_axis = lm.read_out(session.hidden[None], normed=True)
+    assert one_more_axis.shape == (1, 3, VOCAB) and not one_more_axis.requires_grad
+
+
+def test_families_that_project_or_scale_are_read_out_rightly_too():
+    shapes = {"vocab_size": VOCAB, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": CONTEXT}
+    shapes |= {"bos_token_id": None, "eos_token_id": None}
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_key_value_heads": 2, "initializer_range": 0.4}
+    models = [
+        # Like opt-350m: a projection behind the layers, and no final norm.
+        hf.OPTForCausalLM(hf.OPTConfig(hidden_size=16, word_embed_proj_dim=8, ffn_dim=24, do_layer_norm_before=False,
+                                       init_std=0.4, pad_token_id=1, **shapes)),
+        hf.CohereForCausalLM(hf.CohereConfig(logit_scale=0.3, pad_token_id=0, **sizes, **shapes)),
+        hf.GraniteForCausalLM(hf.GraniteConfig(logits_scaling=3.0, **sizes, **shapes)),
+        hf.Gemma2ForCausalLM(hf.Gemma2Config(final_logit_softcapping=0.5, head_dim=4, **sizes, **shapes)),
+    ]  # fmt: skip
+    for model in models:
+        lm = LM(model)
+        session = lm.session([1, 2, 3], hidden=(1, -1))
+        assert_rows(session.feed(), lm.read_out(session.hidden[-1], normed=True))
+        assert_rows(recomputed(truncated(lm.model, 1), [1, 2, 3])[-1:], lm.read_out(session.hidden[1]))
+
+
+def test_a_model_that_does_something_else_to_its_logits_is_not_read_out(monkeypatch):
+    lm = LM(random_model("llama"))
+    session = lm.session([1, 2, 3], hidden=1)
+    session.feed()
+    monkeypatch.setattr(lm.model.config, "logits_scaling", 1.5, raising=False)  # nothing that Llama looks at
+    with pytest.raises(ValueError, match="LlamaForCausalLM does something else .* cannot read out"):
+        lm.read_out(session.hidden)
+    monkeypatch.undo()
+    monkeypatch.setattr("tutorlib.lm._AFTER_LAYERS", ("the_name_of_no_norm",))
+    with pytest.raises(ValueError, match="the modules the_name_of_no_norm and its output head"):
+        LM(lm.model).read_out(session.hidden)
+
+
+def test_a_model_that_gives_no_hidden_states_is_an_error_that_says_so(monkeypatch):
+    lm = LM(random_model("llama"))
+    forward = lm.model.forward
+    monkeypatch.setattr(lm.model, "forward", lambda output_hidden_states=None, **kwargs: forward(**kwargs))
+    session = lm.session([1, 2], hidden=-1)
+    with pytest.raises(ValueError, match="LlamaForCausalLM gives no hidden states"):
+        session.feed()
+    lm.session([1, 2]).feed()
+
+
+def test_a_tables_hidden_states_are_read_out_as_they_are():
+    session = TableLM.random("abc", 1, 0).session("ab", hidden=-1)
+    logits = session.feed([2])
+    read = session.lm.read_out(session.hidden, normed=True)
+    assert torch.equal(read, logits) and read.data_ptr() != session.hidden.data_ptr()
+
+
 def test_hidden_states_of_a_tree_are_in_the_order_of_its_nodes(llama):
     session = llama.session([1, 2, 3], hidden=1)
     session.feed()
@@ -593,3 +673,24 @@ def test_models_that_cannot_be_rolled_back_or_masked_are_refused():
     for model, message in ((bloom, "ALiBi"), (mamba, "cache"), (bart, "decoder-only"), (flash, "sdpa")):
         with pytest.raises(ValueError, match=message):
             LM(model)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Two models, one vocabulary
+
+
+def test_models_with_different_tokens_are_told_apart():
+    one, same = TableLM.random("abc", 1, 0), TableLM.random("abc", 1, 1)
+    check_same_vocabulary(expert=one, amateur=same)
+    with pytest.raises(ValueError, match='the target and the draft .* 3 tokens and 2.* section "Other tokenizers"'):
+        check_same_vocabulary(target=one, draft=TableLM.random("ab", 1, 0))
+    with pytest.raises(ValueError, match="different tokens: 1 is 'b' here and 'c' there.* chapter 9"):
+        check_same_vocabulary(target=one, draft=TableLM.random("acb", 1, 0))
+
+
+def test_without_a_tokenizer_only_the_number_of_tokens_counts(models):
+    bare, named = LM(models("llama")), TableLM.random(VOCAB, 1, 0)
+    check_same_vocabulary(expert=bare, amateur=named)
+    check_same_vocabulary(expert=named, amateur=bare)
+    with pytest.raises(ValueError, match=f"{VOCAB} tokens and 3"):
+        check_same_vocabulary(expert=bare, amateur=TableLM.random(3, 1, 0))

@@ -3,9 +3,10 @@
     python -m tutorlib.bench [--quick] [--json]
 
 Every row makes the same number of new tokens from the same prompts with the same models. All rows take turns, over and
-over, each time in another order, and each row is compared with what the plain loop and `transformers.generate` took
-*in the same round*, so a slow spell of the machine does not become somebody's advantage. Shown are medians over the
-rounds, and quartiles. No stop token ends a run here, so that all rows do the same work.
+over, each time in another order, and each row is compared with what the plain loop and its peer took *in the same
+round*, so a slow spell of the machine does not become somebody's advantage. The peer is `transformers.generate` where
+it does the same work; it has no contrast, so those methods are compared with what they add to. Shown are medians over
+the rounds, and quartiles. No stop token ends a run here, so that all rows do the same work.
 
 A new method needs one line in `ROWS`, and a function if there is none for its like.
 """
@@ -28,6 +29,9 @@ import transformers
 
 from .cost import _synchronize as synchronize
 from .decoders import beam_search, greedy, sample
+from .decoders.contrastive_decoding import contrastive_decoding
+from .decoders.contrastive_search import contrastive_search
+from .decoders.dola import dola, lower_layers
 from .lm import LM
 from .randomness import Seeded
 from .run import run
@@ -38,6 +42,8 @@ GENERATE = "generate(do_sample=False)"
 GENERATE_SAMPLING = "generate(do_sample=True)"
 GENERATE_FILTERED = "generate(do_sample=True), filtered"
 GENERATE_BEAMS = "generate(num_beams=4)"
+GREEDY = "greedy"
+TWO_MODELS = "expert and amateur calls"
 
 
 class Output(NamedTuple):
@@ -57,7 +63,8 @@ class Row:
     decode : function from (family, prompt as tokens, new tokens, seed) to Output
         `family` is what `models.load` returns: ``family.target`` is the LM whose text is made.
     peer : str
-        The name of the row of `generate` that does the same work, with which this one is compared.
+        The name of the row that this one is compared with: that of `generate` which does the same work. Where there is
+        none, the row that does what the method cannot do without.
     """
 
     name: str
@@ -86,6 +93,16 @@ def session_loop(family, prompt, count, seed) -> Output:
     while len(tokens) < count:
         tokens.append(int(session.feed(tokens[-1:])[-1].argmax()))
     return Output(tokens, session.calls)
+
+
+def two_models_loop(family, prompt, count, seed) -> Output:
+    """The calls that contrastive decoding cannot do without: target and draft read the text, and the target goes on."""
+    expert, amateur = family.target.session(prompt), family.draft.session(prompt)
+    tokens = []
+    while len(tokens) < count:
+        logits, _ = expert.feed(tokens[-1:]), amateur.feed(tokens[-1:])
+        tokens.append(int(logits[-1].argmax()))
+    return Output(tokens, expert.calls)
 
 
 def ours(make_steps) -> Callable[..., Output]:
@@ -136,7 +153,7 @@ FILTERED = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.9}
 ROWS = [
     Row(PLAIN, forward_loop),
     Row("Session loop", session_loop),
-    Row("greedy", ours(lambda family, prompt, seed: greedy(family.target, prompt))),
+    Row(GREEDY, ours(lambda family, prompt, seed: greedy(family.target, prompt))),
     Row(
         "sample",
         ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))),
@@ -153,6 +170,22 @@ ROWS = [
             lambda family, prompt, count: beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
         ),
         peer=GENERATE_BEAMS,
+    ),
+    Row(TWO_MODELS, two_models_loop, peer=TWO_MODELS),
+    Row(
+        "contrastive_decoding",
+        ours(lambda family, prompt, seed: contrastive_decoding(family.target, family.draft, prompt)),
+        peer=TWO_MODELS,
+    ),
+    Row(
+        "contrastive_search, k=4",
+        ours(lambda family, prompt, seed: contrastive_search(family.target, prompt, k=4)),
+        peer=GREEDY,
+    ),
+    Row(
+        "dola, lower layers",
+        ours(lambda family, prompt, seed: dola(family.target, prompt, layers=lower_layers(family.target))),
+        peer=GREEDY,
     ),
     Row(GENERATE, generate(do_sample=False)),
     Row(GENERATE_SAMPLING, generate(**UNWARPED), peer=GENERATE_SAMPLING),
@@ -184,7 +217,7 @@ class Result:
     tokens_per_second : Spread
     tokens_per_call : float or None
         New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
-    over_plain, over_generate : Spread
+    over_plain, over_peer : Spread
         Speed over that of the plain loop, and of the row's peer, round by round.
     """
 
@@ -192,7 +225,7 @@ class Result:
     tokens_per_second: Spread
     tokens_per_call: float | None
     over_plain: Spread
-    over_generate: Spread
+    over_peer: Spread
 
 
 def measure(
@@ -208,7 +241,7 @@ def measure(
 
     Parameters
     ----------
-    family : what `models.load` returns, or any object with a `target` that is an LM
+    family : what `models.load` returns, or any object with a `target` and a `draft` that are LMs
     prompts : sequence of token lists
     new_tokens : int
         For each prompt.
@@ -264,7 +297,7 @@ def measure(
             tokens_per_second=Spread.of(total / taken),
             tokens_per_call=total * rounds / count if count else None,
             over_plain=Spread.of(plain / taken),
-            over_generate=Spread.of(seconds[:, names.index(row.peer)] / taken),
+            over_peer=Spread.of(seconds[:, names.index(row.peer)] / taken),
         )
         for row, taken, count in zip(rows, seconds.T, calls, strict=True)
     ]
@@ -273,9 +306,9 @@ def measure(
 def table(results: Sequence[Result]) -> str:
     """The results as text: a line a row."""
     width = max(len(result.name) for result in results)
-    lines = [f"{'':{width}}  {'tokens/s':>16}  {'tokens/call':>11}  {'x plain loop':>18}  {'x generate':>18}"]
+    lines = [f"{'':{width}}  {'tokens/s':>16}  {'tokens/call':>11}  {'x plain loop':>18}  {'x its peer':>18}"]
     for result in results:
-        rate, plain, peer = result.tokens_per_second, result.over_plain, result.over_generate
+        rate, plain, peer = result.tokens_per_second, result.over_plain, result.over_peer
         per_call = "" if result.tokens_per_call is None else f"{result.tokens_per_call:.2f}"
         lines.append(
             f"{result.name:{width}}  {f'{rate.median:.0f} ({rate.low:.0f}-{rate.high:.0f})':>16}  {per_call:>11}"

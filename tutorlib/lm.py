@@ -13,6 +13,7 @@ to the front. Layers with a sliding window keep their past too, or nothing could
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ from .tree import TokenTree
 _TREE_SLOTS = 128
 # How many slots a growing cache has to spare at least, each time that it is made larger.
 _SPARE_SLOTS = 64
+# What families call the modules between the last layer and the output head, in the order in which they are applied.
+_AFTER_LAYERS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "project_out")
 
 
 class NaNLogits(ValueError):
@@ -49,6 +52,8 @@ class LM:
     ----------
     vocab_size : int
     context : int
+    layers : int
+        How many layers the model has: its hidden states are numbered from 0, the embeddings, to this.
     device, dtype : of the model's weights
     stop_tokens : tuple of int
         End-of-text tokens of the tokenizer and of the model's generation settings; empty where there is none.
@@ -67,7 +72,7 @@ class LM:
         self.calls = 0
         config = model.config.get_text_config()
         self._windows = _attention_windows(model, config)
-        self._layers = config.num_hidden_layers
+        self.layers = config.num_hidden_layers
         self._keeps_logits = "logits_to_keep" in _forward_parameters(model)
         self.vocab_size = config.vocab_size
         self.context = context or getattr(config, "max_position_embeddings", None) or 1_000_000_000
@@ -107,6 +112,70 @@ class LM:
     def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
         """Several sequences computed together, one for each prompt; see `Batch`."""
         return Batch(self, prompts)
+
+    def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
+        """The logits that the output head makes of hidden states: what the model would say if it stopped there.
+
+        The final norm comes first, then the head, then whatever the family does to its logits (Gemma 2 caps them). The
+        first use computes a few tokens, in a call that is not counted, to see that the model's own logits come out.
+
+        Parameters
+        ----------
+        hidden : (..., width) tensor
+            As `Session.hidden` holds them.
+        normed : bool
+            Whether they have passed the final norm already, as those of the last layer have.
+
+        Returns
+        -------
+        (..., vocab) tensor, in the model's dtype and on its device, without gradient
+
+        Raises
+        ------
+        ValueError
+            If that does not give this model's own logits: `LM` does not know what lies between its layers and them.
+        """
+        after_layers = self._after_layers
+        with torch.no_grad():
+            for module in () if normed else after_layers:
+                hidden = module(hidden)
+            return self._head(hidden).to(self.device)
+
+    @functools.cached_property
+    def _after_layers(self) -> list[torch.nn.Module]:
+        """The modules between the last layer and the output head, tried on a short text."""
+        model = getattr(self.model, "_orig_mod", self.model)
+        decoder = model.get_decoder()
+        found = [getattr(decoder, name) for name in _AFTER_LAYERS if getattr(decoder, name, None) is not None]
+        taken = []  # what the first of them was given
+        hooks = [module.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0])) for module in found[:1]]
+        try:
+            with torch.no_grad():
+                # Several tokens: one of them may be padding, whose embedding is 0 and shows nothing.
+                text = torch.arange(4, device=self.device)[None] % self.vocab_size
+                logits = model(input_ids=text, use_cache=False).logits
+                state = taken[0] if taken else None
+                for module in found if taken else ():
+                    state = module(state)
+                right = taken and bool((self._head(state) - logits).abs().max() <= 0.01 * logits.abs().max())
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not right:
+            raise ValueError(
+                f"{type(model).__name__} does something else between its layers and its logits than the modules "
+                f"{', '.join(_AFTER_LAYERS)} and its output head: LM cannot read out its hidden states"
+            )
+        return found
+
+    def _head(self, states: torch.Tensor) -> torch.Tensor:
+        """The output head, and the scaling or capping that some families have after it."""
+        config = self.model.config.get_text_config()
+        logits = self.model.get_output_embeddings()(states)
+        logits = logits * (getattr(config, "logit_scale", None) or 1)  # Cohere
+        logits = logits / (getattr(config, "logits_scaling", None) or 1)  # Granite
+        cap = getattr(config, "final_logit_softcapping", None)  # Gemma
+        return logits if cap is None else (logits / cap).tanh() * cap
 
     def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt, text or tokens, checked.
@@ -203,7 +272,7 @@ class Session:
         self._tokens = lm.prompt_tokens(prompt)
         self.prompt_length = len(self._tokens)
         self._single = isinstance(hidden, int)  # hidden states of one layer: a tensor, not a dict
-        self._layers = _hidden_layers(hidden, lm._layers)
+        self._layers = _hidden_layers(hidden, lm.layers)
         self._cache = lm._open_cache(rows=1, static=cache == "static")
         self._computed = 0  # how many of the tokens are in the cache; the rest is a prompt not yet computed
         self._tree: TokenTree | None = None
@@ -469,6 +538,29 @@ class Batch:
             raise ValueError(f"{verb}: the batch has {len(self)} rows, got {len(values)} entries: give one for each")
 
 
+def check_same_vocabulary(**lms: LM) -> None:
+    """Raise ValueError unless the two models named, ``expert=..., amateur=...``, have the same tokens, id for id.
+
+    Where one of them has no tokenizer, only the sizes can be compared.
+    """
+    (first, one), (second, other) = lms.items()
+    if one.vocab_size != other.vocab_size:
+        difference = f"{one.vocab_size} tokens and {other.vocab_size}"
+    elif one.tokenizer is other.tokenizer or one.tokenizer is None or other.tokenizer is None:
+        return
+    else:
+        vocabs = [lm.tokenizer.get_vocab() for lm in (one, other)]  # text -> id
+        if vocabs[0] == vocabs[1]:
+            return
+        token = min(token for _, token in vocabs[0].items() ^ vocabs[1].items())
+        texts = [lm.tokenizer.convert_ids_to_tokens(token) for lm in (one, other)]
+        difference = f"different tokens: {token} is {texts[0]!r} here and {texts[1]!r} there"
+    raise ValueError(
+        f"the {first} and the {second} must have one vocabulary, but they have {difference}. Choose models of one "
+        'family; what can be done with others is in the section "Other tokenizers" of chapter 9'
+    )
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The cache, and the one place where the model is called
 
@@ -484,7 +576,7 @@ class _KeyValues:
         self.dtype = lm.dtype
         self.slots = _Slots(lm.context + _TREE_SLOTS if static else None)
         layer = _StaticLayer if static else _Layer
-        self.cache = Cache(layers=[layer(self.slots) for _ in range(lm._layers)])
+        self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])
 
     def call(
         self,
@@ -545,6 +637,8 @@ class _KeyValues:
                 f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
                 "use fewer rows, a shorter prompt or a smaller model."
             ) from error
+        if hidden and output.hidden_states is None:
+            raise ValueError(f"{type(self.lm.model).__name__} gives no hidden states: this method needs them")
         logits = output.logits
         if not self.lm._keeps_logits:
             logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]

@@ -42,7 +42,7 @@ class TableLM(LM):
     ----------
     order : int
         Length of the longest context in the table.
-    vocab_size, context, stop_tokens, tokenizer, device, dtype, calls
+    vocab_size, context, layers, stop_tokens, tokenizer, device, dtype, calls
         As every `LM` has them; `dtype` is float64, `device` the CPU.
 
     Raises
@@ -61,7 +61,7 @@ class TableLM(LM):
     model = None
     device = torch.device("cpu")
     dtype = torch.float64
-    _layers = 0  # hidden states 0 and -1 are the same one: the log-probabilities
+    layers = 0  # hidden states 0 and -1 are the same one: the log-probabilities
 
     def __init__(
         self,
@@ -134,6 +134,10 @@ class TableLM(LM):
         batch = Batch(self, prompts)
         batch._cache = _TokenCache(self, len(batch))
         return batch
+
+    def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
+        """The logits that hidden states stand for: here they are the same."""
+        return hidden.clone()
 
     def log_probs(self, tokens: Sequence[int]) -> torch.Tensor:
         """Log-probabilities of the token after `tokens`: float64, shape (vocab,). Not a call: nothing is counted."""
@@ -208,6 +212,9 @@ class TableTokenizer:
     def decode(self, tokens: Iterable[int], skip_special_tokens: bool = False, **_) -> str:
         """Join the tokens' texts."""
         return "".join(self.vocab[token] for token in tokens if not (skip_special_tokens and token in self.special))
+
+    def get_vocab(self) -> dict[str, int]:
+        return {text: token for token, text in enumerate(self.vocab)}
 
     def convert_ids_to_tokens(self, token: int) -> str:
         return self.vocab[token]

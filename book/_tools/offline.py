@@ -25,6 +25,8 @@ REWRITES = {
 }
 # What the converter leaves in its output when it does not know a command.
 LEFT_OVER = re.compile(r"\\[a-zA-Z]+|<m[io]>\s*&(?:amp;)?\s*</m[io]>")
+# What it prints as text without a word: the space after a row, ``\\[4pt]``.
+ROW_SPACE = re.compile(r"\\\\\[[^]]*\]")
 
 
 def mathml(tex, display):
@@ -46,6 +48,9 @@ def mathml(tex, display):
     ValueError
         If a command is unknown to the converter.
     """
+    row_space = ROW_SPACE.search(tex)
+    if row_space:
+        raise ValueError(f"cannot make MathML of {tex!r}: leave the space after a row out, {row_space.group(0)}")
     rewritten = tex.strip()
     for pattern, replacement in REWRITES.items():
         rewritten = re.sub(pattern, replacement, rewritten)

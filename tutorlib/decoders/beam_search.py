@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
+from ..lm import Batch
 from ..run import Step, checked_budget, checked_stop, decoder
 from ..warp import probabilities
 
 
 @dataclass(slots=True)
 class Hypothesis:
-    """A continuation of the prompt: its tokens, their Σ log p, and the row of the batch that it goes on from."""
+    """A continuation of the prompt: its tokens, their Σ log p, and the row of the batch that it goes on from.
+
+    (Contrastive beam search sums another score of each token in place of log p.)
+    """
 
     tokens: list[int]
     log_prob: float
@@ -38,6 +42,29 @@ class Group:
     def score(self, log_prob: float, length: int) -> float:
         return log_prob / length**self.length_penalty
 
+    def lengthen(self, log_probs: torch.Tensor, discount: torch.Tensor, stop, last: bool) -> int:
+        """Go on by one token: the best that end are finished, the best of the others run on.
+
+        Parameters
+        ----------
+        log_probs, discount : tensors
+            As `continuations` takes them.
+        stop : set of int
+        last : bool
+            Whether all end at this length.
+
+        Returns
+        -------
+        int
+            How many of the best `size` ended.
+        """
+        best = continuations(self.running, log_probs, discount, (1 + len(stop)) * self.size)
+        ended = [hypothesis for hypothesis in best[: self.size] if last or hypothesis.tokens[-1] in stop]
+        for hypothesis in ended:
+            self.finish(hypothesis)
+        self.running = [hypothesis for hypothesis in best if hypothesis.tokens[-1] not in stop][: self.size]
+        return len(ended)
+
     def finish(self, hypothesis: Hypothesis) -> None:
         self.finished.append([hypothesis.tokens, self.score(hypothesis.log_prob, len(hypothesis.tokens))])
         self.finished.sort(key=lambda pair: -pair[1])
@@ -45,8 +72,10 @@ class Group:
 
     def is_done(self, length: int, longest: int, early_stopping) -> bool:
         """Whether nothing runs on, or what runs on at this length is not expected to beat the worst that is kept."""
-        if not self.running or len(self.finished) < self.size:
-            return not self.running
+        if length == longest or not self.running:
+            return True
+        if len(self.finished) < self.size:
+            return False
         best = max(hypothesis.log_prob for hypothesis in self.running)
         expected_length = longest if early_stopping == "never" and self.length_penalty > 0 else length
         return early_stopping is True or self.score(best, expected_length) <= self.finished[-1][1]
@@ -77,6 +106,16 @@ def continuations(running, log_probs: torch.Tensor, discount: torch.Tensor, coun
         Hypothesis([*parent.tokens, place % vocab], log_prob, parent.row)
         for parent, place, log_prob in zip(parents, places.tolist(), sums[places].tolist(), strict=True)
     ]
+
+
+def feed_running(running: list[Hypothesis], *batches: Batch) -> list[torch.Tensor]:
+    """Make the running hypotheses the rows of each batch and feed each its last token: (rows, vocab) logits a batch."""
+    rows = [hypothesis.row for hypothesis in running]
+    for row, hypothesis in enumerate(running):
+        hypothesis.row = row
+    for batch in batches:
+        batch.reorder(rows)
+    return [torch.cat(batch.feed([hypothesis.tokens[-1:] for hypothesis in running])) for batch in batches]
 
 
 def check(lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tokens, groups, diversity, stop):
@@ -192,24 +231,18 @@ def beam_search(
         return "context"
     searching = all_groups = [Group(beams // groups, length_penalty) for _ in range(groups)]
     batch = lm.batch([prompt])
-    logits = batch.feed([[]])  # one (1, vocab) tensor for each row
+    logits = torch.cat(batch.feed([[]]))  # (rows, vocab)
     for length in range(1, longest + 1):
-        log_probs = probabilities(torch.cat(logits), warp, batch.tokens).log()  # (rows, vocab)
+        log_probs = probabilities(logits, warp, batch.tokens).log()
         if length <= min_new_tokens:
             log_probs[:, list(stop)] = -math.inf
         chosen = torch.zeros_like(log_probs[0])  # how often groups have chosen each token at this length
         finished_here = 0
         for group in searching:
-            best = continuations(group.running, log_probs, diversity * chosen, (1 + len(stop)) * group.size)
-            ended = [h for h in best[: group.size] if h.tokens[-1] in stop or length == longest]
-            unended = [h for h in best if h.tokens[-1] not in stop][: group.size]
-            for hypothesis in ended:
-                group.finish(hypothesis)
-            for hypothesis in unended:
+            finished_here += group.lengthen(log_probs, diversity * chosen, stop, last=length == longest)
+            for hypothesis in group.running:
                 chosen[hypothesis.tokens[-1]] += 1
-            group.running = unended if length < longest else []
-            finished_here += len(ended)
-        running = [hypothesis for group in searching for hypothesis in group.running]
+        running = [hypothesis for group in searching for hypothesis in group.running if length < longest]
         yield Step(
             hypotheses=sorted(([h.tokens, h.log_prob] for h in running), key=lambda pair: -pair[1]),
             scored=len(batch),
@@ -218,11 +251,7 @@ def beam_search(
         searching = [group for group in searching if not group.is_done(length, longest, early_stopping)]
         if not searching:
             break
-        running = [hypothesis for group in searching for hypothesis in group.running]
-        batch.reorder([hypothesis.row for hypothesis in running])
-        logits = batch.feed([hypothesis.tokens[-1:] for hypothesis in running])
-        for row, hypothesis in enumerate(running):
-            hypothesis.row = row
+        logits = feed_running([hypothesis for group in searching for hypothesis in group.running], batch)[0]
     finished = sorted((pair for group in all_groups for pair in group.finished), key=lambda pair: -pair[1])
     if not finished:
         raise ValueError(

@@ -6,13 +6,17 @@ Colab has) and 8 is used: sliders, a text field, and an image that is redrawn. A
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
+from ..warp import min_p, probabilities, top_k, top_p, typical
+from ..warp import temperature as temperature_warp
 from .labels import Labels
 from .palette import STYLE
 from .plots import next_token_bars
+from .warp_plots import warp_bars, warp_grid
 
 
 def next_token_figure(lm, prompt, temperatures: Sequence[float] = (0.5, 1.0, 2.0), *, top=8):
@@ -109,6 +113,149 @@ def next_token_explorer(lm, prompt, *, temperature=1.0, top=10):
     for control in (field, slider):
         control.observe(redraw, names="value")
     return ipywidgets.VBox([field, slider, picture, complaint])
+
+
+# What the sliders of `warp_explorer` hold: (their name, the warp, smallest, largest, step, where the warp is off).
+# In transformers' order: first the temperature, then the filters.
+WARP_SLIDERS = (
+    ("temperature", temperature_warp, 0.1, 3.0, 0.1, 1.0),
+    ("top-k", top_k, 1, 50, 1, 50),
+    ("top-p", top_p, 0.05, 1.0, 0.05, 1.0),
+    ("min-p", min_p, 0.0, 0.9, 0.02, 0.0),
+    ("typical", typical, 0.05, 1.0, 0.05, 1.0),
+)
+
+
+def warp_explorer(lm, prompt, *, top=12, **start):
+    """Make a widget that shows what warps do to the distribution after a prompt: one slider each, all in a row.
+
+    The warps are applied from the top slider to the bottom one; each has an end where it is off. Without a kernel
+    behind the page the last picture stays; put `warp_figure` beside it for readers of the static page.
+
+    Parameters
+    ----------
+    lm : LM
+    prompt : str or list of int
+    top : int
+        How many tokens to draw.
+    **start : float
+        Where sliders start that are not to be off: ``temperature=0.7``, ``top_k=5``, ``top_p=0.9``, ``min_p=0.1``,
+        ``typical=0.5``.
+
+    Returns
+    -------
+    ipywidgets.VBox
+        Or, where ipywidgets is not installed, the picture of the same warps as a figure.
+
+    Raises
+    ------
+    ValueError
+        If `start` names no slider, or a value outside it; or the prompt is not one (see `LM.prompt_tokens`).
+    """
+    values = {name: off for name, *_, off in WARP_SLIDERS}
+    for name, value in start.items():
+        slider = next((slider for slider in WARP_SLIDERS if slider[0].replace("-", "_") == name), None)
+        if slider is None:
+            names = ", ".join(name.replace("-", "_") for name in values)
+            raise ValueError(f"there is no slider {name!r}; the sliders are {names}")
+        if not slider[2] <= value <= slider[3]:
+            raise ValueError(f"{name} must be between {slider[2]} and {slider[3]}, the ends of its slider; got {value}")
+        values[slider[0]] = value
+    logits = torch.as_tensor(next_logits(lm, prompt))[None]
+    names = _names(lm)
+    try:
+        import ipywidgets
+    except ImportError:
+        return _warp_panels(names, logits, {_warp_title(values): _active_warps(values)}, top, columns=1)
+
+    sliders = {}
+    for name, _, low, high, step, off in WARP_SLIDERS:
+        kind = ipywidgets.IntSlider if isinstance(off, int) else ipywidgets.FloatSlider
+        options = {"min": low, "max": high, "step": step, "value": values[name], "description": name}
+        sliders[name] = kind(**options, continuous_update=False, layout=ipywidgets.Layout(width="95%"))
+
+    def picture_of_now():
+        now = {name: slider.value for name, slider in sliders.items()}
+        return _warp_picture(names, logits, now, top)
+
+    picture = ipywidgets.Image(value=picture_of_now(), format="png")
+
+    def redraw(change):
+        picture.value = picture_of_now()
+
+    for slider in sliders.values():
+        slider.observe(redraw, names="value")
+    return ipywidgets.VBox([*sliders.values(), picture])
+
+
+def warp_figure(lm, prompt, warps: Mapping[str, Sequence], *, top=12, columns=3):
+    """Draw the distribution after a prompt under several warps: the static form of `warp_explorer`.
+
+    Parameters
+    ----------
+    lm : LM
+    prompt : str or list of int
+    warps : mapping from titles to lists of warps
+        One picture each, such as ``{"top-k 5": [top_k(5)]}``.
+    top : int
+        Bars in each picture; the same tokens in each.
+    columns : int
+        Pictures in one row.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Closed already, so that a notebook shows it once: leave it as the last line of a cell.
+    """
+    logits = torch.as_tensor(next_logits(lm, prompt))[None]
+    return _warp_panels(_names(lm), logits, warps, top, columns)
+
+
+def _names(lm):
+    """The texts of all tokens of a model."""
+    labels = Labels(lm)
+    return [labels.visible(token) for token in range(lm.vocab_size)]
+
+
+def _active_warps(values):
+    """The warps of those sliders that are not off, in their order."""
+    return [make(values[name]) for name, make, *_, off in WARP_SLIDERS if values[name] != off]
+
+
+def _warp_title(values):
+    active = [f"{name} {values[name]:g}" for name, *_, off in WARP_SLIDERS if values[name] != off]
+    return ", ".join(active) or "as the model gives it"
+
+
+def _warp_panels(names, logits, warps, top, columns):
+    """One panel for each warp, as a figure that is closed."""
+    import matplotlib.pyplot as plt
+
+    rows = -(-len(warps) // columns)
+    size = 3.5 * columns + 0.7, rows * (0.27 * (min(top, len(names)) + 1) + 1.15)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    before = probabilities(logits)[0].numpy()
+    afters = {title: probabilities(logits, warp)[0].numpy() for title, warp in warps.items()}
+    warp_grid(axes, names, before, afters, top=top)
+    figure.tight_layout()
+    plt.close(figure)
+    return figure
+
+
+def _warp_picture(names, logits, values, top):
+    """What the sliders say, as PNG bytes; the scale does not move with them."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    before = probabilities(logits)[0].numpy()
+    after = probabilities(logits, _active_warps(values))[0].numpy()
+    buffer = io.BytesIO()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7, 0.3 * (min(top, len(names)) + 1) + 1.3))
+        ax = warp_bars(figure.add_subplot(), names, before, after, top=top, legend=True, title=_warp_title(values))
+        ax.set_xlim(0, 1)
+        figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 def next_logits(lm, prompt):

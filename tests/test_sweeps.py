@@ -1,0 +1,310 @@
+"""Long sweeps: nothing is lost to a kill, nothing is computed twice, and every file is what its module would make."""
+
+import json
+import math
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from tutorlib import metrics, models, sweeps
+from tutorlib.decoders import sample
+from tutorlib.randomness import Greedy, Seeded
+from tutorlib.run import run
+from tutorlib.storyworld import check
+from tutorlib.sweeps import __main__ as command
+from tutorlib.table import TableLM
+from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, top_p
+
+SETTING = {"tokens": 5, "seed": 7, "prompts": ("a", "b")}
+ROWS = ["one", "two", "three"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder in the place of the results."""
+    monkeypatch.setattr(sweeps, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+class Maker:
+    """Makes rows, remembers which, and is killed when it comes to one of them."""
+
+    def __init__(self, killed_at=None, factor=1):
+        self.made, self.killed_at, self.factor = [], killed_at, factor
+
+    def __call__(self, row):
+        if row == self.killed_at:
+            raise KeyboardInterrupt
+        self.made.append(row)
+        return {"letters": len(row) * self.factor, "third": len(row) * self.factor / 3}
+
+
+def swept(maker, setting=SETTING, rows=ROWS, **options):
+    return sweeps.sweep("letters", setting, rows, maker, progress=False, **options)
+
+
+# The files.
+
+
+def test_what_was_written_is_read_back_rounded(folder):
+    sweeps.write("letters", SETTING, {"one": {"a": 1 / 3, "b": [2 / 3, math.nan], "c": 12345, "d": None}})
+    read = sweeps.results("letters")
+    assert read["setting"] == {**SETTING, "prompts": ["a", "b"]}
+    assert read["rows"] == {"one": {"a": 0.3333, "b": [0.6667, None], "c": 12345, "d": None}}
+    assert [path.name for path in folder.iterdir()] == ["letters.json"]
+
+
+def test_rounding_keeps_significant_digits_and_what_is_no_float():
+    row = {"a": 123456.7, "b": 0.000123456, "c": (1, True, "x"), "d": math.inf}
+    assert sweeps.rounded(row) == {"a": 123500.0, "b": 0.0001235, "c": [1, True, "x"], "d": None}
+
+
+def test_a_kill_while_writing_leaves_the_old_file(folder, monkeypatch):
+    path = sweeps.write("letters", SETTING, {"one": {"a": 1}})
+    old = path.read_text()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps.os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sweeps.write("letters", SETTING, {"one": {"a": 2}})
+    assert path.read_text() == old
+
+
+def test_a_row_is_a_line_so_that_a_change_shows_as_one(folder):
+    lines = sweeps.write("letters", SETTING, {"one": {"a": 1}, "two": {"a": 2}}).read_text().splitlines()
+    assert '  "two": {"a": 2}' in lines
+
+
+def test_unknown_results_are_an_error_that_names_the_known_and_the_command(folder):
+    with pytest.raises(
+        ValueError, match="no results of a sweep 'x'; there are: none yet. `python -m tutorlib.sweeps NA"
+    ):
+        sweeps.results("x")
+    sweeps.write("letters", {}, {})
+    with pytest.raises(ValueError, match="there are: letters"):
+        sweeps.results("x")
+
+
+# Computing.
+
+
+def test_all_rows_are_computed_in_order_and_the_partial_file_goes(folder):
+    maker = Maker()
+    assert swept(maker) == folder / "letters.json"
+    assert maker.made == list(sweeps.results("letters")["rows"]) == ROWS
+    assert sweeps.results("letters")["rows"]["three"] == {"letters": 5, "third": 1.667}
+    assert [path.name for path in folder.iterdir()] == ["letters.json"]
+
+
+def test_a_killed_sweep_goes_on_with_the_rows_that_are_missing(folder):
+    swept(Maker(factor=100))  # an old file
+    with pytest.raises(KeyboardInterrupt):
+        swept(Maker(killed_at="three"))
+    assert sweeps.results("letters")["rows"]["one"]["letters"] == 300  # which the kill leaves alone
+    again = Maker()
+    swept(again)
+    assert again.made == ["three"]
+    assert [row["letters"] for row in sweeps.results("letters")["rows"].values()] == [3, 3, 5]
+    assert not (folder / "letters.partial").exists()
+
+
+def test_a_sweep_that_is_done_is_computed_anew(folder):
+    swept(Maker())
+    maker = Maker()
+    swept(maker)
+    assert maker.made == ROWS
+
+
+def test_rows_of_another_setting_are_not_taken_over(folder):
+    with pytest.raises(KeyboardInterrupt):
+        swept(Maker(killed_at="three"))
+    maker = Maker()
+    swept(maker, setting={**SETTING, "seed": 8})
+    assert maker.made == ROWS
+
+
+def test_one_row_is_computed_anew_and_the_others_stay(folder):
+    swept(Maker())
+    maker = Maker(factor=10)
+    assert swept(maker, only=["two"]) == folder / "letters.json"
+    assert maker.made == ["two"]
+    assert [row["letters"] for row in sweeps.results("letters")["rows"].values()] == [3, 30, 5]
+
+
+def test_one_row_without_a_file_waits_for_the_others(folder):
+    assert swept(Maker(), only=["two"]) == folder / "letters.partial"
+    with pytest.raises(ValueError, match="no results"):
+        sweeps.results("letters")
+    maker = Maker()
+    swept(maker)
+    assert maker.made == ["one", "three"]
+    assert list(sweeps.results("letters")["rows"]) == ROWS
+
+
+def test_a_row_that_is_new_joins_the_file_and_one_that_is_gone_leaves_it(folder):
+    swept(Maker())
+    swept(Maker(), rows=["zero", "one", "two"], only=["zero"])
+    assert list(sweeps.results("letters")["rows"]) == ["zero", "one", "two"]
+
+
+def test_one_row_of_another_setting_is_refused(folder):
+    swept(Maker())
+    with pytest.raises(ValueError, match="another setting"):
+        swept(Maker(), setting={}, only=["two"])
+    with pytest.raises(ValueError, match="no row 'four'; its rows are 'one', 'two', 'three'"):
+        swept(Maker(), only=["four"])
+
+
+def test_a_file_that_lacks_rows_is_not_taken_for_whole(folder):
+    swept(Maker(), rows=["one"])
+    with pytest.raises(ValueError, match="lacks 'three'"):
+        swept(Maker(), only=["two"])
+
+
+# The command.
+
+
+@pytest.fixture
+def letters(folder, monkeypatch):
+    """A module of a sweep, as if it lay beside the others."""
+    module = ModuleType("tutorlib.sweeps.letters")
+    module.SETTING, module.SETTINGS = SETTING, {"one": [1], "two": [2]}
+    module.row = lambda lm, name: {"lm": lm, "value": module.SETTINGS[name][0]}
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(command, "names", lambda: ["letters"])
+    monkeypatch.setattr(command.models, "load", lambda *_, **__: SimpleNamespace(target="the target"))
+    return module
+
+
+def test_the_command_computes_a_sweep_by_name(letters, folder, capsys):
+    assert command.main(["letters", "--quiet"]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "letters.json")
+    assert sweeps.results("letters")["rows"]["two"] == {"lm": "the target", "value": 2}
+    letters.SETTINGS = {"one": [10], "two": [20]}
+    assert command.main(["letters", "--quiet", "--only", "two"]) == 0
+    assert [row["value"] for row in sweeps.results("letters")["rows"].values()] == [1, 20]
+
+
+def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothing(letters, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["nonsense"])
+    assert "letters" in capsys.readouterr().err
+    letters.row = Maker(killed_at="one")
+    letters.row = lambda lm, name: Maker(killed_at=name)(name)
+    assert command.main(["letters"]) == 130
+    assert "goes on" in capsys.readouterr().err
+
+
+# What is committed.
+
+
+@pytest.mark.parametrize("name", sweeps.names())
+def test_every_sweep_has_what_the_command_needs_and_a_file_with_its_rows(name):
+    module = __import__(f"tutorlib.sweeps.{name}", fromlist=[name])
+    assert callable(module.row) and isinstance(module.SETTING, dict) and isinstance(module.SETTINGS, dict)
+    found = sweeps.results(name)
+    assert found["setting"] == json.loads(json.dumps(module.SETTING))
+    assert list(found["rows"]) == list(module.SETTINGS)
+    assert sweeps.rounded(found["rows"]) == found["rows"]
+
+
+# What the sweeps share.
+
+
+def test_the_prompts_are_consistent_beginnings_all_different_and_always_the_same():
+    prompts = sweeps.village_prompts(12)
+    assert len(set(prompts)) == 12 and prompts[:5] == sweeps.village_prompts(5)
+    assert all(one.verdict == "consistent" for prompt in prompts for one in check(prompt))
+
+
+VOCAB = [" Tom", " was", " with", " The", " kite", ".", " Zoe", "<end>"]
+LM = TableLM.random(VOCAB, 1, seed=3, stop_tokens=["<end>"])
+
+
+# Texts written side by side.
+
+
+def written_alone(lm, prompts, rngs, warps, count):
+    return [run(sample(lm, prompt, rng=rng, warp=warp), count) for prompt, rng, warp in zip(prompts, rngs, warps)]
+
+
+def both_ways(lm, prompts, warps, count, make_rngs):
+    """The texts written side by side, and those of plain runs."""
+    together = sweeps.sample_side_by_side(lm, prompts, make_rngs(), warps, count)
+    return together, [sweeps.Text(t.tokens, t.text) for t in written_alone(lm, prompts, make_rngs(), warps, count)]
+
+
+def test_side_by_side_every_text_is_what_sample_writes_alone(llama, monkeypatch):
+    monkeypatch.setattr(llama, "decode", lambda tokens: "")  # it has no tokenizer
+    prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
+    warps = [[top_p(0.8)], [], [repetition_penalty(1.5, ignore_first=5), top_p(0.9)]]
+    together, alone = both_ways(llama, prompts, warps, 12, lambda: [Seeded(3), Seeded(4), Greedy()])
+    assert together == alone
+
+
+def test_a_stop_token_ends_its_text_and_holds_up_no_other():
+    lm = TableLM({"": [0.6, 0.2, 0.2]}, ["a", "b", "."], stop_tokens=["."])
+    together, alone = both_ways(lm, ["a", "b"], [[], []], 8, lambda: [Seeded(1), Seeded(2)])
+    assert together == alone
+    assert len({len(text.tokens) for text in together}) == 2
+    assert any(text.tokens[-1] == 2 for text in together) and "." not in "".join(text.text for text in together)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["greedy", "sample"])
+def test_the_bundled_targets_stories_are_what_sample_writes(way):
+    lm = models.load("storyworld", device="cpu", dtype="float32").target
+    prompts = sweeps.village_prompts(3)
+    warps = [[min_p(0.1)], [frequency_penalty(1, ignore_first=100)], [no_repeat_ngram(4)]]
+    make_rngs = {"greedy": lambda: [Greedy()] * 3, "sample": lambda: [Seeded(seed) for seed in range(3)]}[way]
+    together, alone = both_ways(lm, prompts, warps, 40, make_rngs)
+    assert together == alone
+
+
+# Figures.
+
+
+def test_the_figures_are_those_of_the_metrics():
+    prompts = [" The kite was with Tom.", " The kite was with Zoe."]
+    traces = [run(sample(LM, prompt, rng=Seeded(seed)), 25) for seed, prompt in enumerate(prompts)]
+    figures = sweeps.figures(LM, prompts, traces)
+    texts = [[token for token in trace.tokens if token != 7] for trace in traces]
+    assert any(len(text) < len(trace.tokens) for text, trace in zip(texts, traces))  # a stop token was left out
+    assert figures["distinct_2"] == metrics.distinct_n(texts, 2)
+    assert figures["entropy_1"] == pytest.approx(sum(metrics.ngram_entropy(text, 1) for text in texts) / 2)
+    assert figures["length"] == sum(map(len, texts)) / 2
+    assert figures["self_bleu"] == metrics.self_bleu(texts)
+    counts = [metrics.consistency(prompt, trace.text) for prompt, trace in zip(prompts, traces)]
+    assert figures["sentences"] == sum(counts).sentences > 0
+    assert figures["readable"] == sum(counts).share_readable
+    # Over all tokens together, each counting the same, and the stop token among them.
+    lengths = [len(trace.tokens) for trace in traces]
+    logs = [math.log(metrics.perplexity(LM, p, trace.tokens)) for p, trace in zip(prompts, traces)]
+    mean = sum(length * log for length, log in zip(lengths, logs)) / sum(lengths)
+    assert figures["perplexity"] == round(math.exp(mean), 2)
+
+
+def test_figures_of_texts_with_nothing_in_them_are_nan_and_no_error():
+    only_end = TableLM({"": {"<end>": 1.0}}, vocab=VOCAB, stop_tokens=["<end>"])
+    traces = [run(sample(only_end, " Tom", rng=Seeded(0)), 5)]
+    figures = sweeps.figures(only_end, [" Tom"], traces)
+    assert figures["length"] == figures["sentences"] == 0 and figures["perplexity"] == 1
+    assert all(
+        math.isnan(figures[name]) for name in ("distinct_1", "entropy_1", "repetition_4", "self_bleu", "readable")
+    )
+
+
+def test_a_text_too_short_for_a_figure_is_left_out_of_its_mean():
+    written = [[0, 1, 2, 0, 1, 2, 0], [3, 4]]  # 4-grams: 4 of which 1 is old, and none
+    traces = [SimpleNamespace(tokens=tokens, text=LM.decode(tokens)) for tokens in written]
+    figures = sweeps.figures(LM, [" kite", " The"], traces)
+    assert figures["repetition_4"] == 0.25
+    assert figures["length"] == 4.5
+
+
+def test_every_trace_needs_its_prompt():
+    with pytest.raises(ValueError, match="2 prompts and 0 traces"):
+        sweeps.figures(LM, [" Tom", " Zoe"], [])

@@ -1,0 +1,95 @@
+"""The sliders over a distribution, and the figure that says the same without a kernel."""
+
+import sys
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import pytest
+
+from tutorlib import TableLM, temperature, top_k, top_p
+from tutorlib.viz import use_book_style, widgets
+
+LM = TableLM({"": [0.5, 0.25, 0.15, 0.1]}, vocab=["a", " b", "$x$", "d"])
+OFF = {"temperature": 1.0, "top-k": 50, "top-p": 1.0, "min-p": 0.0, "typical": 1.0}
+
+
+@pytest.fixture(autouse=True)
+def figures():
+    with matplotlib.rc_context():
+        use_book_style()
+        yield
+    plt.close("all")
+
+
+def kept(ax):
+    """What the filled bars say, from the top one down."""
+    (container,) = [bars for bars in ax.containers if bars.get_label() == "kept: now"]
+    return [bar.get_width() for bar in container]
+
+
+def test_every_slider_redraws_and_all_of_them_off_is_the_model():
+    box = widgets.warp_explorer(LM, "a")
+    *sliders, picture = box.children
+    assert {slider.description: slider.value for slider in sliders} == OFF
+    plain = seen = bytes(picture.value)
+    assert plain.startswith(b"\x89PNG")
+    for slider, value in zip(sliders, (0.5, 2, 0.6, 0.5, 0.5), strict=True):
+        slider.value = value
+        assert bytes(picture.value) != seen, slider.description
+        seen = bytes(picture.value)
+        slider.value = OFF[slider.description]
+        assert bytes(picture.value) == plain
+        seen = plain
+
+
+def test_the_sliders_are_applied_from_top_to_bottom():
+    active = widgets._active_warps({**OFF, "typical": 0.9, "temperature": 1.5, "top-p": 0.8})
+    assert [warp.__name__ for warp in active] == ["temperature(1.5)", "top_p(0.8)", "typical(0.9)"]
+    assert widgets._active_warps(OFF) == []
+
+
+def test_every_value_that_a_slider_can_have_makes_a_warp():
+    for name, make, low, high, step, off in widgets.WARP_SLIDERS:
+        values = [low + step * i for i in range(round((high - low) / step) + 1)]
+        assert values[-1] == pytest.approx(high) and any(value == pytest.approx(off) for value in values), name
+        for value in values:
+            if value != pytest.approx(off):
+                make(value)
+
+
+def test_sliders_can_start_elsewhere_and_say_what_is_wrong():
+    box = widgets.warp_explorer(LM, "a", top_k=3, min_p=0.1)
+    assert [slider.value for slider in box.children[:-1]] == [1.0, 3, 1.0, 0.1, 1.0]
+    with pytest.raises(
+        ValueError, match="no slider 'beams'; the sliders are temperature, top_k, top_p, min_p, typical"
+    ):
+        widgets.warp_explorer(LM, "a", beams=3)
+    with pytest.raises(ValueError, match="top_p must be between 0.05 and 1.0"):
+        widgets.warp_explorer(LM, "a", top_p=2)
+
+
+def test_only_what_both_versions_of_ipywidgets_have_is_used():
+    sliders = widgets.warp_explorer(LM, "a").children[:-1]
+    assert {type(slider).__name__ for slider in sliders} == {"FloatSlider", "IntSlider"}
+    assert type(widgets.warp_explorer(LM, "a")).__name__ == "VBox"
+
+
+def test_without_ipywidgets_the_explorer_is_a_figure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    figure = widgets.warp_explorer(LM, "a", top_k=2)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["top-k 2"]
+    assert kept(figure.axes[0]) == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_the_static_form_shows_one_picture_a_warp():
+    warps = {"as it is": [], "cold": [temperature(0.5)], "cold, top-p 0.9": [temperature(0.5), top_p(0.9)]}
+    figure = widgets.warp_figure(LM, "a", {**warps, "top-k 1": [top_k(1)]}, columns=3)
+    assert [ax.get_title(loc="left") for ax in figure.axes if ax.axison] == [*warps, "top-k 1"]
+    assert len(figure.axes) == 6
+    # By hand: squares 0.25, 0.0625, 0.0225, 0.01 sum to 0.345; the first two have 0.906 of it.
+    assert kept(figure.axes[1]) == pytest.approx([0.25 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345, 0.01 / 0.345])
+    assert kept(figure.axes[2]) == pytest.approx([0.8, 0.2])
+    assert not plt.get_fignums()

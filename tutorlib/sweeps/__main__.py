@@ -1,0 +1,38 @@
+"""`python -m tutorlib.sweeps NAME`: computes a sweep anew, with the bundled target on the processor."""
+
+import argparse
+import sys
+from importlib import import_module
+
+from .. import models
+from . import names, sweep
+
+
+def main(arguments=None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tutorlib.sweeps", description=__doc__)
+    parser.add_argument("name", choices=names(), metavar="NAME", help=f"one of: {', '.join(names()) or 'none yet'}")
+    parser.add_argument("--only", action="append", default=[], metavar="ROW", help="one row; may be repeated")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    chosen = parser.parse_args(arguments)
+    module = import_module(f"{__package__}.{chosen.name}")
+    # On every machine the same: the chapters compare their own rows, computed so, with these.
+    lm = models.load("storyworld", device="cpu", dtype="float32").target
+    try:
+        path = sweep(
+            chosen.name,
+            module.SETTING,
+            module.SETTINGS,
+            lambda row: module.row(lm, row),
+            only=chosen.only,
+            progress=not chosen.quiet,
+        )
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from the rows that are done", file=sys.stderr)
+        return 130
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
