@@ -42,6 +42,8 @@ _HOME = {
     "contrastive_beam_search": "decoders.contrastive_decoding",
     "contrastive_search": "decoders.contrastive_search",
     "dola": "decoders.dola",
+    "lower_layers": "decoders.dola",
+    "upper_layers": "decoders.dola",
     "metrics": "metrics",
     "models": "models",
     "proof": "proof",

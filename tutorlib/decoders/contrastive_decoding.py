@@ -42,7 +42,7 @@ def contrastive_scores(
     Examples
     --------
     >>> contrastive_scores(torch.tensor([[0.0, 0.0, -9.0]]), torch.tensor([[0.0, 1.0, -99.0]])).round(decimals=3)
-    tensor([[0.6200, -0.3800,   -inf]], dtype=torch.float64)
+    tensor([[ 0.6200, -0.3800,    -inf]], dtype=torch.float64)
     """
     expert = log_probabilities(expert_logits)
     amateur = log_probabilities(amateur_logits.to(expert.device).double() / amateur_temperature)
