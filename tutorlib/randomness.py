@@ -99,13 +99,19 @@ class Seeded:
         self._random = random.Random(seed)
 
     def choose(self, probs) -> int:
-        probs = checked_probabilities(probs)
-        running_sum = probs.cumsum()
-        # side="right" gives the first index whose running sum is *above* the number drawn, so an index of probability
+        probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
+        if probs.ndim != 1 or not len(probs):
+            checked_probabilities(probs)
+        running_sum = probs.cumsum(0)
+        total = float(running_sum[-1])
+        # Written so that NaN fails it too; `checked_probabilities` then says what is wrong.
+        if not (float(probs.min()) >= 0 and abs(total - 1) <= SUM_TOLERANCE):
+            checked_probabilities(probs)
+        # right=True gives the first index whose running sum is *above* the number drawn, so an index of probability
         # zero is never chosen, not even when the number drawn is 0.
-        index = int(running_sum.searchsorted(self._random.random(), side="right"))
-        if index == len(probs):  # the running sum was rounded to just below 1, and the number drawn is above it
-            index = int(probs.nonzero()[0][-1])
+        index = int(torch.searchsorted(running_sum, self._random.random() * total, right=True))
+        if index == len(probs):  # the product was rounded up to the total itself
+            index = int(probs.nonzero()[-1])
         return index
 
     def accept(self, probability: float) -> bool:
