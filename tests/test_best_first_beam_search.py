@@ -376,7 +376,7 @@ class TestBadInput:
         [
             ({"beams": 0}, "beams must be"),
             ({"beams": 2.5}, "beams must be"),
-            ({"beams": 28}, "beams=28, but 3 tokens make only 27"),
+            ({"beams": 28}, "beams=28 in groups=1, but 3 tokens make only 27"),
             ({"max_new_tokens": 0}, "max_new_tokens"),
             ({"length_penalty": math.nan}, "length_penalty"),
             ({"min_new_tokens": -1}, "min_new_tokens"),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -107,6 +108,15 @@ def test_comparing_the_last_token_alone_is_told():
     assert "Expected a list" in found(check_beams, "bc", lm, "a")
 
 
+def test_a_prediction_may_be_an_array_and_must_be_complete():
+    is_right(check_beams, np.array(RIGHT), ROUND, "a", 2, 3)
+    is_right(check_beams, [np.array(level) for level in RIGHT], ROUND, "a", 2, 3)
+    assert "3 were asked for" in found(check_beams, RIGHT[:2], ROUND, "a", 2, 3)
+    assert "'b' more than once" in found(check_beams, [["b", "b"]], ROUND, "a")
+    assert 'such as ["b", "c"]' in found(check_beams, [[1, 2], [20, 10]], ROUND, "a")
+    assert check_beams.judge([["b", "c"], [None, None]], ROUND, "a").ok is None
+
+
 # One step, with every mistake in it as an option.
 
 
@@ -194,6 +204,19 @@ def test_other_wrong_steps():
     assert "three lists" in found(check_beam_step, lambda *_: 3)
 
 
+def test_a_step_whose_rows_are_no_whole_numbers_is_told_so():
+    def divided(log_probs, scores, beams):
+        best = (scores[:, None] + log_probs).flatten().topk(beams)
+        return best.indices / log_probs.shape[1], best.indices % log_probs.shape[1], best.values
+
+    def scores_first(log_probs, scores, beams):
+        parents, tokens, totals = step()(log_probs, scores, beams)
+        return totals, parents, tokens
+
+    assert "by //, not by /" in found(check_beam_step, divided)
+    assert "in this order" in found(check_beam_step, scores_first)
+
+
 # The score.
 
 
@@ -211,6 +234,7 @@ def test_the_right_score():
         (lambda s, prompt, y, a: s / (len(y) - 1) ** a, "stop token out"),
         (lambda s, prompt, y, a: s / (len(prompt) + len(y)) ** a, "prompt's tokens"),
         (lambda s, prompt, y, a: s / (len(prompt) + len(y) + 1) ** a, "prompt's tokens, and one"),
+        (lambda s, prompt, y, a: s / len(set(y)) ** a, "stop token out"),
         (lambda s, prompt, y, a: s, "raw sum"),
         (lambda s, prompt, y, a: s / len(y), "whatever the length penalty"),
         (lambda s, prompt, y, a: s / (len(y) * a), "its exponent"),
@@ -251,6 +275,9 @@ def test_the_right_winner():
         (lambda done, alive, a: max(done or alive, key=lambda one: score(one, 1))[0], "although the penalty is 0"),
         (lambda done, alive, a: max(done or alive, key=lambda one: score(one, a)), "tokens alone"),
         (lambda done, alive, a: max(done, key=lambda one: score(one, a))[0] if done else [], "Nothing is finished"),
+        (lambda done, alive, a: max(done or alive, key=lambda one: one[1] / (len(one[0]) + 1) ** a)[0], "too large"),
+        (lambda done, alive, a: max(done or alive, key=lambda one: one[1] / (len(one[0]) - 1) ** a)[0], "too small"),
+        (lambda done, alive, a: max(done, key=lambda one: score(one, a))[0] if done else alive[0][0], "*best*"),
         (lambda done, alive, a: [9, 9], "whose score"),
         (lambda done, alive, a: 3, "list of ids"),
     ],

@@ -122,6 +122,10 @@ def test_wrong_counts_are_told_why(mistake, complaint):
     assert complaint in found(check_repetition, mistake)
 
 
+def test_a_count_in_single_precision_is_right():
+    is_right(check_repetition, lambda tokens, n: torch.tensor(metrics.repetition(tokens, n)))
+
+
 def test_the_usual_wrong_counts_come_to_different_numbers():
     for tokens, n in (([2, 0, 2, 2, 0, 1, 0, 1, 0, 1, 0, 0], 3), ([2, 1, 1, 2, 0, 1, 1, 1, 1, 0, 0], 2)):
         values = sorted([metrics.repetition(tokens, n), *exercises._repetition_mistakes(tokens, n)])
@@ -209,6 +213,24 @@ def test_wrong_repetition_penalties_are_told_why(mistake, complaint):
 )
 def test_wrong_frequency_penalties_are_told_why(mistake, complaint):
     assert complaint in found(check_frequency_penalty, mistake)
+
+
+def test_counts_that_end_at_the_largest_id_of_the_history_are_wrong():
+    def too_short(logits, history, strength, ignore_first=0):
+        return logits - strength * torch.bincount(torch.tensor(history[ignore_first:]))
+
+    assert "RuntimeError" in found(check_frequency_penalty, too_short)
+
+
+def test_rows_in_a_list_are_a_batch():
+    def rows(logits, padded, mask, strength):
+        out = []
+        for row, tokens, real in zip(logits.clone(), padded, mask.bool(), strict=True):
+            row[tokens[real].unique()] -= strength
+            out.append(row)
+        return out
+
+    is_right(check_batch_penalty, rows)
 
 
 @pytest.mark.parametrize("check", [check_repetition_penalty, check_frequency_penalty])

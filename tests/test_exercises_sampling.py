@@ -155,6 +155,14 @@ def test_wrong_top_k_filters_are_told_why(mistake, complaint):
     assert complaint in found(check_top_k, my_top_k(**mistake))
 
 
+def test_a_top_k_that_spoils_its_input_is_told_so():
+    def spoils(logits, k):
+        logits[logits < logits.topk(min(k, len(logits))).values[-1]] = -math.inf
+        return logits
+
+    assert "work on a copy" in found(check_top_k, spoils)
+
+
 def test_a_k_above_the_vocabulary_is_tried_too():
     def no_room(logits, k):
         return torch.where(logits >= logits.topk(k).values[-1], logits, -math.inf)
@@ -249,6 +257,24 @@ def test_mistakes_of_different_names_keep_different_tokens_on_the_first_row(chec
 )
 def test_right_tokens_with_wrong_numbers(check, finish, complaint):
     assert complaint in found(check, filter_that_keeps(FILTERS[check][0], finish))
+
+
+def test_a_nucleus_that_keeps_what_ties_with_its_last_token_is_too_large():
+    def all_equals(probs, p):
+        values = probs.sort(descending=True).values
+        least = values[values.cumsum(-1) - values < p].min()
+        kept = torch.where(probs >= least, probs, 0.0)
+        return kept / kept.sum()
+
+    def the_last_of_equals(probs, p):
+        order = probs.flip(-1).sort(descending=True, stable=True).indices
+        order = len(probs) - 1 - order
+        kept = torch.zeros_like(probs)
+        kept[order] = torch.where(probs[order].cumsum(-1) - probs[order] < p, probs[order], 0.0)
+        return kept / kept.sum()
+
+    assert "the fewest that do" in found(check_top_p, all_equals)
+    is_right(check_top_p, the_last_of_equals)
 
 
 def test_a_filter_that_is_wrong_only_where_one_token_has_all_of_p_is_caught():

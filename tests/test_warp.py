@@ -512,8 +512,17 @@ def test_a_warp_that_makes_nan_or_infinity_is_named():
         ("top", "list of functions"),
         ([0.7], "0.7"),
         (3, "got 3"),
+        ([top_k], r"top_k, which does not take \(logits, histories\): write top_k\(\.\.\.\)"),
     ],
 )
 def test_a_warp_must_be_a_list_of_functions(warp, words):
     with pytest.raises(ValueError, match=words):
         checked_warp(warp)
+
+
+def test_a_warp_that_forgets_to_return_is_named():
+    def forgetful(logits, histories):
+        logits.div(2)
+
+    with pytest.raises(ValueError, match="the warp forgetful returned None"):
+        probabilities(torch.zeros(1, 3), [forgetful])

@@ -538,10 +538,15 @@ class Batch:
             raise ValueError(f"{verb}: the batch has {len(self)} rows, got {len(values)} entries: give one for each")
 
 
-def check_same_vocabulary(**lms: LM) -> None:
+# What can be done about it, in errors.
+_OTHER_TOKENIZERS = 'what can be done with others is in the section "Other tokenizers" of chapter 9'
+
+
+def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None:
     """Raise ValueError unless the two models named, ``expert=..., amateur=...``, have the same tokens, id for id.
 
-    Where one of them has no tokenizer, only the sizes can be compared.
+    Where one of them has no tokenizer, only the sizes can be compared. `advice` says at the end of the error what a
+    method can do with models of different families.
     """
     (first, one), (second, other) = lms.items()
     if one.vocab_size != other.vocab_size:
@@ -557,7 +562,7 @@ def check_same_vocabulary(**lms: LM) -> None:
         difference = f"different tokens: {token} is {texts[0]!r} here and {texts[1]!r} there"
     raise ValueError(
         f"the {first} and the {second} must have one vocabulary, but they have {difference}. Choose models of one "
-        'family; what can be done with others is in the section "Other tokenizers" of chapter 9'
+        f"family; {advice}"
     )
 
 

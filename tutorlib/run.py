@@ -9,7 +9,7 @@ import inspect
 import operator
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -243,6 +243,47 @@ class Steps:
         return f"<the steps of {self.name}, {'begun' if self.begun else 'not begun'}: pass them to run()>"
 
 
+class BatchSteps:
+    """What calling a method for several prompts returns: its rounds, not begun yet. `run_batch` is the way to use it.
+
+    An iterator of rounds. A round is a list with one `Step` for each prompt; that of a row which has ended is empty.
+    The method's ``yield`` hands it the set of rows that are to go on (None: all), so that it computes no others.
+
+    Attributes
+    ----------
+    name, lm, begun
+        As for `Steps`.
+    prompts : list of lists of int
+        Each prompt's tokens.
+    """
+
+    def __init__(self, name: str, lm: "LM", prompts: list[list[int]], generator: Generator):
+        self.name, self.lm, self.prompts, self.begun = name, lm, prompts, False
+        self._generator = generator
+
+    def __iter__(self) -> "BatchSteps":
+        return self
+
+    def __next__(self) -> list[Step]:
+        return self.next_round()
+
+    def next_round(self, rows: set[int] | None = None) -> list[Step]:
+        """The next round, for these rows alone; rows that are left out once are gone for good. None: all.
+
+        The first round is made for all of them, whatever is asked for: a generator listens only once it has begun.
+        """
+        rows, self.begun = rows if self.begun else None, True
+        return self._generator.send(rows)
+
+    def close(self) -> None:
+        """Let go of the method's caches. There are no more rounds after this."""
+        self.begun = True
+        self._generator.close()
+
+    def __repr__(self) -> str:
+        return f"<the rounds of {self.name}, {'begun' if self.begun else 'not begun'}: pass them to run_batch()>"
+
+
 def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Callable[..., Any] | None = None):
     """Make a method out of a generator function ``method(lm, prompt, ...)`` that yields `Step`s.
 
@@ -253,18 +294,20 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
     - ``rng`` (where the method has it) must have `choose` and `accept`. ``rng=None`` is greedy: the method is handed a
       `Greedy` and a warp that ends in `one_hot`, so it needs no greedy branch of its own;
     - ``warp`` (where it has it) must be a sequence of functions;
+    - a method for several texts has ``prompts`` and ``rngs`` in place of ``prompt`` and ``rng``: lists, with one entry
+      for each text. It yields lists of steps, as `BatchSteps` says, and its call returns these;
     - `check` is called with those of the method's arguments that it names, and raises ValueError for what is wrong.
 
     Parameters
     ----------
     method : generator function
-        Its first argument is the model whose text is written; one argument is called ``prompt``.
+        Its first argument is the model whose text is written; one argument is called ``prompt`` (or ``prompts``).
     check : function, optional
         For example ``lambda gamma: ...``.
 
     Returns
     -------
-    function with the same arguments, returning `Steps`
+    function with the same arguments, returning `Steps` (or `BatchSteps`)
 
     Raises
     ------
@@ -282,13 +325,17 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
         return functools.partial(decoder, check=check)
     signature = inspect.signature(method)
     names = list(signature.parameters)
-    if not inspect.isgeneratorfunction(method) or "prompt" not in names or names[0] == "prompt":
+    if not inspect.isgeneratorfunction(method) or not {"prompt", "prompts"} & set(names[1:]):
         raise TypeError(f"@decoder needs a generator function (lm, ..., prompt, ...) that yields steps; got {method!r}")
     checked = list(inspect.signature(check).parameters) if check else []
 
     @functools.wraps(method)
     def call(*args, **kwargs) -> Steps:
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            luck = " (rng=Seeded(7), for instance, or rng=None for greedy)" if "'rng'" in str(error) else ""
+            raise TypeError(f"{method.__name__}: {error}{luck}; call it as {method.__name__}{signature}") from None
         bound.apply_defaults()
         given = bound.arguments
         lm = given[names[0]]
@@ -297,24 +344,64 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
                 f"{method.__name__} needs an LM as its argument {names[0]!r}, got {type(lm).__name__}: "
                 "wrap a transformers model as LM(model, tokenizer)"
             )
-        given["prompt"] = prompt = lm.prompt_tokens(given["prompt"])
+        if "prompts" in given:
+            given["prompts"] = prompts = checked_prompts(given["prompts"], lm)
+        else:
+            given["prompt"] = prompt = lm.prompt_tokens(given["prompt"])
         if "warp" in given:
             given["warp"] = checked_warp(given["warp"])
-        if "rng" in given:
-            if given["rng"] is None:
-                given["rng"] = Greedy()
-                if "warp" in given:
-                    given["warp"] = (*given["warp"], one_hot)
-            elif not isinstance(given["rng"], Randomness) or isinstance(given["rng"], type):
-                raise ValueError(
-                    f"rng must have the verbs choose and accept, as Seeded(7) has, or be None for greedy; "
-                    f"got {given['rng']!r}"
-                )
+        luck = given.keys() & {"rng", "rngs"}
+        if "warp" in given and any(given[name] is None for name in luck):
+            given["warp"] = (*given["warp"], one_hot)
+        if "rng" in luck:
+            given["rng"] = Greedy() if given["rng"] is None else checked_rng(given["rng"])
+        if "rngs" in luck:
+            given["rngs"] = checked_rngs(given["rngs"], len(prompts))
         if check:
             check(**{name: given[name] for name in checked})
-        return Steps(method.__name__, lm, list(prompt), method(*bound.args, **bound.kwargs))
+        generator = method(*bound.args, **bound.kwargs)
+        if "prompts" in given:
+            return BatchSteps(method.__name__, lm, [list(prompt) for prompt in prompts], generator)
+        return Steps(method.__name__, lm, list(prompt), generator)
 
     return call
+
+
+def checked_prompts(prompts, lm) -> list[list[int]]:
+    """Return prompts as lists of token ids; raise ValueError when they are not a list of at least one prompt."""
+    if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+        raise ValueError(f"prompts must be a list of prompts, got {prompts!r}: for one prompt write [prompt]")
+    prompts = list(prompts)
+    if not prompts:
+        raise ValueError("prompts is empty: a batch needs at least one prompt")
+    checked = []
+    for row, prompt in enumerate(prompts):
+        try:
+            checked.append(lm.prompt_tokens(prompt))
+        except ValueError as error:
+            raise ValueError(f"prompt {row} of {len(prompts)}: {error}") from None
+    return checked
+
+
+def checked_rng(rng) -> Randomness:
+    """Return `rng`; raise ValueError when it does not have the verbs."""
+    if not isinstance(rng, Randomness) or isinstance(rng, type):
+        raise ValueError(
+            f"rng must have the verbs choose and accept, as Seeded(7) has, or be None for greedy; got {rng!r}"
+        )
+    return rng
+
+
+def checked_rngs(rngs, count: int) -> list[Randomness]:
+    """Return one `Randomness` for each of `count` texts, None meaning greedy for all; or raise ValueError."""
+    if rngs is None:
+        return [Greedy()] * count
+    one_each = f"rngs must hold one for each of the {count} prompts, as [Seeded(seed) for seed in range({count})] does"
+    if not isinstance(rngs, Sequence):
+        raise ValueError(f"{one_each}, or be None for greedy; got {rngs!r}")
+    if len(rngs) != count:
+        raise ValueError(f"{one_each}; got {len(rngs)}")
+    return [checked_rng(rng) for rng in rngs]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -481,76 +568,190 @@ def run(
     ValueError
         For a budget below 1, a stop id outside the vocabulary, or steps that have been run before.
     TypeError
-        When the method yields anything but a `Step`.
+        When the method yields anything but a `Step`; for a method that makes several texts (use `run_batch`).
     """
+    if isinstance(steps, BatchSteps):
+        raise TypeError(f"{steps.name} makes several texts at once: use run_batch, which returns a trace for each")
     lm = getattr(steps, "lm", None)
     prompt = list(getattr(steps, "prompt", []))
     budget = checked_budget(max_new_tokens)
     stop = checked_stop(stop, lm)
-    if getattr(steps, "begun", False):
-        raise ValueError("these steps have already been run, or begun: call the method again for fresh ones")
-
-    # The context holds prompt and new tokens together; the budget may ask for more than there is room for.
-    limit = budget if lm is None else min(budget, lm.context - len(prompt))
-    tokens: list[int] = []
-    kept: list[Step] = []
-    candidate_bytes = 0
-    stopped = "context" if limit <= 0 else None
-    has_text = lm is not None and lm.tokenizer is not None
-    if on_text and not has_text:
+    refuse_begun(steps)
+    text = Text(getattr(steps, "name", getattr(steps, "__name__", "")), lm, prompt, budget, stop)
+    if on_text and not text.is_readable:
         raise ValueError("on_text needs a model with a tokenizer to make text with: LM(model, tokenizer)")
-    text = TextStream(lm, on_text) if on_text else None
-    bar = progress_bar(limit, progress)
-    calls_before = getattr(lm, "calls", 0)
-    began = time.perf_counter()
+    stream = TextStream(lm, on_text) if on_text else None
+    bar = progress_bar(text.limit, progress)
+    text.begin()
     try:
         source = iter(steps)
-        while stopped is None:
+        while text.stopped is None:
             try:
                 step = next(source)
             except StopIteration as end:
-                # A method that ends because some other model's context is full says so: `return "context"`.
-                stopped = "context" if end.value == "context" else "end"
+                text.end(why_it_ended(end))
                 break
-            if not isinstance(step, Step):
-                raise TypeError(f"a method must yield steps, such as Step([token]); it yielded {step!r}")
-            step, stopped = fit(step, limit - len(tokens), stop)
-            if lm is not None:
-                step.calls = lm.calls - calls_before
-            kept.append(step)
-            tokens += step.tokens
-            if stopped is None and len(tokens) == limit:
-                stopped = "budget" if limit == budget else "context"
-            candidate_bytes += getattr(step.candidates, "nbytes", 0)
-            if candidate_bytes > CANDIDATE_BYTES and isinstance(step.candidates, Candidates):
-                candidate_bytes -= step.candidates.nbytes
-                step.candidates.settled()
+            step = text.add(step)
             if bar is not None:
                 bar.update(len(step.tokens))
-            if text is not None and step.tokens:
-                text.write(tokens)
+            if stream is not None and step.tokens:
+                stream.write(text.tokens)
     except KeyboardInterrupt:
-        stopped = "interrupted"
-        tokens = [token for step in kept for token in step.tokens]
+        text.end("interrupted")
     finally:
-        seconds = time.perf_counter() - began
         if bar is not None:
             bar.close()
         if hasattr(steps, "close"):
             steps.close()
-    if text is not None:
-        text.close(tokens)
-    return Trace(
-        prompt=prompt,
-        tokens=tokens,
-        text=lm.decode(tokens) if has_text else "",
-        steps=kept,
-        target_calls=getattr(lm, "calls", 0) - calls_before,
-        seconds=seconds,
-        stopped=stopped,
-        method=getattr(steps, "name", getattr(steps, "__name__", "")),
-        lm=lm,
-    )
+    trace = text.trace()
+    if stream is not None:
+        stream.close(trace.tokens)
+    return trace
+
+
+def run_batch(
+    steps: BatchSteps, max_new_tokens: int, stop: Iterable[int] | None = None, *, progress: bool | None = None
+) -> list[Trace]:
+    """Pull rounds from a method for several prompts, until each row has ended as it would have by itself.
+
+    A row that has its budget, a stop token or a full context is left out of the rounds that follow.
+
+    Parameters
+    ----------
+    steps : BatchSteps
+        What a method for several prompts returned. Used up by the run.
+    max_new_tokens : int
+        The budget of each row, at least 1.
+    stop, progress
+        As for `run`. Ctrl-C loses nothing here either.
+
+    Returns
+    -------
+    list of Trace, one for each prompt
+        A row's `target_calls` and `seconds` are those up to its end; calls that rows share are counted in each. So the
+        whole batch took as long as its slowest row.
+
+    Raises
+    ------
+    ValueError
+        For a budget below 1, a stop id outside the vocabulary, or steps that have been run before.
+    TypeError
+        When `steps` are those of a single text (`run` is for them), or the method yields anything but lists of steps.
+    """
+    if not isinstance(steps, BatchSteps):
+        raise TypeError(f"run_batch needs what a method for several prompts returned, got {steps!r}: for one, use run")
+    budget, stop = checked_budget(max_new_tokens), checked_stop(stop, steps.lm)
+    refuse_begun(steps)
+    texts = [Text(steps.name, steps.lm, prompt, budget, stop) for prompt in steps.prompts]
+    bar = progress_bar(sum(text.limit for text in texts), progress)
+    for text in texts:
+        text.begin()
+    try:
+        while going := {row for row, text in enumerate(texts) if text.stopped is None}:
+            try:
+                made = steps.next_round(going)
+            except StopIteration as end:
+                for row in going:
+                    texts[row].end(why_it_ended(end))
+                break
+            if not isinstance(made, list) or len(made) != len(texts):
+                raise TypeError(f"a method must yield a list of {len(texts)} steps, one a prompt; it yielded {made!r}")
+            for row in sorted(going):
+                step = texts[row].add(made[row])
+                if bar is not None:
+                    bar.update(len(step.tokens))
+    except KeyboardInterrupt:
+        for text in texts:
+            if text.stopped is None:
+                text.end("interrupted")
+    finally:
+        if bar is not None:
+            bar.close()
+        steps.close()
+    return [text.trace() for text in texts]
+
+
+class Text:
+    """One text while it is made: takes steps, cuts them to fit, and knows when it ends and why.
+
+    Attributes
+    ----------
+    limit : int
+        How many new tokens there may be: the budget, or less where the context is full before.
+    tokens : list of int
+        The new tokens so far.
+    stopped : str or None
+        Why it ended, as `Trace` says it; None while it goes on.
+    """
+
+    def __init__(self, method: str, lm: "LM | None", prompt: list[int], budget: int, stop: frozenset[int]):
+        self.method, self.lm, self.prompt, self.budget, self.stop = method, lm, prompt, budget, stop
+        # The context holds prompt and new tokens together; the budget may ask for more than there is room for.
+        self.limit = budget if lm is None else min(budget, lm.context - len(prompt))
+        self.is_readable = lm is not None and lm.tokenizer is not None
+        self.tokens: list[int] = []
+        self.stopped: str | None = None
+        self._steps: list[Step] = []
+        self._candidate_bytes = 0
+
+    def begin(self) -> None:
+        """Start the clock. A text without any room ends at once."""
+        self._calls_before, self._began = self._calls(), time.perf_counter()
+        if self.limit <= 0:
+            self.end("context")
+
+    def add(self, step: Step) -> Step:
+        """Go on by what fits of a step, and return that."""
+        if not isinstance(step, Step):
+            raise TypeError(f"a method must yield steps, such as Step([token]); it yielded {step!r}")
+        step, stopped = fit(step, self.limit - len(self.tokens), self.stop)
+        if self.lm is not None:
+            step.calls = self._calls() - self._calls_before
+        self._steps.append(step)
+        self.tokens += step.tokens
+        if stopped is None and len(self.tokens) == self.limit:
+            stopped = "budget" if self.limit == self.budget else "context"
+        self._candidate_bytes += getattr(step.candidates, "nbytes", 0)
+        if self._candidate_bytes > CANDIDATE_BYTES and isinstance(step.candidates, Candidates):
+            self._candidate_bytes -= step.candidates.nbytes
+            step.candidates.settled()
+        if stopped is not None:
+            self.end(stopped)
+        return step
+
+    def end(self, stopped: str) -> None:
+        """Stop the clock, for this reason."""
+        self.stopped = stopped
+        self._seconds, self._target_calls = time.perf_counter() - self._began, self._calls() - self._calls_before
+
+    def trace(self) -> Trace:
+        """What is left of it once it has ended."""
+        tokens = [token for step in self._steps for token in step.tokens]  # an interrupt may have come between the two
+        return Trace(
+            prompt=self.prompt,
+            tokens=tokens,
+            text=self.lm.decode(tokens) if self.is_readable else "",
+            steps=self._steps,
+            target_calls=self._target_calls,
+            seconds=self._seconds,
+            stopped=self.stopped,
+            method=self.method,
+            lm=self.lm,
+        )
+
+    def _calls(self) -> int:
+        return getattr(self.lm, "calls", 0)
+
+
+def why_it_ended(end: StopIteration) -> str:
+    """A method that ends because some model's context is full says so: ``return "context"``."""
+    return "context" if end.value == "context" else "end"
+
+
+def refuse_begun(steps) -> None:
+    """Raise ValueError for steps that have been run before."""
+    if getattr(steps, "begun", False):
+        raise ValueError("these steps have already been run, or begun: call the method again for fresh ones")
 
 
 def fit(step: Step, room: int, stop: frozenset[int]) -> tuple[Step, str | None]:

@@ -1,13 +1,24 @@
-"""What a call of a language model should cost, by counting: bytes moved and operations done.
+"""What a call of a language model should cost, by counting, and what speculation should gain, by calculating.
 
 Plain formulas on plain numbers; no model is asked. A decoder-only transformer is described by how many parameters its
 matrices have, and by its layers' attention: how many layers, how wide their queries are (heads × head size), and how
 wide their keys are (key-value heads × head size). `tutorlib.cost` measures the same things, and `shape_of` there reads
 these numbers off a model. Counted are the matrix products, which are all but a few per cent of the work: norms,
 activations and positions are left out.
+
+Of speculation, two things are known: alpha, the probability that a drafted token is accepted, and what calls cost. The
+formulas take acceptances to be independent of each other, which real texts only come near to.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from .warp import check_whole_number, is_number
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a call costs
 
 
 def call_operations(parameters: int, tokens: int, *, cached: int = 0, layers: int = 0, query_width: int = 0) -> int:
@@ -128,3 +139,185 @@ def roofline_seconds(operations: float, bytes_moved: float, *, peak_operations: 
         if not rate > 0:
             raise ValueError(f"{name} must be above 0, got {rate}")
     return max(bytes_moved / bandwidth, operations / peak_operations)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What speculation gains
+
+
+def acceptance_rate(target_probs: Sequence[float], draft_probs: Sequence[float]) -> float:
+    """How probable it is that a token drawn from the draft's law is accepted: Σ min(p, q).
+
+    One less the total variation of the two. Its mean over the places of a text is alpha.
+
+    Source: Leviathan et al. (2023), theorem 3.5 and corollary 3.6.
+
+    Parameters
+    ----------
+    target_probs, draft_probs : sequences of floats, of one length
+        Probabilities of every token at one place, each summing to 1.
+
+    Examples
+    --------
+    >>> acceptance_rate([0.5, 0.5], [0.75, 0.25])
+    0.75
+    """
+    if len(target_probs) != len(draft_probs):
+        raise ValueError(f"both must be as long as the vocabulary, got {len(target_probs)} and {len(draft_probs)}")
+    return math.fsum(min(float(p), float(q)) for p, q in zip(target_probs, draft_probs, strict=True))
+
+
+def expected_tokens(alpha: float, gamma: int) -> float:
+    """Tokens that one round gives on average: 1 + α + α² + ... + α^γ = (1 - α^(γ+1)) / (1 - α).
+
+    The token that the target adds itself is the 1; the i-th drafted one is there when it and all before it are
+    accepted.
+
+    Source: Leviathan et al. (2023), section 3.1, equation 1.
+
+    Parameters
+    ----------
+    alpha : float
+        The probability that a drafted token is accepted, from 0 (every round gives one token) to 1 (γ + 1).
+    gamma : int
+        Tokens drafted in each round, 0 or more.
+
+    Raises
+    ------
+    ValueError
+        For an `alpha` that is no probability or a `gamma` that is no whole number.
+
+    Examples
+    --------
+    >>> expected_tokens(0.5, 2)
+    1.75
+    """
+    _check_speculation(alpha, gamma)
+    # Summed term by term: near alpha = 1 the closed form divides one rounding error by another.
+    return math.fsum(alpha**place for place in range(gamma + 1))
+
+
+def walltime_factor(alpha: float, gamma: int, c: float) -> float:
+    """How much faster than the plain loop speculation is, if a target call costs the same however wide it is.
+
+    (1 - α^(γ+1)) / ((1 - α)(γc + 1)): a round gives `expected_tokens`, and costs γ draft calls and one target call.
+
+    Source: Leviathan et al. (2023), theorem 3.8. Where the width does matter, see `measured_factor`.
+
+    Parameters
+    ----------
+    alpha, gamma
+        As for `expected_tokens`.
+    c : float
+        Time of one draft call over that of one target call, 0 or more.
+
+    Examples
+    --------
+    >>> walltime_factor(0.5, 2, 0.0), walltime_factor(0.0, 4, 0.25)
+    (1.75, 0.5)
+    """
+    _check_not_negative("c, the time of a draft call over that of a target call,", c)
+    return expected_tokens(alpha, gamma) / (gamma * c + 1)
+
+
+def operations_factor(alpha: float, gamma: int, c_operations: float) -> float:
+    """How many times the operations of the plain loop speculation does: (1 - α)(γĉ + γ + 1) / (1 - α^(γ+1)).
+
+    A round computes γ + 1 tokens on the target and γ on the draft, and keeps `expected_tokens` of them. This is what
+    speed is bought with: nothing where operations are free, all of it where they are not (a large batch, say).
+
+    Source: Leviathan et al. (2023), theorem 3.11.
+
+    Parameters
+    ----------
+    alpha, gamma
+        As for `expected_tokens`.
+    c_operations : float
+        The paper's ĉ: the draft's operations for one token over the target's, 0 or more.
+
+    Examples
+    --------
+    >>> operations_factor(1.0, 4, 0.0), operations_factor(0.0, 4, 0.0)
+    (1.0, 5.0)
+    """
+    _check_not_negative("c_operations, the draft's operations over the target's,", c_operations)
+    return (gamma * c_operations + gamma + 1) / expected_tokens(alpha, gamma)
+
+
+def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], draft_seconds: float) -> float:
+    """How much faster than the plain loop speculation is, by what calls were measured to cost.
+
+    `walltime_factor` with a target call that costs more, the more tokens are in it: a round takes γ draft calls and one
+    target call of γ + 1 tokens, and gives `expected_tokens`; the plain loop takes a call of one token for each.
+
+    Parameters
+    ----------
+    alpha, gamma
+        As for `expected_tokens`.
+    call_seconds : sequence of floats
+        Time of a target call with 1, 2, 3, ... tokens, up to gamma + 1 at least. For instance
+        ``cost.call_times(target, range(1, 10)).seconds``. Any unit will do.
+    draft_seconds : float
+        Time of a draft call with one token, in the same unit.
+
+    Raises
+    ------
+    ValueError
+        For a `gamma` that `call_seconds` says nothing of, and for times that are not above 0.
+
+    Examples
+    --------
+    >>> measured_factor(0.8, 1, [2.0, 2.5], 0.5)
+    1.2
+    """
+    tokens = expected_tokens(alpha, gamma)
+    if len(call_seconds) < gamma + 1:
+        raise ValueError(
+            f"gamma = {gamma} needs the time of a call with {gamma + 1} tokens, but call_seconds has "
+            f"{len(call_seconds)} times: those of 1, 2, 3, ... tokens"
+        )
+    _check_not_negative("draft_seconds", draft_seconds)
+    one, wide = float(call_seconds[0]), float(call_seconds[gamma])
+    if not (0 < one < math.inf and 0 < wide < math.inf):
+        raise ValueError(f"call_seconds must be finite and above 0, got {one} for 1 token, {wide} for {gamma + 1}")
+    return tokens * one / (gamma * draft_seconds + wide)
+
+
+def best_gamma(alpha: float, c: float, most: int) -> int:
+    """The γ up to `most` with the highest `walltime_factor`; 0 where nothing beats the plain loop, the least of equals.
+
+    Drafting pays when alpha > c (Leviathan et al. 2023, corollary 3.9).
+
+    Examples
+    --------
+    >>> best_gamma(0.8, 0.05, most=16), best_gamma(0.1, 0.2, most=16)
+    (8, 0)
+    """
+    return _best(lambda gamma: walltime_factor(alpha, gamma, c), most)
+
+
+def best_measured_gamma(alpha: float, call_seconds: Sequence[float], draft_seconds: float, most: int) -> int:
+    """The same by `measured_factor`, whose `call_seconds` must go up to ``most + 1`` tokens.
+
+    Examples
+    --------
+    >>> best_measured_gamma(0.8, [1.0, 1.1, 1.2, 1.3, 9.0], 0.1, most=4)
+    3
+    """
+    return _best(lambda gamma: measured_factor(alpha, gamma, call_seconds, draft_seconds), most)
+
+
+def _best(factor: Callable[[int], float], most: int) -> int:
+    check_whole_number(most, 0, "most is the largest gamma to look at")
+    return max(range(most + 1), key=factor)
+
+
+def _check_speculation(alpha, gamma) -> None:
+    if not is_number(alpha) or not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be the probability that a drafted token is accepted, from 0 to 1, got {alpha!r}")
+    check_whole_number(gamma, 0, "gamma is how many tokens are drafted in a round")
+
+
+def _check_not_negative(name: str, value) -> None:
+    if not is_number(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of 0 or more, got {value!r}")

@@ -6,6 +6,7 @@ by setting their logits to -inf, and ignore the histories; *penalties* lower wha
 ValueError without them. Order matters: a filter sees what the warps before it left. Nothing here draws a token.
 """
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +47,8 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
     for function in warp:
         logits = function(logits, histories)
+        if not isinstance(logits, torch.Tensor):
+            raise ValueError(f"the warp {warp_names([function])} returned {logits!r}, not logits of shape (n, vocab)")
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
     if math.isnan(float(probs.sum())):
@@ -327,6 +330,13 @@ def checked_warp(warp) -> tuple[Warp, ...]:
     for function in warp:
         if not callable(function):
             raise ValueError(f"warp must hold functions (logits, histories) -> logits, got {function!r}")
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError:
+            name = warp_names([function])
+            raise ValueError(f"warp holds {name}, which does not take (logits, histories): write {name}(...)") from None
+        except ValueError:  # some functions that are not written in Python do not say what they take
+            pass
     return warp
 
 

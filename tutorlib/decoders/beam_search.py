@@ -125,10 +125,14 @@ def check(lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tok
     beams = _whole("beams", beams, least=1)
     groups = _whole("groups", groups, least=1)
     if beams % groups:
-        raise ValueError(f"groups must divide beams evenly, got beams={beams} and groups={groups}")
+        divisors = ", ".join(str(number) for number in range(1, beams + 1) if beams % number == 0)
+        raise ValueError(
+            f"groups must divide beams evenly, got beams={beams} and groups={groups}: give groups one of {divisors}"
+        )
     texts = lm.vocab_size ** min(longest, 64)
     if beams // groups > texts:
-        raise ValueError(f"beams={beams}, but {lm.vocab_size} tokens make only {texts} texts of length {longest}")
+        texts_in_all = f"{lm.vocab_size} tokens make only {texts} texts of length {longest}"
+        raise ValueError(f"beams={beams} in groups={groups}, but {texts_in_all}: give at most {texts * groups}")
     if _whole("min_new_tokens", min_new_tokens, least=0) > longest:
         raise ValueError(f"min_new_tokens={min_new_tokens} is more than max_new_tokens={max_new_tokens}")
     if _finite("diversity", diversity) < 0:
@@ -138,7 +142,9 @@ def check(lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tok
     if not (early_stopping == "never" or isinstance(early_stopping, bool)):
         raise ValueError(f'early_stopping must be False, True or "never", got {early_stopping!r}')
     if abs(_finite("length_penalty", length_penalty)) * math.log(longest) > 700:
-        raise ValueError(f"length_penalty={length_penalty!r} is too large: {longest} ** length_penalty overflows")
+        raise ValueError(
+            f"length_penalty={length_penalty!r} is too large, {longest} ** length_penalty overflows: 0 to 3 is usual"
+        )
 
 
 def _whole(name: str, value, least: int) -> int:

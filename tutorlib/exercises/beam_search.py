@@ -39,7 +39,7 @@ def _search(lm: TableLM, prompt: Sequence[int], beams: int, length: int) -> list
 
 
 @checker
-def check_beams(prediction, lm, prompt, beams=2) -> Verdict:
+def check_beams(prediction, lm, prompt, beams=2, length=None) -> Verdict:
     """Judge which hypotheses were said to be in the beam, length by length.
 
     Parameters
@@ -49,26 +49,46 @@ def check_beams(prediction, lm, prompt, beams=2) -> Verdict:
     lm : TableLM
     prompt : str
     beams : int
+    length : int, optional
+        How many lengths were asked for.
     """
-    if isinstance(prediction, str) or not isinstance(prediction, Sequence) or not prediction:
+    prediction = _plain(prediction)
+    if not isinstance(prediction, Sequence) or isinstance(prediction, str) or not prediction:
         return wrong(f"Expected a list with one list of texts for each length, got {prediction!r}.")
-    if any(level in (None, ...) for level in prediction):
+    prediction = [_plain(level) for level in prediction]
+    if any(
+        level is None or level is ... or (_is_list(level) and (None in level or ... in level)) for level in prediction
+    ):
         return Verdict(None, NOT_YET)
+    for level in prediction:
+        if not (isinstance(level, str) or _is_list(level)) or not all(isinstance(text, str) for text in level):
+            return wrong(f'Expected texts such as ["b", "c"] for each length, got {level!r}.')
     start = lm.prompt_tokens(prompt)
     before: Beams = [((), 0.0)]
-    for length, level in enumerate(prediction, start=1):
+    for reached, level in enumerate(prediction, start=1):
         candidates = _candidates(lm, start, before)
         kept = candidates[:beams]
         said = list(level) if not isinstance(level, str) else [level]
         expected = [lm.decode(tokens) for tokens, _ in kept]
         if said != expected:
-            return _judge_level(lm, start, said, expected, before, candidates, beams, length)
+            return _judge_level(lm, start, said, expected, before, candidates, beams, reached)
         before = kept
+    if length is not None and len(prediction) != length:
+        return wrong(f"Right as far as it goes: {len(prediction)} lengths, and {length} were asked for.")
     best, score = before[0]
     return right(
         f"The beam ends with {lm.decode(best)!r}, of probability {math.exp(score):.3g}. "
         f"What it held on the way: {', then '.join(' and '.join(map(repr, level)) for level in prediction)}."
     )
+
+
+def _plain(value):
+    """A list in place of a numpy array; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _is_list(value) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def _judge_level(lm, start, said, expected, before, candidates, beams, length) -> Verdict:
@@ -84,6 +104,8 @@ def _judge_level(lm, start, said, expected, before, candidates, beams, length) -
                 if length > 1
                 else f"{where}{text!r} can't follow the prompt."
             )
+    if len(set(said)) < len(said):
+        return wrong(f"{where}you gave {next(text for text in said if said.count(text) > 1)!r} more than once.")
     if sorted(said) == sorted(expected):
         return wrong(f"{where}these are the right ones. Write the likelier one first.")
     if len(said) != beams:
@@ -129,7 +151,7 @@ def check_beam_step(my_beam_step) -> Verdict:
     It is given log-probabilities, (rows, vocab), the rows' scores so far, (rows,), and how many hypotheses to keep. It
     returns three lists, best first: whose continuation each is (a row), by which token, and with what score.
     """
-    ordinary = torch.tensor([[0.1, 0.2, 0.65, 0.05], [0.25, 0.05, 0.1, 0.6], [0.3, 0.3, 0.2, 0.2]]).double()
+    ordinary = torch.tensor([[0.1, 0.2, 0.65, 0.05], [0.25, 0.05, 0.1, 0.6], [0.35, 0.3, 0.2, 0.15]]).double()
     so_far = torch.tensor([-1.0, -1.2, -4.0]).double()
     cases = [
         (ordinary, so_far, 3, "with three hypotheses"),
@@ -158,9 +180,16 @@ def _parts(answer):
     """The three lists of an answer as plain numbers, or a verdict."""
     try:
         parents, tokens, scores = (part.tolist() if hasattr(part, "tolist") else list(part) for part in answer)
-        return [int(row) for row in parents], [int(token) for token in tokens], [float(score) for score in scores]
+        parents, tokens, scores = [[float(one) for one in part] for part in (parents, tokens, scores)]
     except (TypeError, ValueError):
         return wrong(f"Expected three lists, (parents, tokens, scores); got {answer!r}.")
+    for name, part in (("parents", parents), ("tokens", tokens)):
+        if any(not one.is_integer() for one in part):
+            return wrong(
+                f"The {name} are {_rounded(part)}, and should be whole numbers. Give three lists, (parents, tokens, "
+                "scores), in this order; a place becomes a row by //, not by /."
+            )
+    return [int(row) for row in parents], [int(token) for token in tokens], scores
 
 
 def _judge_step(answer, log_probs, scores, beams, where) -> Verdict:
@@ -274,7 +303,7 @@ def check_score(my_score) -> Verdict:
     """Judge a function ``my_score(log_prob, prompt, tokens, length_penalty)``: the score of a finished hypothesis."""
     prompt = [3, 1, 4, 1, 5]
     # The first penalty is not 1, or mistakes with the exponent would look like others.
-    for log_prob, tokens, penalty in ((-6.0, [2, 7, 1, 8, 0], 0.5), (-6.0, [2, 7, 0], 2.0), (-6.0, [2, 7, 1, 0], 1.0)):
+    for log_prob, tokens, penalty in ((-6.0, [2, 7, 2, 8, 0], 0.5), (-6.0, [2, 7, 0], 2.0), (-6.0, [2, 7, 1, 0], 1.0)):
         answer = number(attempt(my_score, log_prob, list(prompt), list(tokens), penalty))
         n = len(tokens)
         mistakes = {
@@ -327,11 +356,22 @@ def check_winner(my_winner) -> Verdict:
     ]
     running = [([3, 1, 3, 1, 3, 1, 3, 1], -2.4), ([3, 1, 3, 1, 3, 1, 3, 2], -2.6)]
     tied = [([7, 7, 0], -3.0), ([8, 0], -1.9)]
+    # By sum / n the second wins; by sum / (n + 1) it is the third, by sum / (n - 1) the fifth.
+    close = [
+        ([6, 2, 0], -4.5),
+        ([4, 1, 2, 0], -4.0),
+        ([3, 5, 0], -3.15),
+        ([7, 0], -3.0),
+        ([1, 2, 1, 2, 1, 2, 1, 0], -8.8),
+        ([8, 0], -5.0),
+        ([5, 5, 4, 0], -6.4),
+    ]
     cases = [
         (finished, running, 1.0),
         (finished, running, 0.0),
+        (close, running, 1.0),
         (tied, running, 1.0),
-        ([], [([3, 1], -2.5), ([1, 1], -2.0)], 1.0),
+        ([], [([3, 1], -2.5), ([1, 1], -2.0), ([2, 1], -3.0)], 1.0),
     ]
     for done, alive, penalty in cases:
         answer = attempt(my_winner, list(done), list(alive), penalty)
@@ -371,8 +411,16 @@ def _judge_winner(answer, done, alive, penalty) -> Verdict:
             "You compared raw sums. With a length penalty above 0 compare sum / length ** penalty: the raw sum prefers "
             "the shorter text."
         )
+    if answer == max(pool, key=lambda one: one[1] / (len(one[0]) + 1) ** penalty)[0]:
+        return wrong("Off by one: you divided by a length that is one too large. Only the new tokens count.")
+    if answer == max(pool, key=lambda one: one[1] / max(len(one[0]) - 1, 1) ** penalty)[0]:
+        return wrong(
+            "Off by one: you divided by a length that is one too small. The stop token counts like the others."
+        )
     if answer == min(pool, key=score)[0]:
         return wrong("That is the worst. Scores are below 0, and the best is the largest, nearest to 0.")
+    if not done:
+        return wrong(f"Nothing is finished here: take the *best* of what was still running. Got {answer}.")
     if answer == pool[0][0]:
         return wrong("You took the first to finish. It finished first because it is short; the best may come later.")
     if answer == pool[-1][0]:

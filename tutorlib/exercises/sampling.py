@@ -120,7 +120,10 @@ def check_top_k(my_top_k) -> Verdict:
         ([-math.inf, 1.0, -math.inf, 0.0], 2),
     )
     for logits, k in cases:
-        answer = _row(attempt(my_top_k, *_given(logits), k), len(logits), "logits")
+        given = _given(logits)
+        answer = _row(attempt(my_top_k, *given, k), len(logits), "logits")
+        if not torch.equal(given[0], torch.tensor(logits, dtype=torch.float64)):
+            return wrong("Your function changed the tensor that it was given: work on a copy, logits.clone().")
         verdict = _judge_top_k(answer, np.asarray(logits), k)
         if not verdict.ok:
             return verdict
@@ -250,7 +253,17 @@ def check_top_p(my_top_p) -> Verdict:
     """
     cases = ((MIXED, 0.7), (ONE_LARGE, 0.5), (POWERS_OF_TWO, 0.75), (POWERS_OF_TWO, 1.0), (MIXED, 0.93))
     why = "The fewest likeliest tokens that hold p together, the one that crosses it included."
-    return _judge_filter(my_top_p, "p", cases, _nucleus, TOP_P_MISTAKES, why)
+    found = _judge_filter(my_top_p, "p", cases, _nucleus, TOP_P_MISTAKES, why)
+    if not found.ok:
+        return found
+    # Any two of four equals will do, which depends on the sort; but no more than two.
+    answer = _row(attempt(my_top_p, *_given((0.25,) * 4), 0.5), 4, "probabilities")
+    if np.allclose(np.sort(answer), (0, 0, 0.5, 0.5)):
+        return found
+    return wrong(
+        f"For {[0.25] * 4} and p = 0.5 you gave {answer.round(3).tolist()}. Two tokens hold 0.5 together, and the "
+        "nucleus is the fewest that do: what is equal to the last of them is not kept for that."
+    )
 
 
 def _near_the_best(probs, p):
@@ -463,7 +476,7 @@ def _given(values) -> tuple[torch.Tensor]:
 def _row(answer, length: int, what: str) -> np.ndarray:
     """An answer as an array of shape (length,); the checker ends with a ✗ if it is not one."""
     try:
-        row = np.asarray(answer, dtype=float)
+        row = np.asarray(answer.detach().cpu() if isinstance(answer, torch.Tensor) else answer, dtype=float)
     except (TypeError, ValueError, RuntimeError):
         row = np.zeros(())
     if row.shape != (length,):

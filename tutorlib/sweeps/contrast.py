@@ -1,0 +1,202 @@
+"""The sweep of chapter 6: methods that contrast two distributions, beside methods that do not, on the same openings.
+
+What is drawn is drawn with ``Seeded(i)`` for story i, as in the sweep of chapter 4. The expert is the bundled target,
+the amateur the bundled draft.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache, partial
+
+from .. import metrics, models
+from ..decoders.contrastive_decoding import contrastive_beam_search, contrastive_scores
+from ..decoders.contrastive_search import contrastive_search
+from ..decoders.dola import dola, lower_layers, upper_layers
+from ..randomness import Greedy, Seeded
+from ..run import run
+from ..storyworld import check
+from ..warp import one_hot, probabilities, top_p
+from . import Text, figures, sample_side_by_side, village_prompts
+
+UNREADABLE = "unreadable"
+SETTING = {
+    "expert": "storyworld target",
+    "amateur": "storyworld draft",
+    "prompts": 100,
+    "tokens": 60,
+    "side_by_side": 20,
+}
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The ways to write: functions (expert, amateur, prompts) -> texts
+
+
+def one_by_one(method, expert, amateur, prompts) -> list:
+    """Texts of ``method(expert, amateur, prompt)``, a decoder, for each prompt."""
+    return [run(method(expert, amateur, prompt), SETTING["tokens"], progress=False) for prompt in prompts]
+
+
+def in_groups(write, expert, amateur, prompts) -> list:
+    """Texts of ``write(expert, amateur, prompts, numbers)``, some prompts at a time, each with its number."""
+    size, texts = SETTING["side_by_side"], []
+    for start in range(0, len(prompts), size):
+        group = prompts[start : start + size]
+        texts += write(expert, amateur, group, range(start, start + len(group)))
+    return texts
+
+
+def sampled(expert, amateur, prompts, numbers, *, warp=(), greedy=False) -> list[Text]:
+    """What the expert alone says, drawn or greedily."""
+    rngs, warps = _rngs(numbers, greedy), [(*warp, one_hot) if greedy else warp] * len(prompts)
+    return sample_side_by_side(expert, prompts, rngs, warps, SETTING["tokens"])
+
+
+def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=1.0, greedy=True) -> list[Text]:
+    """Contrastive decoding of some prompts in one batch; drawn, unless greedy.
+
+    Each is what ``run(contrastive_decoding(expert, amateur, prompt, ...), tokens)`` writes, or `contrastive_sampling`,
+    but for the last bits of the logits. A test of this book compares them.
+    """
+    batches = expert.batch(prompts), amateur.batch(prompts)
+    rngs, warp = _rngs(numbers, greedy), [one_hot] if greedy else []
+    new: list[list[int]] = [[] for _ in prompts]
+    fresh: list[list[int]] = [[] for _ in prompts]
+    going = list(range(len(prompts)))
+    while going:
+        logits = [batch.feed(fresh) for batch in batches]
+        fresh = [[] for _ in prompts]
+        for i in going:
+            scores = contrastive_scores(*(rows[i][-1:] for rows in logits), alpha, amateur_temperature)
+            new[i].append(rngs[i].choose(probabilities(scores, warp)[0]))
+        going = [i for i in going if new[i][-1] not in expert.stop_tokens and len(new[i]) < SETTING["tokens"]]
+        for i in going:
+            fresh[i] = new[i][-1:]
+    return [Text(tokens, expert.decode(tokens)) for tokens in new]
+
+
+def _rngs(numbers, greedy):
+    return [Greedy() if greedy else Seeded(number) for number in numbers]
+
+
+def _cd(alpha, amateur_temperature=1.0, greedy=True):
+    return partial(in_groups, partial(contrasted, alpha=alpha, amateur_temperature=amateur_temperature, greedy=greedy))
+
+
+def _beams(expert, amateur, prompt):
+    return contrastive_beam_search(expert, amateur, prompt, beams=5, max_new_tokens=SETTING["tokens"])
+
+
+def _search(k, penalty):
+    return partial(one_by_one, lambda expert, amateur, prompt: contrastive_search(expert, prompt, k=k, penalty=penalty))
+
+
+def _dola(layers):
+    return partial(one_by_one, lambda expert, amateur, prompt: dola(expert, prompt, layers=layers(expert)))
+
+
+ALPHAS = (0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1)
+TEMPERATURES = {0.5: (0.01, 0.03, 0.1, 0.3, 0.5), 2: (0.01, 0.03, 0.1, 0.3, 0.5)}  # and 1, with all of ALPHAS
+PENALTIES = (0.1, 0.2, 0.4, 0.6)  # of contrastive search, with k = 4
+
+
+def cd_name(alpha, amateur_temperature=1) -> str:
+    """The name of the row of contrastive decoding with these arguments."""
+    return f"contrastive decoding, alpha {alpha:g}, amateur temperature {amateur_temperature:g}"
+
+
+# A row's name -> how it is written.
+SETTINGS = {
+    "plain sampling": partial(in_groups, sampled),
+    "greedy": partial(in_groups, partial(sampled, greedy=True)),
+    "top-p 0.9": partial(in_groups, partial(sampled, warp=(top_p(0.9),))),
+    **{cd_name(alpha): _cd(alpha) for alpha in ALPHAS},
+    **{cd_name(alpha, heat): _cd(alpha, heat) for heat, alphas in TEMPERATURES.items() for alpha in alphas},
+    "contrastive sampling, alpha 0.1": _cd(0.1, greedy=False),
+    "contrastive sampling, alpha 0.3": _cd(0.3, greedy=False),
+    "contrastive beam search, alpha 0.1, 5 beams": partial(one_by_one, _beams),
+    **{f"contrastive search, k 4, penalty {penalty:g}": _search(4, penalty) for penalty in PENALTIES},
+    "contrastive search, k 8, penalty 0.6": _search(8, 0.6),
+    "DoLa, lower layers": _dola(lower_layers),
+    "DoLa, upper layers": _dola(upper_layers),
+    "DoLa, layer 4": _dola(lambda lm: [4]),
+    "DoLa, layer 8": _dola(lambda lm: [8]),
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is measured
+
+
+@cache
+def bundled_amateur():
+    """The bundled draft, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32").draft
+
+
+def row(lm, name: str, amateur=None) -> dict:
+    """The figures of one row: `sweeps.figures`, and those that the chapter puts beside published ones.
+
+    About 6,000 tokens: some ten seconds on one core for what is written side by side, half a minute for beam search,
+    contrastive search and DoLa, which are written one by one.
+
+    Parameters
+    ----------
+    lm : LM
+        The expert, who also judges how probable the texts are.
+    name : str
+        A key of `SETTINGS`.
+    amateur : LM, optional
+        By default the bundled draft.
+
+    Returns
+    -------
+    dict
+        As from `sweeps.figures`; and, each with its ``_interval``,
+
+        - ``ngram_entropy_1``, ``_2``, ``_3`` (bits), ``distinct_1_within``, ``distinct_2_within``, ``repetition_4``:
+          of each story by itself, averaged over the stories;
+        - ``perplexity``: as there, over all tokens together.
+
+        Also ``kinds``: how many different kinds of sentences were told; and ``commonest_kinds``: the three commonest,
+        each with the share of all added sentences that are of this kind.
+    """
+    amateur = amateur or bundled_amateur()
+    prompts = village_prompts(SETTING["prompts"])
+    texts = SETTINGS[name](lm, amateur, prompts)
+    found = figures(lm, prompts, texts)
+    # Texts of fewer than three tokens have no 3-gram, and nothing to average.
+    tokens = [_without_stop(text.tokens, lm) for text in texts]
+    for n in (1, 2, 3):
+        found |= _averaged(f"ngram_entropy_{n}", [metrics.ngram_entropy(one, n) for one in tokens])
+    for n in (1, 2):
+        found |= _averaged(f"distinct_{n}_within", [metrics.distinct_n([one], n) for one in tokens])
+    found |= _averaged("repetition_4", [metrics.repetition(one, 4) for one in tokens])
+    found["perplexity_interval"] = _perplexity_interval(lm, prompts, texts)
+    kinds = Counter(kind for prompt, text in zip(prompts, texts) for kind in _kinds(prompt, text.text))
+    return found | {
+        "kinds": len(kinds.keys() - {UNREADABLE}),
+        "commonest_kinds": {kind: count / kinds.total() for kind, count in kinds.most_common(3)},
+    }
+
+
+def _averaged(name, values: Sequence[float]) -> dict:
+    values = [value for value in values if not math.isnan(value)]
+    return {name: math.fsum(values) / len(values), f"{name}_interval": metrics.bootstrap_interval(values)}
+
+
+def _perplexity_interval(lm, prompts, texts) -> list[float]:
+    """Of exp(Σ -log p / tokens), over resampled prompts."""
+    judged = [(prompt, text.tokens) for prompt, text in zip(prompts, texts) if text.tokens]
+    surprise = [-float(metrics.log_probabilities(lm, prompt, tokens).sum()) for prompt, tokens in judged]
+    ends = metrics.bootstrap_interval(surprise, [len(tokens) for _, tokens in judged])
+    return [round(math.exp(end), 2) for end in ends]
+
+
+def _without_stop(tokens, lm):
+    return tokens[:-1] if tokens and tokens[-1] in lm.stop_tokens else tokens
+
+
+def _kinds(prompt, text):
+    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or that it cannot be read."""
+    return [verdict.kind or UNREADABLE for verdict in check(prompt + text)[len(check(prompt)) :]]
