@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from tutorlib import min_p, top_k, top_p, typical
+from tutorlib import min_p, temperature, top_k, top_p, typical
 from tutorlib.exercises import sampling as exercises
-from tutorlib.exercises.sampling import check_draw, check_min_p, check_order, check_top_k, check_top_p, check_typical
+from tutorlib.exercises.sampling import (
+    check_draw,
+    check_min_p,
+    check_order,
+    check_top_k,
+    check_top_p,
+    check_two_warps,
+    check_typical,
+)
+from tutorlib.warp import probabilities
 
 
 def found(check, *answer):
@@ -27,7 +36,7 @@ def is_right(check, *answer):
     return verdict.message
 
 
-FUNCTIONS = [check_draw, check_top_k, check_top_p, check_min_p, check_typical]
+FUNCTIONS = [check_draw, check_top_k, check_top_p, check_min_p, check_typical, check_two_warps]
 
 
 @pytest.mark.parametrize("check", FUNCTIONS)
@@ -42,9 +51,9 @@ def test_a_stub_is_not_answered_yet(check, capsys):
 
 @pytest.mark.parametrize("check", FUNCTIONS)
 def test_what_is_no_answer_is_told_what_was_expected(check):
-    assert "xpected" in found(check, lambda row, parameter: torch.tensor([0.5, 0.5]))
-    assert "xpected" in found(check, lambda row, parameter: "abc")
-    assert "ZeroDivisionError" in found(check, lambda row, parameter: 1 / 0)
+    assert "xpected" in found(check, lambda row, *parameters: torch.tensor([0.5, 0.5]))
+    assert "xpected" in found(check, lambda row, *parameters: "abc")
+    assert "ZeroDivisionError" in found(check, lambda row, *parameters: 1 / 0)
 
 
 # Drawing.
@@ -326,6 +335,54 @@ def test_wrong_orders_are_told_why(mistake, complaint):
 def test_an_order_of_another_form():
     assert "keys" in found(check_order, {"first": 0.5}, *ORDER)
     assert check_order.judge(order(None, None), *ORDER).ok is None
+
+
+# Both warps, in code. One function with every mistake in it as an option.
+
+
+def warped(*, filter_first=False, divides=True, on_probs=False, filters=True, crossing=True, normalised=True):
+    def nucleus(probs, p):
+        values, ids = probs.sort(descending=True, stable=True)
+        before = values.cumsum(-1) - (values if crossing else 0)
+        kept = torch.zeros_like(probs)
+        kept[ids] = torch.where(before < p, values, 0.0)
+        return kept
+
+    def my_warped(logits, temperature, p):
+        heat = temperature if divides else 1 / temperature
+        if filter_first:
+            return (nucleus(logits.softmax(-1), p).log() / heat).softmax(-1)
+        probs = logits.softmax(-1) / heat if on_probs else (logits / heat).softmax(-1)
+        probs = probs / probs.sum()
+        kept = nucleus(probs, p) if filters else probs
+        return kept / kept.sum() if normalised else kept
+
+    return my_warped
+
+
+def test_both_warps_in_the_right_order_and_as_the_library_has_them():
+    assert "cut" in is_right(check_two_warps, warped())
+    is_right(check_two_warps, lambda z, t, p: probabilities(z[None], [temperature(t), top_p(p)])[0])
+    is_right(check_two_warps, lambda z, t, p: warped()(z.float(), t, p).tolist())
+
+
+@pytest.mark.parametrize(
+    ("mistake", "complaint"),
+    [
+        ({"filter_first": True}, "you filter first"),
+        ({"divides": False}, "you multiply the logits"),
+        ({"on_probs": True}, "no effect"),
+        ({"filters": False}, "no filter"),
+        ({"crossing": False}, "drop the token that crosses"),
+        ({"normalised": False}, "does not sum to 1"),
+    ],
+)
+def test_two_warps_gone_wrong_are_told_why(mistake, complaint):
+    assert complaint in found(check_two_warps, warped(**mistake))
+
+
+def test_two_warps_that_are_wrong_in_no_usual_way_are_shown_what_was_expected():
+    assert "expected [0.399" in found(check_two_warps, lambda z, t, p: z.softmax(-1).flip(0))
 
 
 # The chapter itself.

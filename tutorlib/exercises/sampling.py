@@ -450,6 +450,54 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     )
 
 
+# Logits need not be log-probabilities: the 1.5 is there to be forgotten by those who take them for that.
+TWO_WARPS = (
+    ((0.5, 0.24, 0.11, 0.06, 0.05, 0.04), 2.0, 0.7),
+    ((0.3, 0.26, 0.2, 0.14, 0.1), 0.5, 0.6),
+)
+TWO_WARPS_MISTAKES = (
+    (
+        lambda probs, t, p: _tempered(_filtered(probs, p), t),
+        "You filter first and apply the temperature to what is left. The temperature comes first: a nucleus is one of "
+        "the distribution that is drawn from",
+    ),
+    (
+        lambda probs, t, p: _filtered(_tempered(probs, 1 / t), p),
+        "You multiply the logits by the temperature. They are divided by it",
+    ),
+    (lambda probs, t, p: _filtered(probs, p), "The temperature has no effect: divide the logits by it, not the probs"),
+    (lambda probs, t, p: _tempered(probs, t), "There is no filter in it: that is the temperature alone"),
+    (
+        lambda probs, t, p: _filtered(_tempered(probs, t), p, _without_the_crossing_token),
+        "You drop the token that crosses p",
+    ),
+    (
+        lambda probs, t, p: np.where(_nucleus(_tempered(probs, t), p), _tempered(probs, t), 0.0),
+        "What is left does not sum to 1: normalise after the filter",
+    ),
+)
+
+
+@checker
+def check_two_warps(my_warped) -> Verdict:
+    """Judge a function ``my_warped(logits, temperature, p)``: the temperature, then top-p; it returns probabilities.
+
+    `logits` is a tensor of shape (vocab,); so is what is returned.
+    """
+    for probs, temperature, p in TWO_WARPS:
+        (logits,) = _given(np.log(probs) + 1.5)
+        answer = _row(attempt(my_warped, logits, temperature, p), len(probs), "probabilities")
+        expected = _filtered(_tempered(np.asarray(probs), temperature), p)
+        if np.allclose(answer, expected, atol=1e-6):
+            continue
+        said = f"For softmax(logits) = {list(probs)}, temperature {temperature:g} and p = {p:g}"
+        for mistake, message in TWO_WARPS_MISTAKES:
+            if np.allclose(answer, mistake(np.asarray(probs), temperature, p), atol=1e-6):
+                return wrong(f"{said}: {message[0].lower()}{message[1:]}.")
+        return wrong(f"{said} expected {expected.round(3).tolist()}, got {answer.round(3).tolist()}.")
+    return right("Heated or cooled first, then cut: as warp=[temperature(...), top_p(...)] does.")
+
+
 def _tempered(probs, temperature):
     powers = probs ** (1 / temperature)
     return powers / powers.sum()
