@@ -14,7 +14,7 @@ from conftest import random_model
 from tutorlib.decoders import greedy, sample
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.randomness import Greedy, Seeded
-from tutorlib.run import Candidates, Step, Trace, decoder, run
+from tutorlib.run import Candidates, Step, Trace, decoder, run, run_batch
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 from tutorlib.warp import one_hot, temperature
@@ -478,3 +478,148 @@ class TestTrace:
 
     def test_its_repr_is_short(self):
         assert len(repr(run(greedy(ABC, "a"), 5))) < 250
+
+
+@decoder
+def scripted_batch(lm, prompts, rounds, *, rngs=None, warp=(), asked=None):
+    """Yields the rounds it is given, and writes down which rows it is asked to go on with."""
+    for made in rounds:
+        wanted = yield made
+        if asked is not None:
+            asked.append(wanted)
+
+
+class TestBatches:
+    def run(self, rounds, budget=100, prompts=("a", "b"), lm=ABC, stop=None, **options):
+        return run_batch(scripted_batch(lm, prompts, rounds, **options), budget, stop)
+
+    def test_every_row_is_cut_and_ends_as_it_would_alone(self):
+        rounds = [[Step([1, 2, 0], drafted=[1, 2], accepted=2), Step([0])], [Step([1]), Step([1, 2])]]
+        first, second = self.run(rounds, budget=2, stop=[2])
+        assert (first.tokens, first.stopped, len(first.steps)) == ([1, 2], "stop", 1)
+        assert (first.steps[0].accepted, first.steps[0].cut) == (2, 1)
+        assert (second.tokens, second.stopped, len(second.steps)) == ([0, 1], "budget", 2)
+
+    def test_a_row_can_be_run_alone_with_the_same_trace(self):
+        steps = [Step([1, 2]), Step([0, 1, 1]), Step([2, 2])]
+        for budget, stop in ((4, ()), (10, [0]), (10, ()), (1, None)):
+            traces = self.run([[step, Step([0])] for step in steps], budget, stop=stop)
+            assert traces[0].to_dict() | {"method": ""} == (
+                run_scripted(steps, budget, stop=stop).to_dict() | {"method": ""}
+            )
+
+    def test_the_method_is_told_which_rows_go_on(self):
+        asked = []
+        rounds = [[Step([1]), Step([0]), Step([2])], [Step([2]), Step([0]), Step()], [Step(), Step([0]), Step()]]
+        traces = self.run(rounds, budget=3, prompts=["a", "b", "c"], stop=[2], asked=asked)
+        assert asked == [{0, 1}, {1}]
+        assert [trace.tokens for trace in traces] == [[1, 2], [0, 0, 0], [2]]
+        assert [len(trace.steps) for trace in traces] == [2, 3, 1]
+
+    def test_a_row_whose_prompt_fills_the_context_ends_at_once(self):
+        lm = TableLM({"": [0.5, 0.5]}, context=3)
+        full, other = self.run([[Step(), Step([1])], [Step(), Step([1])]], prompts=["aba", "a"], lm=lm)
+        assert (full.tokens, full.stopped, full.steps) == ([], "context", [])
+        assert (other.tokens, other.stopped) == ([1, 1], "context")
+        (alone,) = self.run([], prompts=["aba"], lm=lm)
+        assert (alone.stopped, alone.target_calls) == ("context", 0)
+
+    def test_the_end_of_the_method_ends_the_rows_that_are_left(self):
+        @decoder
+        def short(lm, prompts, why):
+            yield [Step([2]), Step([0])]
+            return why
+
+        for why, stopped in ((None, "end"), ("context", "context")):
+            traces = run_batch(short(ABC, ["a", "b"], why), 9, [2])
+            assert [trace.stopped for trace in traces] == ["stop", stopped]
+
+    def test_with_ctrl_c_nothing_is_lost(self):
+        closed = []
+
+        @decoder
+        def interrupted(lm, prompts):
+            try:
+                yield [Step([2]), Step([0])]
+                raise KeyboardInterrupt
+            finally:
+                closed.append(True)
+
+        traces = run_batch(interrupted(ABC, ["a", "b"]), 9, [2])
+        assert [(trace.tokens, trace.stopped) for trace in traces] == [([2], "stop"), ([0], "interrupted")]
+        assert closed
+
+    def test_the_method_is_let_go_of(self):
+        closed = []
+
+        @decoder
+        def endless(lm, prompts):
+            try:
+                while True:
+                    yield [Step([1])]
+            finally:
+                closed.append(True)
+
+        run_batch(endless(ABC, ["a"]), 3)
+        assert closed
+
+    def test_calls_and_seconds_of_a_row_are_those_up_to_its_end(self):
+        @decoder
+        def calling(lm, prompts):
+            while True:
+                lm.batch(prompts).feed([[], []])
+                time.sleep(0.01)
+                yield [Step([2]), Step([0])]
+
+        short, long = run_batch(calling(ABC, ["a", "b"]), 4, [2])
+        assert (short.target_calls, long.target_calls) == (1, 4)
+        assert 0.01 <= short.seconds < 0.03 < long.seconds
+        assert [step.calls for step in long.steps] == [1, 2, 3, 4]
+
+    def test_without_rngs_every_row_is_greedy_and_probabilities_are_one_hot(self):
+        seen = {}
+
+        @decoder
+        def look(lm, prompts, *, rngs=None, warp=()):
+            seen.update(prompts=prompts, rngs=rngs, warp=warp)
+            yield [Step([0])] * 2
+
+        warm = temperature(2.0)
+        run_batch(look(ABC, ["a", [1, 2]], warp=[warm]), 1)
+        assert seen["prompts"] == [[0], [1, 2]]
+        assert [type(rng) for rng in seen["rngs"]] == [Greedy, Greedy]
+        assert seen["warp"] == (warm, one_hot)
+        luck = [Seeded(0), Seeded(1)]
+        run_batch(look(ABC, ["a", "b"], rngs=luck), 1)
+        assert (seen["rngs"], seen["warp"]) == (luck, ())
+
+    def test_what_the_method_returns_knows_its_model_and_prompts(self):
+        steps = scripted_batch(ABC, ["ab", "c"], [])
+        assert (steps.lm, steps.prompts, steps.name, steps.begun) == (ABC, [[0, 1], [2]], "scripted_batch", False)
+        assert "run_batch" in repr(steps)
+
+    def test_batches_and_single_texts_are_not_mixed_up(self):
+        with pytest.raises(TypeError, match="scripted_batch makes several texts at once: use run_batch"):
+            run(scripted_batch(ABC, ["a", "b"], []), 5)
+        with pytest.raises(TypeError, match="run_batch needs .* for one, use run"):
+            run_batch(greedy(ABC, "a"), 5)
+
+    @pytest.mark.parametrize("made", [Step([1]), [Step([1])], [Step([1])] * 3, [Step([1]), 7]])
+    def test_something_that_is_not_a_round(self, made):
+        with pytest.raises(TypeError, match="must yield"):
+            self.run([made])
+
+    def test_rounds_that_have_been_run(self):
+        steps = scripted_batch(ABC, ["a", "b"], [[Step([1]), Step([1])]])
+        run_batch(steps, 1)
+        with pytest.raises(ValueError, match="already been run"):
+            run_batch(steps, 1)
+
+    @pytest.mark.parametrize(("budget", "stop", "words"), [(0, None, "at least 1"), (2, [3], "outside the vocabulary")])
+    def test_bad_arguments(self, budget, stop, words):
+        with pytest.raises(ValueError, match=words):
+            self.run([], budget, stop=stop)
+
+    def test_a_progress_bar_counts_the_tokens_of_all_rows(self, capsys):
+        run_batch(scripted_batch(ABC, ["a", "b"], [[Step([1]), Step([1, 2])]]), 3, progress=True)
+        assert "6" in capsys.readouterr().err

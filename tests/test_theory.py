@@ -5,8 +5,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tutorlib import theory
-from tutorlib.cost import shape_of
+from tutorlib.cost import CallTimes, shape_of
 from tutorlib.lm import LM
+from tutorlib.randomness import Exhaustive
 
 
 def test_operations_by_hand():
@@ -30,9 +31,7 @@ def test_operations_equal_pytorchs_count_of_a_forward_pass(models, family, token
             lm.model(input_ids=text, use_cache=False)
     finally:
         lm.model.set_attn_implementation(attention)
-    expected = theory.call_operations(
-        shape.parameters, tokens, layers=shape.layers, query_width=shape.query_width
-    )
+    expected = theory.call_operations(shape.parameters, tokens, layers=shape.layers, query_width=shape.query_width)
     # PyTorch computes the half of the attention that the mask then hides; rotary angles are a few operations more.
     hidden = 4 * shape.layers * shape.query_width * tokens * (tokens - 1) // 2
     assert counter.get_total_flops() == pytest.approx(expected + hidden, rel=0.01)
@@ -47,9 +46,7 @@ def test_bytes_by_hand():
 
 def test_one_token_has_half_an_operation_a_byte_in_float32_and_many_tokens_have_more():
     def intensity(tokens):
-        return theory.arithmetic_intensity(
-            theory.call_operations(10_000, tokens), theory.call_bytes(10_000, tokens)
-        )
+        return theory.arithmetic_intensity(theory.call_operations(10_000, tokens), theory.call_bytes(10_000, tokens))
 
     assert intensity(1) == 0.5
     assert intensity(5) == 2.5
@@ -65,3 +62,116 @@ def test_nonsense_is_named():
         theory.arithmetic_intensity(10, 0)
     with pytest.raises(ValueError, match="bandwidth must be above 0, got -1"):
         theory.roofline_seconds(1, 1, peak_operations=1, bandwidth=-1)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Speculation
+
+# Leviathan et al. (2023), table 1: alpha, gamma, operations and speed against the plain loop, for a draft that is free.
+PAPERS_TABLE = [
+    (0.6, 2, 1.53, 1.96),
+    (0.7, 3, 1.58, 2.53),
+    (0.8, 2, 1.23, 2.44),
+    (0.8, 5, 1.63, 3.69),
+    (0.9, 2, 1.11, 2.71),
+    (0.9, 10, 1.60, 6.86),
+]
+
+
+@pytest.mark.parametrize(("alpha", "gamma", "operations", "speed"), PAPERS_TABLE)
+def test_speed_and_operations_are_those_of_the_papers_table(alpha, gamma, operations, speed):
+    assert theory.walltime_factor(alpha, gamma, 0.0) == pytest.approx(speed, abs=0.005)
+    assert theory.operations_factor(alpha, gamma, 0.0) == pytest.approx(operations, abs=0.006)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("gamma", [0, 1, 2, 5])
+def test_expected_tokens_are_those_of_a_round_with_independent_acceptances(alpha, gamma):
+    expected = 0.0
+    for rng in Exhaustive():
+        accepted = 0
+        while accepted < gamma and rng.accept(alpha):
+            accepted += 1
+        expected += rng.weight * (accepted + 1)
+    assert theory.expected_tokens(alpha, gamma) == pytest.approx(expected)
+    if alpha < 1:
+        assert theory.expected_tokens(alpha, gamma) == pytest.approx((1 - alpha ** (gamma + 1)) / (1 - alpha))
+
+
+def test_an_alpha_close_to_one_is_no_trouble():
+    assert theory.expected_tokens(1 - 1e-16, 5) == pytest.approx(6)
+    assert theory.expected_tokens(1 - 1e-9, 5) == pytest.approx(6 - 15e-9, abs=1e-12)
+
+
+def test_what_a_draft_is_accepted_for_is_what_the_two_distributions_share():
+    assert theory.acceptance_rate([0.5, 0.3, 0.2], [0.2, 0.2, 0.6]) == pytest.approx(0.6)
+    assert theory.acceptance_rate([0.5, 0.5, 0.0], [0.0, 0.0, 1.0]) == 0
+    assert theory.acceptance_rate([0.5, 0.5], [0.5, 0.5]) == 1
+    with pytest.raises(ValueError, match="as long as the vocabulary, got 2 and 3"):
+        theory.acceptance_rate([0.5, 0.5], [0.5, 0.25, 0.25])
+
+
+def test_time_by_hand():
+    # A round: 3 draft calls of 0.1 and a target call of 1 give 1 + 0.5 + 0.25 + 0.125 tokens.
+    assert theory.walltime_factor(0.5, 3, 0.1) == pytest.approx(1.875 / 1.3)
+    assert theory.walltime_factor(0.0, 4, 0.25) == 0.5
+    assert theory.walltime_factor(0.9, 0, 0.25) == 1
+    # 4 tokens on the target and 3 on a draft of a tenth of its size.
+    assert theory.operations_factor(0.5, 3, 0.1) == pytest.approx(4.3 / 1.875)
+
+
+def test_an_alpha_above_c_pays_as_the_papers_corollary_says():
+    for alpha, c in ((0.3, 0.2), (0.6, 0.05), (0.95, 0.9)):
+        gamma = theory.best_gamma(alpha, c, most=50)
+        assert gamma >= 1
+        assert theory.walltime_factor(alpha, gamma, c) >= (1 + alpha) / (1 + c) > 1
+    assert theory.best_gamma(0.2, 0.2, most=50) == theory.best_gamma(0.1, 0.2, most=50) == 0
+
+
+def test_the_best_gamma_is_the_best_of_all_and_the_least_of_equals():
+    assert theory.best_gamma(0.8, 0.05, most=16) == 8
+    factors = [theory.walltime_factor(0.8, gamma, 0.05) for gamma in range(17)]
+    assert factors.index(max(factors)) == 8
+    assert theory.best_gamma(0.8, 0.05, most=5) == 5
+    assert theory.best_gamma(0.0, 0.0, most=9) == 0, "with a free draft that is never right all are equal"
+    assert theory.best_gamma(1.0, 0.5, most=9) == 9
+
+
+def test_a_measured_curve_that_is_flat_gives_the_papers_factor():
+    for alpha, gamma, c in ((0.0, 3, 0.1), (0.7, 4, 0.2), (1.0, 2, 0.0)):
+        measured = theory.measured_factor(alpha, gamma, [2.0] * 6, 2.0 * c)
+        assert measured == pytest.approx(theory.walltime_factor(alpha, gamma, c))
+    assert theory.best_measured_gamma(0.8, [1.0] * 17, 0.05, most=16) == theory.best_gamma(0.8, 0.05, most=16)
+
+
+def test_a_measured_curve_that_rises_costs_what_it_says():
+    seconds = [3.0, 3.3, 3.6, 9.0]
+    assert theory.measured_factor(0.5, 2, seconds, 0.5) == pytest.approx(1.75 * 3.0 / (1.0 + 3.6))
+    assert theory.measured_factor(0.5, 0, seconds, 0.5) == 1
+    assert theory.best_measured_gamma(0.8, seconds, 0.5, most=3) == 2
+    assert theory.best_measured_gamma(0.05, seconds, 0.5, most=3) == 0
+    assert theory.best_measured_gamma(0.8, CallTimes(*([seconds] * 4)).seconds, 0.5, most=3) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: theory.expected_tokens(1.1, 2), "alpha must be the probability .* from 0 to 1, got 1.1"),
+        (lambda: theory.expected_tokens(-0.1, 2), "alpha"),
+        (lambda: theory.expected_tokens(float("nan"), 2), "alpha"),
+        (lambda: theory.expected_tokens(0.5, -1), "gamma .*whole number of 0 or more, got -1"),
+        (lambda: theory.expected_tokens(0.5, 1.5), "gamma"),
+        (lambda: theory.expected_tokens(0.5, True), "gamma"),
+        (lambda: theory.walltime_factor(0.5, 2, -0.1), "c, the time .* got -0.1"),
+        (lambda: theory.operations_factor(0.5, 2, float("inf")), "c_operations.* got inf"),
+        (lambda: theory.measured_factor(0.5, 2, [1.0, 1.0], 0.1), "gamma = 2 needs .* 3 tokens, but .* has 2 times"),
+        (lambda: theory.measured_factor(0.5, 1, [0.0, 1.0], 0.1), "finite and above 0, got 0.0 for 1 token, 1.0 for 2"),
+        (lambda: theory.measured_factor(0.5, 1, [1.0, float("nan")], 0.1), "finite and above 0"),
+        (lambda: theory.measured_factor(0.5, 1, [1.0, 1.0], -1), "draft_seconds"),
+        (lambda: theory.best_gamma(0.5, 0.1, most=-1), "most"),
+        (lambda: theory.best_measured_gamma(0.5, [1.0, 1.0], 0.1, most=2), "gamma = 2 needs"),
+    ],
+)
+def test_nonsense_about_speculation_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

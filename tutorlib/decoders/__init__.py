@@ -6,9 +6,17 @@ from .contrastive_decoding import contrastive_beam_search, contrastive_decoding,
 from .contrastive_search import contrastive_search
 from .dola import dola, lower_layers, upper_layers
 from .greedy import greedy
+from .lookahead import lookahead
+from .prompt_lookup import prompt_lookup
 from .sample import sample
+from .speculative import adaptive, speculative
+from .speculative_batch import speculative_batch
+from .string_match import string_match
+from .suffix_lookup import suffix_lookup
+from .token_intersection import token_intersection
 
 __all__ = [
+    "adaptive",
     "beam_search",
     "best_first_beam_search",
     "contrastive_beam_search",
@@ -17,7 +25,14 @@ __all__ = [
     "contrastive_search",
     "dola",
     "greedy",
+    "lookahead",
     "lower_layers",
+    "prompt_lookup",
     "sample",
+    "speculative",
+    "speculative_batch",
+    "string_match",
+    "suffix_lookup",
+    "token_intersection",
     "upper_layers",
 ]

@@ -1,0 +1,221 @@
+"""Every row of a batch is what it would have been by itself, exactly, and costs nothing once it has ended."""
+
+import pytest
+import torch
+from conftest import exactly, random_model
+
+from tutorlib.decoders import greedy
+from tutorlib.decoders.speculative import adaptive, speculative
+from tutorlib.decoders.speculative_batch import speculative_batch
+from tutorlib.lm import LM, Batch
+from tutorlib.proof import target_distribution, total_variation
+from tutorlib.randomness import Exhaustive, Seeded
+from tutorlib.run import run, run_batch
+from tutorlib.table import TableLM
+from tutorlib.warp import repetition_penalty, temperature, top_p
+
+EXACT = 1e-9
+
+
+def tables(vocab, **options):
+    return TableLM.random(vocab, 2, 5, **options), TableLM.random(vocab, 1, 3, **options)
+
+
+def unlike(family, seed):
+    """A random model in float64 whose text does not repeat itself: with an output head of its own."""
+    model = random_model(family, torch.float64, seed)
+    head = model.get_output_embeddings()
+    weights = 0.5 * torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(seed))
+    head.weight = torch.nn.Parameter(weights.double())
+    return LM(model)
+
+
+def seeds(count):
+    return [Seeded(seed) for seed in range(count)]
+
+
+def assert_each_as_alone(target, draft, prompts, budget, **options):
+    """Rows of one batch against runs of `speculative`, step by step."""
+    traces = run_batch(speculative_batch(target, draft, prompts, rngs=seeds(len(prompts)), **options), budget)
+    for row, (prompt, trace) in enumerate(zip(prompts, traces, strict=True)):
+        alone = run(speculative(target, draft, prompt, rng=Seeded(row), **options), budget)
+        assert (trace.tokens, trace.stopped, trace.target_calls) == (alone.tokens, alone.stopped, alone.target_calls)
+        assert [(step.tokens, step.drafted, step.accepted) for step in trace.steps] == [
+            (step.tokens, step.drafted, step.accepted) for step in alone.steps
+        ]
+    return traces
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Exact
+
+
+def row_distribution(target, draft, prompts, row, length, **options):
+    """The distribution of one row of the batch, enumerated; the others are seeded."""
+    made = {}
+    for rng in Exhaustive():
+        rngs = seeds(len(prompts))
+        rngs[row] = rng
+        traces = run_batch(speculative_batch(target, draft, prompts, rngs=rngs, **options), length, ())
+        tokens = tuple(traces[row].tokens)
+        made[tokens] = made.get(tokens, 0.0) + rng.weight
+    return made
+
+
+@pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.parametrize(
+    "warp", [(), (temperature(2.0), top_p(0.8)), (repetition_penalty(1.8),)], ids=["plain", "top_p", "penalty"]
+)
+def test_a_row_keeps_the_targets_distribution_among_others(row, warp):
+    target, draft = tables(2)
+    prompts = [[1], [0, 1, 1, 0, 0, 1], [0, 1]]
+    made = row_distribution(target, draft, prompts, row, 3, gamma=1, warp=warp)
+    assert total_variation(made, target_distribution(target, prompts[row], 3, warp=warp)) < EXACT
+
+
+@pytest.mark.slow
+def test_a_row_keeps_it_through_full_drafts_and_rollbacks():
+    target, draft = tables(2)
+    prompts = [[1, 0, 0], [0], [0, 1]]
+    for options in ({"gamma": 2}, {"gamma": 2, "confidence": 0.7}):
+        made = row_distribution(target, draft, prompts, 1, 4, **options)
+        assert total_variation(made, target_distribution(target, prompts[1], 4)) < EXACT
+
+
+@pytest.mark.slow
+def test_a_row_keeps_it_over_real_caches():
+    import transformers as hf
+
+    config = hf.LlamaConfig(
+        vocab_size=2, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=16, initializer_range=0.8, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]), exactly(torch.float64):
+        torch.manual_seed(0)
+        target, draft = (LM(hf.AutoModelForCausalLM.from_config(config).to(torch.float64)) for _ in range(2))
+        prompts = [[1, 0, 0, 1, 1], [0], [0, 1]]
+        made = row_distribution(target, draft, prompts, 1, 4, gamma=2)
+        assert total_variation(made, target_distribution(target, prompts[1], 4)) < EXACT
+
+
+def test_two_rows_are_independent_of_each_other():
+    target, draft = tables(2)
+    joint = {}
+    for rng in Exhaustive():
+        traces = run_batch(speculative_batch(target, draft, ["a", "ab"], gamma=1, rngs=[rng, rng]), 2)
+        texts = tuple(tuple(trace.tokens) for trace in traces)
+        joint[texts] = joint.get(texts, 0.0) + rng.weight
+    one, other = target_distribution(target, "a", 2), target_distribution(target, "ab", 2)
+    expected = {(a, b): p * q for a, p in one.items() for b, q in other.items()}
+    assert total_variation(joint, expected) < EXACT
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# As alone
+
+PROMPTS = [[3], [1, 2, 0, 7, 7, 4, 2, 9, 11, 5, 5, 1, 0, 3, 8, 2], [4, 4], [0, 1, 2, 3, 4, 5, 6], [0]]
+
+
+@pytest.mark.parametrize("pair", [("llama", "gpt2"), ("gpt2", "llama"), ("gemma2", "mistral"), ("opt", "gpt_neox")])
+def test_rows_of_very_different_lengths_are_what_they_are_alone(pair):
+    with exactly(torch.float64):
+        target, draft = unlike(pair[0], 0), unlike(pair[1], 1)
+        traces = assert_each_as_alone(target, draft, PROMPTS, 12, gamma=3, warp=(temperature(0.7),))
+    assert len({tuple(step.accepted for step in trace.steps) for trace in traces}) > 2, "rows accepted alike"
+
+
+def test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone():
+    target, draft = TableLM.random(4, 2, 6, context=30, stop_tokens=[3]), TableLM.random(4, 1, 1, context=24)
+    prompts = ["a", "abca" * 5, "ab", "c" * 23, "ca", "b" * 24, "ba", "cb", "bb", "ac"]
+    traces = assert_each_as_alone(target, draft, prompts, 8, gamma=3)
+    assert {trace.stopped for trace in traces} == {"stop", "context", "budget"}
+
+
+def test_gamma_adapts_and_unsure_drafts_end_row_by_row():
+    target, draft = tables(4)
+    gamma = adaptive([1.0, 1.1, 1.2, 1.4], 0.1, weight=0.5)
+    traces = assert_each_as_alone(target, draft, ["a", "bcd", "c", "dab"], 20, gamma=gamma)
+    assert len({tuple(len(step.drafted) for step in trace.steps) for trace in traces}) > 1
+    assert_each_as_alone(target, draft, ["a", "bcd", "c", "dab"], 20, gamma=3, confidence=0.5)
+    assert_each_as_alone(target, draft, ["a", "bcd", "c"], 20, gamma=lambda rounds: 2 * (len(rounds) % 2))
+
+
+def test_a_batch_of_one_is_plain_speculation():
+    assert_each_as_alone(*tables(3), ["abc"], 20, gamma=2)
+
+
+def test_without_luck_every_row_is_greedy():
+    with exactly(torch.float64):
+        target, draft = unlike("llama", 0), unlike("gpt2", 1)
+        traces = run_batch(speculative_batch(target, draft, PROMPTS, gamma=3), 48)
+        for prompt, trace in zip(PROMPTS, traces, strict=True):
+            assert (trace.tokens, trace.stopped) == (run(greedy(target, prompt), 48).tokens, "context")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What it costs
+
+
+def test_a_round_is_one_call_of_the_target_for_all_rows():
+    target, draft = tables(3)
+    traces = run_batch(speculative_batch(target, draft, ["a", "b", "c"], gamma=2, rngs=seeds(3)), 12)
+    assert target.calls == max(trace.target_calls for trace in traces) == max(len(trace.steps) for trace in traces)
+    assert draft.calls == 2 * target.calls
+
+
+def test_rows_that_have_ended_are_in_no_call_any_more(monkeypatch):
+    fed = []
+    feed = Batch.feed
+
+    def watched(batch, lists):
+        fed.append((batch.lm, len(lists)))
+        return feed(batch, lists)
+
+    monkeypatch.setattr(Batch, "feed", watched)
+    lm = TableLM({"": {"a": 1.0}, "b": {"c": 1.0}}, ["a", "b", "c"], stop_tokens=["c"], context=12)
+    other = TableLM({"": {"a": 1.0}, "b": {"c": 1.0}}, ["a", "b", "c"])
+    traces = run_batch(speculative_batch(lm, other, ["b", "a", "a" * 9], gamma=1), 7)
+    assert [trace.stopped for trace in traces] == ["stop", "budget", "context"]
+    assert [rows for model, rows in fed if model is lm] == [3, 2, 1, 1]
+    assert [rows for model, rows in fed if model is other] == [3, 2, 1, 1]
+
+
+def test_a_plain_loop_over_its_rounds_goes_on_until_every_context_is_full():
+    target, draft = tables(3, context=10)
+    rounds = list(speculative_batch(target, draft, ["abc", "a" * 10], gamma=2, rngs=seeds(2)))
+    assert sum(len(made[0].tokens) for made in rounds) == 7
+    assert [made[1].tokens for made in rounds] == [[]] * len(rounds)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prompts": []}, "prompts is empty: a batch needs at least one prompt"),
+        ({"prompts": "abc"}, r"prompts must be a list of prompts, got 'abc': for one prompt write \[prompt\]"),
+        ({"prompts": [0, 1]}, "prompt 0 of 2: the prompt must be a sequence of token ids"),
+        ({"prompts": ["a", "", "b"]}, "prompt 1 of 3: .*no tokens"),
+        ({"prompts": ["a", "b" * 65]}, "prompt 1 of 2: the prompt has 65 tokens, more than the context of 64"),
+        ({"rngs": [Seeded(0)]}, r"rngs must hold one for each of the 2 prompts, as \[Seeded\(seed\) .* does; got 1"),
+        ({"rngs": seeds(3)}, "each of the 2 prompts.* got 3"),
+        ({"rngs": Seeded(0)}, r"each of the 2 prompts.* or be None for greedy; got Seeded\(0\)"),
+        ({"rngs": [Seeded(0), None]}, "rng must have the verbs choose and accept"),
+        ({"gamma": 0}, "gamma .* got 0"),
+        ({"confidence": 2}, "confidence .* got 2"),
+        ({"warp": temperature(0.5)}, r"write warp=\[temperature\(0.5\)\]"),
+        ({"draft": TableLM.random(4, 1, 0)}, "token_intersection and string_match"),
+        ({"draft": TableLM.random(3, 1, 0, context=2)}, "prompt has 3 tokens, but the draft's context is 2"),
+    ],
+)
+def test_nonsense_is_named_at_the_call(options, words):
+    target, draft = tables(3)
+    with pytest.raises(ValueError, match=words):
+        speculative_batch(**{"target": target, "draft": draft, "prompts": ["a", "abc"]} | options)
+
+
+def test_one_rng_for_one_prompt_is_no_argument_of_a_batch():
+    with pytest.raises(TypeError, match="rng"):
+        speculative_batch(*tables(3), ["a"], rng=Seeded(0))

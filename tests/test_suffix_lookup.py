@@ -1,0 +1,246 @@
+"""Suffix lookup drafts what followed the longest known end of the text, and keeps the model's distribution exactly."""
+
+from collections import Counter
+
+import pytest
+import torch
+from conftest import exactly
+from lossless import CONFIGS, EXACT, WARPS, distance, small, table
+
+from tutorlib.decoders import greedy, sample
+from tutorlib.decoders.suffix_lookup import SuffixAutomaton, suffix_lookup
+from tutorlib.lm import LM
+from tutorlib.randomness import Seeded
+from tutorlib.run import run
+from tutorlib.table import TableLM
+
+# ----------------------------------------------------------------------------------------------------------------------
+# It is exact
+
+
+@pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+def test_it_keeps_the_models_distribution(warp):
+    assert distance(suffix_lookup, table(), [0, 1, 0, 2, 0], 4, warp, gamma=2) < EXACT
+
+
+@pytest.mark.parametrize("warp", [WARPS["no warp"], WARPS["penalty and top-k"]], ids=["no warp", "a pair"])
+def test_it_keeps_it_after_a_prompt_of_one_token(warp):
+    assert distance(suffix_lookup, table(), [1], 4, warp, gamma=2) < EXACT
+
+
+TEXTS = [[0, 1, 1, 0, 1], [0, 0], [1, 0, 0, 1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("gamma", [3, 6])
+def test_it_keeps_it_with_larger_trees_and_further_texts(gamma):
+    assert distance(suffix_lookup, table(2), [0, 1, 1, 0], 5, gamma=gamma, least=0, texts=TEXTS) < EXACT
+
+
+def test_it_keeps_it_where_a_stop_token_is_drafted():
+    lm = TableLM.random(3, 1, 5, stop_tokens=[2])
+    assert distance(suffix_lookup, lm, [0, 2, 1, 0], 4, gamma=3, stop=None) < EXACT
+
+
+def test_it_keeps_it_at_the_end_of_the_context():
+    lm = TableLM.random(2, 1, 5, context=7)
+    assert distance(suffix_lookup, lm, [0, 1, 0], 4, gamma=3, least=0, texts=TEXTS) < EXACT
+
+
+def test_it_keeps_the_distribution_of_a_real_model():
+    warp = WARPS["penalty and top-k"]
+    assert distance(suffix_lookup, small("llama"), [0, 1, 0], 4, warp, gamma=3, texts=TEXTS) < EXACT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+def test_it_keeps_the_distribution_of_real_models_under_every_warp(family, warp):
+    assert distance(suffix_lookup, small(family), [0, 1, 2, 0], 4, warp, gamma=3, texts=TEXTS) < EXACT
+
+
+def test_with_one_seed_it_writes_what_sample_writes(models, family):
+    lm = LM(models(family, torch.float64))
+    with exactly(torch.float64):
+        plain = run(sample(lm, [1, 2, 1, 2], rng=Seeded(4), warp=WARPS["temperature"]), 20)
+        trace = run(suffix_lookup(lm, [1, 2, 1, 2], rng=Seeded(4), warp=WARPS["temperature"], gamma=5), 20)
+    assert trace.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("settings", [{"gamma": 5}, {"gamma": 12, "texts": [[1, 2, 3, 4], [2, 5, 1, 7]]}], ids=str)
+def test_it_goes_on_to_the_end_of_the_context(models, settings):
+    lm = LM(models("gemma2", torch.float64))
+    with exactly(torch.float64):
+        plain = run(sample(lm, [1, 2, 1, 2], rng=Seeded(5)), 60)
+        trace = run(suffix_lookup(lm, [1, 2, 1, 2], rng=Seeded(5), **settings), 60)
+    assert trace.tokens == plain.tokens
+    assert trace.stopped == plain.stopped == "context"
+    assert sum(step.accepted for step in trace.steps) > 0
+
+
+def test_without_luck_it_is_greedy_with_fewer_calls(models, family):
+    lm = LM(models(family, torch.float64))
+    with exactly(torch.float64):
+        plain, trace = run(greedy(lm, [3, 1]), 25), run(suffix_lookup(lm, [3, 1], gamma=4), 25)
+    assert trace.tokens == plain.tokens
+    assert trace.target_calls < plain.target_calls
+
+
+@pytest.mark.slow
+def test_on_the_bundled_model_it_is_greedy_with_fewer_calls_and_fewer_still_with_stories_to_look_in():
+    from tutorlib import bench, models, storyworld
+
+    lm = models.load("storyworld").target
+    stories = [lm.encode(storyworld.story(seed)) for seed in range(20)]
+    calls = Counter()
+    for prompt in bench.story_prompts(lm, 4):
+        plain = run(greedy(lm, prompt), 60)
+        calls["greedy"] += plain.target_calls
+        for name, texts in (("alone", ()), ("stories", stories)):
+            trace = run(suffix_lookup(lm, prompt, gamma=8, texts=texts), 60)
+            assert trace.tokens == plain.tokens
+            calls[name] += trace.target_calls
+    assert calls["stories"] < 0.9 * calls["alone"] < 0.8 * calls["greedy"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What it drafts
+
+
+def reached(text, path_length):
+    """From the definition: each path of so many tokens that followed the longest earlier end, with what reaches it."""
+    for length in range(len(text) - 1, 0, -1):
+        starts = [start for start in range(len(text) - length) if text[start : start + length] == text[-length:]]
+        if starts:
+            break
+    else:
+        return {}
+    estimates = {(): 1.0}
+    for _ in range(path_length):
+        longer = {}
+        for path, share in estimates.items():
+            piece = [*text[-length:], *path]
+            follow = Counter()
+            for start in range(len(text) - len(piece)):
+                if text[start : start + len(piece)] == piece:
+                    follow[text[start + len(piece)]] += 1
+            for token, count in follow.items():
+                longer[(*path, token)] = share * count / (follow.total() + 1 / length)
+        estimates = longer
+    return estimates
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_a_tree_holds_what_followed_the_longest_end_that_was_there_before(size):
+    rng = Seeded(size)
+    seen, text = SuffixAutomaton(), []
+    for _ in range(50):
+        token = rng.choose([1 / size] * size)
+        seen.extend([token])
+        text.append(token)
+        tree = seen.continuations(most=1000, depth=3, least=0.05)
+        paths = {tuple(tree.tokens[node] for node in tree.path(node)) for node in range(len(tree))}
+        expected = {path for length in (1, 2, 3) for path, share in reached(text, length).items() if share >= 0.05}
+        assert paths == expected
+
+
+def test_of_many_continuations_the_likeliest_are_drafted_and_of_equals_the_latest():
+    seen = SuffixAutomaton()
+    seen.extend([1, 5, 1, 6, 1, 6, 1, 7, 1])
+    assert seen.continuations(most=1).tokens == [6]
+    assert sorted(seen.continuations(most=3, depth=1).tokens) == [5, 6, 7]
+    assert seen.continuations(most=2, depth=1).tokens == [6, 7], "5 and 7 were there once each, 7 later"
+
+
+def test_the_longer_the_match_the_further_the_draft_goes():
+    drafted = {}
+    for length in (1, 2, 4):
+        seen = SuffixAutomaton()
+        match = list(range(length))
+        seen.extend([*match, *range(100, 130), *match])
+        tree = seen.continuations(most=30, least=0.1)
+        assert tree.tokens == list(range(100, 100 + len(tree)))
+        drafted[length] = len(tree)
+    # A match of length L seen once: (1 + 1/L) ** -n >= 0.1.
+    assert drafted == {1: 3, 2: 5, 4: 10}
+
+
+def test_a_match_may_be_of_any_length():
+    text = [token % 7 for token in range(60)]
+    seen = SuffixAutomaton()
+    seen.extend([*text, 9, *text[:-1]])
+    assert seen.continuations(most=1).tokens == [text[-1]]
+    seen.extend([text[-1]])
+    assert seen.continuations(most=1).tokens == [9], "the match of 60 tokens, not one of the shorter ones inside it"
+
+
+def test_it_does_not_find_the_end_of_the_text_itself():
+    seen = SuffixAutomaton()
+    seen.extend([1, 2, 3])
+    assert len(seen.continuations(most=4)) == 0
+    seen.extend([3])
+    assert seen.continuations(most=4).tokens == [3]
+
+
+def test_no_draft_runs_from_one_text_into_the_next():
+    seen = SuffixAutomaton()
+    seen.extend([1, 2, None, 5, 6, None, 4, 1])
+    assert seen.continuations(most=4).tokens == [2]
+    seen.extend([2])
+    assert len(seen.continuations(most=4)) == 0, "nothing ever followed 1 2 but an end"
+
+
+def test_it_has_at_most_two_states_a_token():
+    seen = SuffixAutomaton()
+    rng = Seeded(0)
+    seen.extend(rng.choose([0.5, 0.5]) for _ in range(500))
+    assert len(seen._next) <= 2 * 500
+
+
+def test_further_texts_are_looked_in():
+    lm = TableLM.random(6, 1, 0)
+    first = next(iter(suffix_lookup(lm, [0, 1, 2], gamma=4, texts=[[3, 1, 2, 5, 4]])))
+    assert first.drafted == [5, 4]
+    assert next(iter(suffix_lookup(lm, [0, 1, 2], gamma=4))).drafted == []
+
+
+def test_the_steps_tell_the_tree_and_the_path_taken():
+    lm = TableLM({"": [0.0, 1.0, 0.0], "b": [0.9, 0.0, 0.1], "a": [0.2, 0.6, 0.2]})
+    step = run(suffix_lookup(lm, "abacbaba", gamma=4, least=0), 3).steps[0]
+    assert (step.tree.tokens, step.tree.parents) == ([2, 1, 0, 1], [-1, 0, 1, 2])
+    assert (step.path, step.accepted, step.tokens) == ((), 0, [1])
+    step = run(suffix_lookup(lm, "abaca", gamma=4, least=0), 4).steps[0]
+    assert (step.tree.tokens, step.tree.parents) == ([2, 1, 0, 0], [-1, -1, 0, 1])
+    assert (step.path, step.accepted, step.tokens) == ((1, 3), 2, [1, 0, 1])
+    assert step.drafted == step.tree.tokens
+    assert len(step.candidates) == 3
+
+
+def test_it_costs_one_call_a_step(llama):
+    trace = run(suffix_lookup(llama, [1, 2, 3], gamma=3, rng=Seeded(0)), 30)
+    assert trace.target_calls == len(trace.steps)
+
+
+def test_drafts_are_cut_to_the_context(llama):
+    always = TableLM({"": [0.0, 1.0]}, context=40)  # so that every draft is accepted as far as it goes
+    for lm, prompt in ((always, [1] * 4), (llama, [5, 6] * (llama.context // 2 - 4))):
+        steps = list(suffix_lookup(lm, prompt, gamma=10, least=0))
+        assert len(prompt) + sum(len(step.tokens) for step in steps) == lm.context
+        assert run(suffix_lookup(lm, [1] * lm.context, gamma=10, least=0), 3).stopped == "context"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"gamma": 0}, "gamma is how many tokens are drafted at most, a whole number of 1 or more, got 0"),
+        ({"gamma": 2, "least": 1.5}, "least must be a probability from 0 to 1, got 1.5"),
+        ({"gamma": 2, "texts": "abc"}, "texts must be a list of texts"),
+        ({"gamma": 2, "texts": iter([[1]])}, "texts must be a list of texts"),
+        ({"gamma": 2, "texts": ["abc"]}, "encode it first"),
+        ({"gamma": 2, "texts": [0, 1]}, "texts must hold lists of token ids, got 0"),
+        ({"gamma": 2, "texts": [[0, 3]]}, "texts holds 3, outside the vocabulary of 3 tokens"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named_at_the_call(settings, says):
+    with pytest.raises(ValueError, match=says):
+        suffix_lookup(table(), [0], **settings)

@@ -1,0 +1,139 @@
+"""Speculative decoding of several texts at once: each row accepts what it accepts, and no row waits for another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ..lm import Batch
+from ..randomness import Randomness
+from ..run import Candidates, Step, decoder
+from ..warp import Warp, probabilities
+from .speculative import check_pair, is_unsure, tokens_to_draft
+from .verification import check_sampled, histories
+
+
+@dataclass
+class Row:
+    """One text of the batch: what `speculative` holds in variables.
+
+    Attributes
+    ----------
+    number : int
+        Which of the prompts this is; rows move up when others end.
+    text : list of int
+        The prompt and what has been emitted.
+    rng : Randomness
+    read : int
+        How much of the text the draft has been fed.
+    unread : list of int
+        The end of the text, which the target has not been fed: nothing at first, then one token.
+    rounds : list of (drafted, accepted)
+    drafted : list of int
+        This round's draft.
+    draft_probs : list of float64 tensors of shape (vocab,)
+        What each of them was drawn from.
+    """
+
+    number: int
+    text: list[int]
+    rng: Randomness
+    read: int
+    unread: list[int] = field(default_factory=list)
+    rounds: list[tuple[int, int]] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    draft_probs: list[torch.Tensor] = field(default_factory=list)
+
+
+def draft_together(rows: list[Row], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp]) -> None:
+    """Draft up to ``counts[i]`` tokens for row i; each call of the draft serves all rows that draft on."""
+    for row in rows:
+        row.drafted, row.draft_probs = [], []
+    drafting = [i for i, count in enumerate(counts) if count > 0]
+    while drafting:
+        lists = [[] for _ in rows]
+        for i in drafting:
+            lists[i] = rows[i].drafted[-1:] or rows[i].text[rows[i].read :]
+        logits = batch.feed(lists)
+        last = torch.cat([logits[i][-1:] for i in drafting])  # (drafting, vocab)
+        probs = probabilities(last, warp, [rows[i].text + rows[i].drafted for i in drafting])
+        for i, row_probs in zip(drafting, probs, strict=True):
+            rows[i].draft_probs.append(row_probs)
+            rows[i].drafted.append(rows[i].rng.choose(row_probs))
+        unsure = dict(zip(drafting, is_unsure(last, confidence), strict=True))
+        drafting = [i for i in drafting if len(rows[i].drafted) < counts[i] and not unsure[i]]
+
+
+def check_batch(target, draft, prompts, gamma, confidence):
+    """Raise ValueError for what is wrong with the arguments of `speculative_batch`."""
+    check_pair(target, draft, max(prompts, key=len), gamma, confidence)
+
+
+@decoder(check=check_batch)
+def speculative_batch(target, draft, prompts, *, gamma=4, confidence=0.0, rngs=None, warp=()):
+    """Speculate on several texts, with one call of the target a round for all of them.
+
+    *Lossless*, row by row: each is what `speculative` makes of its own prompt and rng with the same settings (up to
+    rounding: a wider call is computed in another order). Rows accept different numbers of tokens and so grow apart;
+    what a row has rejected is forgotten in that row alone.
+
+    Cost: a round is one call of `target` and up to γ of `draft`, each as wide as its longest row and as high as there
+    are rows still going. Rows that have ended are taken out of both caches.
+
+    Source: as for `speculative`. Rows of uneven length are the subject of Qian et al. (2024), "BASS: Batched Attention-
+    optimized Speculative Sampling".
+
+    Parameters
+    ----------
+    target, draft, confidence, warp
+        As for `speculative`.
+    prompts : list of str or of lists of int
+        At least one; their lengths may differ.
+    gamma : int or function
+        As for `speculative`; a function is asked for each row, with that row's rounds.
+    rngs : list of Randomness, or None
+        One for each prompt, such as ``[Seeded(0), Seeded(1)]``. None takes the likeliest tokens instead.
+
+    Yields
+    ------
+    list of Step
+        A round: one step for each prompt, empty for those that have ended. Pass it to `run_batch`.
+
+    Raises
+    ------
+    ValueError
+        At the call for a bad argument; while running, for logits that are NaN or +inf.
+    """
+    rows = [Row(i, list(prompt), rng, read=len(prompt)) for i, (prompt, rng) in enumerate(zip(prompts, rngs))]
+    wanted = set(range(len(rows)))
+    target_batch, draft_batch = target.batch(prompts), draft.batch(prompts)
+    while True:
+        going = [i for i, row in enumerate(rows) if row.number in wanted and len(row.text) < target.context]
+        if not going:
+            return "context"
+        rows = [rows[i] for i in going]
+        target_batch.reorder(going)
+        draft_batch.reorder(going)
+
+        counts = [tokens_to_draft(gamma, row.rounds, len(row.text), target, draft) for row in rows]
+        draft_together(rows, draft_batch, counts, confidence, warp)
+        logits = target_batch.feed([row.unread + row.drafted for row in rows])
+        before = [history for row in rows for history in histories(row.text, row.drafted)]
+        target_probs = probabilities(torch.cat(logits), warp, before).split([len(row.drafted) + 1 for row in rows])
+
+        steps = [Step() for _ in prompts]
+        draft_forgets = []
+        for row, row_probs in zip(rows, target_probs, strict=True):
+            accepted, token = check_sampled(row.drafted, row.draft_probs, row_probs, row.rng)
+            fed = len(row.text) + len(row.drafted) - 1 if row.drafted else row.read  # the last drafted was not fed
+            row.read = min(fed, len(row.text) + accepted)
+            draft_forgets.append(fed - row.read)
+            row.unread = [token]
+            tokens = row.drafted[:accepted] + row.unread
+            row.text += tokens
+            row.rounds.append((len(row.drafted), accepted))
+            candidates = Candidates(row_probs[: accepted + 1].log())
+            steps[row.number] = Step(tokens, row.drafted, accepted, candidates=candidates)
+        target_batch.rollback([len(row.drafted) - row.rounds[-1][1] for row in rows])
+        draft_batch.rollback(draft_forgets)
+        wanted = (yield steps) or wanted

@@ -1,0 +1,131 @@
+"""A draft with another tokenizer, which says only what both models have a token for (TLI)."""
+
+import math
+
+import torch
+
+from ..run import Candidates, Step, decoder
+from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
+from ..warp import probabilities
+from .verification import check_sampled, histories
+
+
+def check(target, draft, gamma):
+    """Raise ValueError for what is wrong with the arguments of `token_intersection`."""
+    check_pair(target, draft, gamma)
+    if not shared_tokens(target, draft).ordinary:
+        raise ValueError(
+            f"the target's {target.vocab_size} tokens and the draft's {draft.vocab_size} have none in common, special "
+            "ones aside: string_match needs no common tokens"
+        )
+
+
+@decoder(check=check)
+def token_intersection(target, draft, prompt, *, gamma=4, rng=None, warp=()):
+    """Speculative sampling with a draft that has another tokenizer, kept to the tokens which both have.
+
+    The draft's law is cut to the shared tokens and renormalised, as a law over the *target's* ids, q. A guess is drawn
+    from it, and kept with probability min(1, p/q); where it is not, a token is drawn from the normalised max(p - q, 0)
+    over all that the target has. So tokens which the draft does not know come up as often as they should.
+
+    *Lossless*: q is the law that the guess was really drawn from, whatever it is. The draft reads the text in its own
+    tokens, written anew from the target's after each step; that decides how often it guesses right, and nothing else.
+    The target's tokens are never tokenised again. With ``rng=None`` it is `greedy`, token for token (rounding aside).
+
+    Cost: one call of `target` and up to `gamma` of `draft` for 1 to `gamma` + 1 tokens. A word that is one token for
+    the target and several for the draft cannot be guessed: where there are many of those, see `string_match`. With one
+    tokenizer for both it works, but `speculative` is cheaper.
+
+    Source: Timor et al. (2025), "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
+    Heterogeneous Vocabularies", section 4 (token-level intersection).
+
+    Parameters
+    ----------
+    target : LM
+        The model whose text is written.
+    draft : LM
+        A faster one, on the same device. Both need their tokenizers.
+    prompt : str or list of int
+        Token ids are the target's.
+    gamma : int
+        How many tokens to draft in a round, at least 1. Fewer are drafted near the end of either context, after an
+        end-of-text, and where the draft gives no shared token a probability.
+    rng : Randomness or None
+    warp : sequence of functions
+        Applied to the target's logits, and to the draft's once they stand in the target's order.
+
+    Yields
+    ------
+    Step
+        One a round: the drafted tokens, those accepted, and the one that the target adds. Ends where the target's
+        context does. Where only the draft's is full, it goes on without drafts.
+
+    Raises
+    ------
+    ValueError
+        At the call for a bad argument, or two vocabularies without a common token.
+    """
+    session, guesses = target.session(prompt), Guesses(target, draft, warp)
+    text, unread = list(prompt), []  # unread: the end of the text, which the target has not been fed
+    while len(text) < target.context:
+        drafted, draft_probs = guesses.draw(text, gamma, rng)
+        logits = session.feed(unread + drafted)  # (drafted + 1, vocab), at the prompt's end too
+        target_probs = probabilities(logits, warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
+        session.rollback(len(drafted) - accepted)
+        unread = [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted, candidates=Candidates(target_probs[: accepted + 1].log()))
+    return "context"
+
+
+class Guesses:
+    """A draft's guesses in the target's tokens.
+
+    Parameters
+    ----------
+    target, draft : LM
+    warp : sequence of functions
+    """
+
+    def __init__(self, target, draft, warp):
+        self.target, self.draft, self.warp = target, draft, warp
+        self.translation = Translation(target, draft)
+        shared = shared_tokens(target, draft)
+        self.to_draft = dict(zip(shared.target, shared.draft, strict=True))
+        self.columns = [torch.tensor(ids, device=draft.device) for ids in (shared.target, shared.draft)]
+        self.session = None
+
+    def draw(self, text: list[int], count: int, rng) -> tuple[list[int], list[torch.Tensor]]:
+        """Draw up to `count` tokens that may follow `text`, all in the target's ids, as many as there is room for.
+
+        Returns
+        -------
+        drafted : list of int
+        laws : list of as many float64 tensors, shape (target's vocab,)
+            What each was drawn from.
+        """
+        context = self.translation(text)
+        count = min(count, room_to_draft(self.target, text, self.draft, context))
+        drafted, laws = [], []
+        if not context or count < 1:
+            return drafted, laws
+        self.session = self.session or self.draft.session(context)
+        logits = self.session.advance_to(context)[-1:]
+        while (law := self.law(logits, text + drafted)) is not None:
+            drafted.append(rng.choose(law))
+            laws.append(law)
+            if len(drafted) == count or drafted[-1] in self.target.stop_tokens:
+                break
+            logits = self.session.feed([self.to_draft[drafted[-1]]])
+        return drafted, laws
+
+    def law(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
+        """The draft's law over the target's ids, shape (vocab,); None where it leaves no shared token."""
+        target_columns, draft_columns = self.columns
+        row = torch.full((1, self.target.vocab_size), -math.inf, dtype=torch.float64, device=logits.device)
+        row[:, target_columns] = logits[:, draft_columns].double()
+        for function in self.warp:
+            row = function(row, [text])
+        return None if bool((row == -math.inf).all()) else probabilities(row)[-1]

@@ -1,0 +1,307 @@
+"""Two tokenizers, one text: which tokens they share, and how a text in the tokens of one is written in the other's.
+
+Tokens are compared by the bytes that they stand for, whatever their tokenizer's spelling: ``Ġred``, ``▁red`` and
+`` red`` are one token, and so are the halves of a character. Special tokens stand for a role and not for their text, so
+they are compared by role alone: the one that ends a text, and the one that begins it.
+
+What a draft reads, and which tokens count as shared, decides how often its guesses are right. It never decides what a
+method's output is: the target's tokens are the text, and nothing here changes one of them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .warp import check_whole_number
+
+if TYPE_CHECKING:
+    from .lm import LM
+
+# How many tokens of a text without spaces are written anew together, before the older ones stay as they are.
+LONGEST_WORD = 32
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a token stands for
+
+
+def token_bytes(source, token):
+    """Find the bytes that one token stands for, whatever the kind of tokenizer.
+
+    Parameters
+    ----------
+    source : LM, tokenizer, function, sequence of str, dict, or None
+        What knows the tokens: anything with ``decode(list of ids)`` or a ``.tokenizer``, a function from an id to its
+        text, or the texts themselves by id.
+    token : int
+        Its id.
+
+    Returns
+    -------
+    bytes
+        UTF-8, possibly only a part of a character. ``b"<7>"`` if the source cannot say.
+    """
+    unknown = f"<{token}>".encode()
+    if source is None:
+        return unknown
+    if not hasattr(source, "decode"):
+        try:
+            return (source(token) if callable(source) else source[token]).encode("utf-8", "surrogatepass")
+        except (LookupError, TypeError, AttributeError):
+            return unknown
+    tokenizer = getattr(source, "tokenizer", None) or source
+    convert = getattr(tokenizer, "convert_ids_to_tokens", None)
+    try:
+        # Decode it twice in a row and take one off: alone, many a token loses the space that it starts with.
+        once, twice = _decode(tokenizer, [token]), _decode(tokenizer, [token, token])
+        text = twice[len(once) :] if twice.startswith(once) and len(twice) > len(once) else once
+        piece = convert(token) if convert else None
+    except (LookupError, TypeError, ValueError, OverflowError):  # no tokenizer, or none with such a token
+        return unknown
+    if "\N{REPLACEMENT CHARACTER}" in text and isinstance(piece, str):
+        return _piece_bytes(piece, text) or text.encode()
+    if not text and isinstance(piece, str):
+        text = piece  # a mark that decoding skips
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decode(tokenizer, tokens):
+    """Decode with special tokens shown and nothing cleaned up, where the tokenizer has such options."""
+    try:
+        return tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    except TypeError:
+        return tokenizer.decode(tokens)
+
+
+def _piece_bytes(piece, text):
+    """The bytes of a vocabulary entry that is not whole UTF-8 and decodes to `text`; None if its form is unknown."""
+    if _is_spelled_byte(piece):
+        return bytes([int(piece[3:5], 16)])
+    if all(character in _BYTE_OF for character in piece):
+        data = bytes(_BYTE_OF[character] for character in piece)
+        if data.decode("utf-8", "replace").lstrip() == text.lstrip():
+            return data
+    return None
+
+
+def _is_spelled_byte(piece) -> bool:
+    """Whether a vocabulary entry is SentencePiece's way to spell a single byte, ``<0x41>``."""
+    return isinstance(piece, str) and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
+
+
+def _byte_level_alphabet():
+    """The letters that byte-level BPE (GPT-2 and its heirs) writes for the 256 bytes: most stand for themselves."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {**{chr(byte): byte for byte in printable}, **{chr(256 + i): byte for i, byte in enumerate(others)}}
+
+
+_BYTE_OF = _byte_level_alphabet()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A vocabulary
+
+
+_spellings: weakref.WeakKeyDictionary[LM, dict[int, bytes]] = weakref.WeakKeyDictionary()
+
+
+def spellings(lm: LM) -> dict[int, bytes]:
+    """The bytes of every ordinary token of a model, by id in ascending order; special tokens are left out.
+
+    Found once for each `LM`, and remembered: it takes about a tenth of a millisecond a token.
+    """
+    if lm not in _spellings:
+        ids = sorted(set(lm.tokenizer.get_vocab().values()) - special_tokens(lm))
+        known = {token: token_bytes(lm.tokenizer, token) for token in ids if 0 <= token < lm.vocab_size}
+        _spellings[lm] = {token: spelling for token, spelling in known.items() if spelling}
+    return _spellings[lm]
+
+
+def special_tokens(lm: LM) -> set[int]:
+    """The tokens of a model that are marks and not text."""
+    added = getattr(lm.tokenizer, "added_tokens_decoder", {})
+    marks = {token for token, entry in added.items() if entry.special}
+    return {*marks, *getattr(lm.tokenizer, "all_special_ids", ()), *lm.stop_tokens}
+
+
+def roles(lm: LM) -> dict[str, int]:
+    """The special tokens whose role can be known: "end" of a text and, where that is another one, its "begin"."""
+    ends = [getattr(lm.tokenizer, "eos_token_id", None), *lm.stop_tokens]
+    found = {"end": next((token for token in ends if token is not None), None)}
+    found["begin"] = getattr(lm.tokenizer, "bos_token_id", None)
+    if found["begin"] == found["end"]:
+        del found["begin"]
+    return {role: token for role, token in found.items() if token is not None and 0 <= token < lm.vocab_size}
+
+
+@dataclass(frozen=True)
+class SharedTokens:
+    """The tokens that two models have in common: ``target[i]`` and ``draft[i]`` are the same one, as each numbers it.
+
+    Attributes
+    ----------
+    target, draft : tuple of int
+        Of the same length, no id twice, in ascending order of the target's.
+    ordinary : int
+        How many of them are text; the rest are special tokens of the same role.
+    """
+
+    target: tuple[int, ...]
+    draft: tuple[int, ...]
+    ordinary: int
+
+
+def shared_tokens(target: LM, draft: LM) -> SharedTokens:
+    """Which tokens two models share: ordinary ones by their bytes, special ones by their role.
+
+    The order in which a tokenizer lists its vocabulary makes no difference. Of several tokens that stand for the same
+    bytes the lowest id counts, but a byte's spelling such as ``<0x41>`` only where there is no other.
+    """
+    by_bytes = [_tokens_by_bytes(lm) for lm in (target, draft)]
+    by_role = [roles(lm) for lm in (target, draft)]
+    pairs = [(by_bytes[0][spelling], by_bytes[1][spelling]) for spelling in by_bytes[0].keys() & by_bytes[1].keys()]
+    ordinary = len(pairs)
+    pairs += [(by_role[0][role], by_role[1][role]) for role in by_role[0].keys() & by_role[1].keys()]
+    pairs.sort()
+    return SharedTokens(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), ordinary)
+
+
+def _tokens_by_bytes(lm: LM) -> dict[bytes, int]:
+    tokens: dict[bytes, int] = {}
+    spelled_bytes = {}
+    for token, spelling in spellings(lm).items():
+        is_spelled = len(spelling) == 1 and _is_spelled_byte(lm.tokenizer.convert_ids_to_tokens(token))
+        (spelled_bytes if is_spelled else tokens).setdefault(spelling, token)
+    return spelled_bytes | tokens
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A text
+
+
+def tokens_of(lm: LM, text: str) -> list[int] | None:
+    """The ordinary tokens of a text as they are in the midst of a longer one: with nothing put in front.
+
+    Many tokenizers put a space before the first word. Where that shows, a line end goes before the text, and its tokens
+    are taken off again.
+
+    Returns
+    -------
+    list of int, or None if the tokenizer cannot read the text
+    """
+    spelling = spellings(lm)
+    try:
+        tokens = _plain_tokens(lm, text)
+        if b"".join(spelling.get(token, b"") for token in tokens) != text.encode("utf-8", "surrogatepass"):
+            front, both = _plain_tokens(lm, "\n"), _plain_tokens(lm, "\n" + text)
+            tokens = both[len(front) :] if both[: len(front)] == front else tokens
+    except Exception:  # tokenizers itself raises nothing more precise for a text that it has no tokens for
+        return None
+    return [token for token in tokens if token in spelling]
+
+
+def _plain_tokens(lm: LM, text: str) -> list[int]:
+    """What the tokenizer makes of a text, without the special tokens that it adds."""
+    backend = getattr(lm.tokenizer, "backend_tokenizer", None)
+    if backend is not None:  # the same without transformers' preparations, which take thirty times as long
+        return backend.encode(text, add_special_tokens=False).ids
+    try:
+        return list(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
+    except TypeError:
+        return list(lm.tokenizer(text)["input_ids"])
+
+
+class Translation:
+    """A text in one model's tokens, written in another's as that one would write it, while the text grows.
+
+    Word by word: only the last word, which may not be at its end, is written anew when tokens are added. What is before
+    stays, so that a session over the translation computes little again. A character of which a part is still to come is
+    left out until then; special tokens are translated by their role, or left out.
+
+    Parameters
+    ----------
+    source : LM
+        Whose tokens are given.
+    other : LM
+        Whose tokens are wanted.
+    """
+
+    def __init__(self, source: LM, other: LM):
+        self.other = other
+        self._spelling = spellings(source)
+        known, wanted = roles(source), roles(other)
+        self._marks = {known[role]: wanted[role] for role in known if role in wanted}
+        # What the other tokenizer puts before every text: a mark of its beginning, or nothing.
+        self._opening = [token for token in other.encode("") if token == wanted.get("begin")]
+        self._read = 0  # how many of the source's tokens are in words that are finished
+        self._finished: list[int] = []  # those words in the other's tokens
+
+    def __call__(self, tokens: list[int]) -> list[int]:
+        """The translation of `tokens`, all of the text so far; it must begin with what was given the last time."""
+        last = tokens[self._read :]
+        start = max((place for place, token in enumerate(last) if self._begins_word(token)), default=0)
+        if len(last) - start > LONGEST_WORD:
+            start = len(last) - 1
+        if start:
+            self._finished += self._written(last[:start])
+            self._read += start
+        translated = self._finished + self._written(last[start:])
+        return translated if translated[:1] == self._opening else self._opening + translated
+
+    def _begins_word(self, token: int) -> bool:
+        spelling = self._spelling.get(token)
+        return spelling is None or spelling[:1].isspace()
+
+    def _written(self, tokens: list[int]) -> list[int]:
+        written, run = [], []  # run: the spellings of ordinary tokens in a row
+        for token in tokens:
+            if token in self._spelling:
+                run.append(self._spelling[token])
+            else:
+                written += self._words(run)
+                run = []
+                if token in self._marks:
+                    written.append(self._marks[token])
+        return written + self._words(run)
+
+    def _words(self, run: list[bytes]) -> list[int]:
+        tokens = tokens_of(self.other, whole_characters(b"".join(run)))
+        if tokens is not None:
+            return tokens
+        # Something in it cannot be read: leave out the tokens that have it.
+        parts = (tokens_of(self.other, whole_characters(spelling)) for spelling in run)
+        return [token for part in parts for token in part or ()]
+
+
+def whole_characters(data: bytes) -> str:
+    """UTF-8 as text; bytes that are not a whole character are left out."""
+    return data.decode("utf-8", "ignore")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What can be wrong with a pair
+
+
+def check_pair(target: LM, draft: LM, gamma) -> None:
+    """Raise ValueError for what is wrong with the arguments of a method for two tokenizers."""
+    if not hasattr(draft, "session") or not hasattr(draft, "prompt_tokens"):
+        raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
+    for name, lm in (("target", target), ("draft", draft)):
+        if lm.tokenizer is None:
+            raise ValueError(
+                f"the {name} has no tokenizer, so that what its tokens stand for is unknown: LM(model, tokenizer)"
+            )
+    if target.device != draft.device:
+        raise ValueError(f"the target is on {target.device} and the draft on {draft.device}: move one to the other's")
+    check_whole_number(gamma, 1, "gamma must be how many tokens to draft at a time")
+
+
+def room_to_draft(target: LM, text: list[int], draft: LM, context: list[int]) -> int:
+    """How many tokens may be drafted after `text`, which is `context` in the draft's tokens; 0 or less for none.
+
+    The target adds a token to them, which has to fit its context; the draft reads all of them but the last.
+    """
+    return min(target.context - len(text) - 1, draft.context - len(context) + 1)
