@@ -39,6 +39,14 @@ def table(vocab=3):
     return TableLM.random(vocab, 2, seed=3)
 
 
+def ring(size, context=64):
+    """Sure of everything: after each token comes the next, and after the last the first."""
+    return TableLM(
+        {(token,): [float(other == (token + 1) % size) for other in range(size)] for token in range(size)},
+        context=context,
+    )
+
+
 def small(family):
     """A random model with three tokens, in float64."""
     with torch.random.fork_rng(devices=[]):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from conftest import exactly
-from lossless import CONFIGS, EXACT, WARPS, distance, small, table
+from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
 
 from tutorlib.decoders import greedy, sample
 from tutorlib.decoders.lookahead import Pool, ends, lookahead
@@ -165,8 +165,7 @@ def test_a_candidate_sees_the_text_and_its_own_path_and_nothing_else_of_the_wind
 
 def test_what_repeats_is_soon_found_in_the_pool():
     """A text that goes round in a ring of six: each n-gram is learnt once, and then three tokens come a call."""
-    ring = TableLM({(token,): [float(other == (token + 1) % 6) for other in range(6)] for token in range(6)})
-    trace = run(lookahead(ring, [0], window=1, ngram=3, guesses=1), 40)
+    trace = run(lookahead(ring(6), [0], window=1, ngram=3, guesses=1), 40)
     assert all(step.accepted == 2 for step in trace.steps[-6:-1])
 
 
@@ -205,8 +204,8 @@ def test_it_costs_one_call_a_step_of_no_more_than_the_stated_width(llama):
 
 
 def test_candidates_are_cut_to_the_context(llama):
-    always = TableLM({"": [0.0, 1.0]}, context=40)  # so that every draft is accepted as far as it goes
-    for lm, prompt in ((always, [1] * 4), (llama, [5, 6] * (llama.context // 2 - 4))):
+    # Round a ring, every draft is accepted as far as it goes.
+    for lm, prompt in ((ring(12, context=40), [*range(12), *range(12)]), (llama, [5, 6] * (llama.context // 2 - 4))):
         steps = list(lookahead(lm, prompt, window=10, ngram=4))
         assert len(prompt) + sum(len(step.tokens) for step in steps) == lm.context
         assert run(lookahead(lm, [1] * lm.context, window=10, ngram=4), 3).stopped == "context"
