@@ -5,12 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import random_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from tutorlib import bench
-from tutorlib.bench import (
+from tutorlib import bench, bench_rows, theory
+from tutorlib.bench import Costs, Spread, by_gamma, measure
+from tutorlib.bench_rows import (
     GENERATE,
+    GENERATE_ASSISTED,
     GENERATE_BEAMS,
     GENERATE_FILTERED,
+    GENERATE_LOOKUP,
     GENERATE_SAMPLING,
     GREEDY,
     PLAIN,
@@ -18,38 +23,57 @@ from tutorlib.bench import (
     TWO_MODELS,
     Output,
     Row,
-    Spread,
-    measure,
 )
 from tutorlib.decoders import beam_search
+from tutorlib.decoders.speculative import speculative
 from tutorlib.lm import LM
-from tutorlib.run import run
+from tutorlib.randomness import Seeded
+from tutorlib.run import Step, run
+from tutorlib.tree import TokenTree
 from tutorlib.warp import probabilities
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 
 
+def letters(lm):
+    """A tokenizer for a small model, so that drafts with another one have something to read."""
+    vocab = {"<end>": 0, **{chr(ord("a") + i): i + 1 for i in range(lm.vocab_size - 1)}}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<end>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+
+
 @pytest.fixture(scope="module")
 def family():
-    return SimpleNamespace(target=LM(random_model("llama")), draft=LM(random_model("gpt2")))
+    target, draft = LM(random_model("llama")), LM(random_model("gpt2"))
+    tokenizer = letters(target)
+    target.tokenizer = draft.tokenizer = tokenizer
+    return SimpleNamespace(target=target, draft=draft, other_draft=LM(random_model("gpt2"), letters(target)))
+
+
+def row_named(name):
+    return next(row for row in ROWS if row.name == name)
 
 
 def test_all_greedy_rows_make_the_same_tokens(family):
-    made = {row.name: [row.decode(family, p, 12, 0).tokens for p in PROMPTS] for row in ROWS if row.peer == GENERATE}
-    assert len(made) >= 4
-    assert all(tokens == made[PLAIN] for tokens in made.values()), made
+    peers = (GENERATE, GENERATE_ASSISTED, GENERATE_LOOKUP)
+    made = {r.name: r.decode(family, PROMPTS, 12, 0).texts for r in ROWS if r.peer in peers}
+    assert len(made) >= 12
+    assert all(texts == made[PLAIN] for texts in made.values()), made
 
 
 def test_the_beam_rows_make_the_tokens_of_four_beams(family):
     """With three beams or five, either of these prompts goes on otherwise."""
+    prompts = ([9], [2, 8])
 
     def searched(beams):
-        return [run(beam_search(family.target, p, beams=beams, max_new_tokens=36), 36).tokens for p in ([9], [2, 8])]
+        return [run(beam_search(family.target, p, beams=beams, max_new_tokens=36), 36).tokens for p in prompts]
 
     rows = [row for row in ROWS if row.peer == GENERATE_BEAMS]
     assert len(rows) >= 2
     for row in rows:
-        made = [row.decode(family, p, 36, 0).tokens for p in ([9], [2, 8])]
+        made = row.decode(family, prompts, 36, 0).texts
         assert made == searched(4) and made not in (searched(3), searched(5)), row.name
 
 
@@ -58,8 +82,9 @@ def test_the_filtered_rows_draw_from_the_same_tokens(family):
     lm, prompt = family.target, PROMPTS[0]
     for row in ROWS:
         if row.peer == GENERATE_FILTERED:
-            text = [*prompt, *row.decode(family, prompt, 30, 0).tokens]
-            left = probabilities(lm.session(text[: len(prompt)]).feed(text[len(prompt) : -1]), bench.FILTERS) > 0
+            text = [*prompt, *row.decode(family, [prompt], 30, 0).texts[0]]
+            logits = lm.session(text[: len(prompt)]).feed(text[len(prompt) : -1])
+            left = probabilities(logits, bench_rows.FILTERS) > 0
             assert left[range(30), text[len(prompt) :]].all(), row.name
             assert left.double().mean() < 0.6
 
@@ -70,30 +95,64 @@ def test_the_rows_of_contrast_are_compared_with_what_they_add_to(family):
     for row in ROWS:
         if row.peer in (TWO_MODELS, GREEDY):
             before = family.draft.calls
-            made[row.name] = row.decode(family, PROMPTS[0], 12, 0).tokens
+            made[row.name] = row.decode(family, PROMPTS[:1], 12, 0).texts
             calls[row.name] = family.draft.calls - before
-    greedy_tokens = next(row for row in ROWS if row.name == GREEDY).decode(family, PROMPTS[0], 12, 0).tokens
-    assert made.pop(TWO_MODELS) == greedy_tokens
+    greedy_texts = row_named(GREEDY).decode(family, PROMPTS[:1], 12, 0).texts
+    assert made.pop(TWO_MODELS) == greedy_texts
     assert list(calls.values()) == [12, 12, 0, 0], calls
-    assert len(made) == 3 and all(tokens != greedy_tokens for tokens in made.values()), made
+    assert len(made) == 3 and all(texts != greedy_texts for texts in made.values()), made
 
 
-def test_rows_of_ours_count_a_call_a_token(family):
+def test_rows_of_ours_count_a_call_a_token_or_fewer(family):
     for row in ROWS:
-        calls = row.decode(family, PROMPTS[0], 12, 0).calls
-        prompts_own = row.name.startswith("contrastive_search")  # the prompt is read before there are candidates
-        assert calls == (None if row.name.startswith("generate") else 12 + prompts_own), row.name
+        output = row.decode(family, PROMPTS[:1], 12, 0)
+        if row.name.startswith("generate"):
+            assert output.calls is None
+        elif row.is_drafting or row.name.startswith(("string_match", "speculative_batch")):
+            assert output.calls <= 12, row.name
+        else:
+            prompts_own = row.name.startswith("contrastive_search")  # the prompt is read before there are candidates
+            assert output.calls == 12 + prompts_own, row.name
+
+
+def test_rows_that_are_foretold_draft_with_the_model_that_they_name(family):
+    """The target and that draft alone are called, the draft for each token drafted; lookups call none."""
+    for row in ROWS:
+        if row.is_drafting:
+            before = {name: getattr(family, name).calls for name in ("draft", "other_draft")}
+            steps = row.decode(family, PROMPTS, 12, 0).steps
+            called = {name: getattr(family, name).calls - count for name, count in before.items()}
+            assert sum(len(step.tokens) for step in steps) == 24
+            others = {name for name, count in called.items() if count} - {row.draft}
+            assert not others, (row.name, called)
+            assert bool(row.draft) == any(called.values()), row.name
+
+
+def test_an_assistants_settings_are_its_own_again_afterwards(family):
+    before = family.draft.model.generation_config.to_dict()
+    for row in ROWS:
+        if "tuned" in row.name:
+            row.decode(family, PROMPTS[:1], 4, 0)
+    assert family.draft.model.generation_config.to_dict() == before
+
+
+def test_a_batch_is_filled_up_with_the_same_prompts_and_other_seeds(family):
+    row = next(row for row in ROWS if row.name.startswith("speculative_batch"))
+    output = row.decode(family, PROMPTS, 20, 0)
+    assert [len(text) for text in output.texts] == [20] * 8
+    assert len({tuple(text) for text in output.texts}) > 4
+    assert output.calls <= 20, "calls that rows share count once"
 
 
 def test_no_stop_token_ends_a_row_early(family):
-    first = bench.forward_loop(family, PROMPTS[0], 1, 0).tokens[0]
+    first = row_named(PLAIN).decode(family, PROMPTS[:1], 1, 0).texts[0][0]
     settings = family.target.model.generation_config
     settings.eos_token_id = first
     try:
-        stopping = SimpleNamespace(target=LM(family.target.model), draft=family.draft)
-        assert stopping.target.stop_tokens == (first,)
+        stopping = SimpleNamespace(**vars(family) | {"target": LM(family.target.model, family.target.tokenizer)})
+        assert first in stopping.target.stop_tokens
         for row in ROWS:
-            assert len(row.decode(stopping, PROMPTS[0], 5, 0).tokens) == 5, row.name
+            assert {len(text) for text in row.decode(stopping, PROMPTS[:1], 5, 0).texts} == {5}, row.name
     finally:
         settings.eos_token_id = None
 
@@ -102,9 +161,9 @@ def clocked_rows(clock, **seconds):
     """Rows that take a known time: they move the clock on."""
 
     def row(name, took, peer=GENERATE):
-        def decode(family, prompt, count, seed):
-            clock.now += took[seed] if isinstance(took, list) else took
-            return Output([0] * count, count // 2)
+        def decode(family, prompts, count, seed):
+            clock.now += len(prompts) * (took[seed] if isinstance(took, list) else took)
+            return Output([[0] * count for _ in prompts], len(prompts) * count // 2)
 
         return Row(name, decode, peer)
 
@@ -145,9 +204,72 @@ def test_ratios_are_taken_within_a_round(family):
     assert results[1].over_plain == Spread(2, 2, 2)
 
 
+def drafting_row(clock, name, steps, took, draft=None):
+    def decode(family, prompts, count, seed):
+        clock.now += took
+        return Output([[0] * count for _ in prompts], len(steps), steps)
+
+    return Row(name, decode, PLAIN, is_drafting=True, draft=draft)
+
+
+def test_acceptance_and_what_is_foretold_by_hand(family):
+    """Two rounds of two drafted tokens: 1 of 2 judged is accepted, then 2 of 2; a call of three takes 1.5 times one."""
+    clock = Clock()
+    chains = [Step([0, 0], [0, 1], 1), Step([0, 0, 0], [0, 0], 2)]
+    tree = TokenTree([0, 1], [-1, -1])
+    trees = [Step([0, 0], [0, 1], 1, tree=tree, path=(0,))]
+    rows = [
+        drafting_row(clock, "with a draft", chains, 1.0, draft="draft"),
+        drafting_row(clock, "looked up", chains, 1.0),
+        drafting_row(clock, "trees", trees, 1.0),
+        *clocked_rows(clock),
+    ]
+    asked = []
+
+    def costs(family, prompt, drafts, new_tokens):
+        asked.append((prompt, drafts, new_tokens))
+        return Costs([2.0, 2.5, 3.0], {"draft": 0.25})
+
+    results = measure(family, PROMPTS, new_tokens=5, rounds=2, rows=rows, clock=clock, costs=costs)
+    drafting, looked_up, grown, *others = results
+    assert asked == [(PROMPTS[0], ["draft"], 5)] * 2, "once in each round, for the drafts in use"
+    assert drafting.acceptance == looked_up.acceptance == pytest.approx(3 / 4)
+    assert drafting.predicted == pytest.approx(5 * 2.0 / (2 * (3.0 + 2 * 0.25)))
+    assert looked_up.predicted == pytest.approx(5 * 2.0 / (2 * 3.0))
+    assert (grown.acceptance, grown.predicted) == (None, pytest.approx(2 * 2.0 / 3.0))
+    assert all(result.acceptance is None and result.predicted is None for result in others)
+
+
+def test_costs_of_the_machine_are_those_of_the_middle_of_a_text():
+    small = SimpleNamespace(target=LM(random_model("llama")), draft=LM(random_model("gpt2")))
+    costs = bench.measured_costs(small, [1, 2, 3], ["draft"], 8)
+    assert len(costs.call_seconds) == max(bench.WIDTHS)
+    assert all(seconds > 0 for seconds in [*costs.call_seconds, *costs.draft_seconds.values()])
+    assert bench.median_costs([Costs([1.0], {"d": 5.0}), Costs([9.0], {"d": 1.0}), Costs([2.0], {"d": 2.0})]) == (
+        [2.0],
+        {"d": 2.0},
+    )
+
+
+@pytest.mark.parametrize("sampling", [False, True])
+def test_by_gamma_counts_what_speculation_makes(family, sampling):
+    first, second = by_gamma(family, PROMPTS, gammas=[1, 3], sampling=sampling, new_tokens=12, rounds=1)
+    assert (first.gamma, second.gamma) == (1, 3)
+    for result in (first, second):
+        rngs = [Seeded(0) if sampling else None for _ in PROMPTS]
+        traces = [
+            run(speculative(family.target, family.draft, prompt, gamma=result.gamma, rng=rng), 12, stop=())
+            for prompt, rng in zip(PROMPTS, rngs, strict=True)
+        ]
+        rounds = [(len(step.drafted), step.accepted) for trace in traces for step in trace.steps if step.drafted]
+        assert result.acceptance == theory.estimated_alpha(rounds)
+        assert result.tokens_per_call == 24 / sum(trace.target_calls for trace in traces)
+        assert result.predicted > 0
+
+
 def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family):
     clock = Clock()
-    short = Row("short", lambda family, prompt, count, seed: Output([0], 1))
+    short = Row("short", lambda family, prompts, count, seed: Output([[0] for _ in prompts], 1))
     with pytest.raises(ValueError, match=r"short made \[1, 1\] tokens, not 10 each"):
         measure(family, PROMPTS, new_tokens=10, rounds=1, rows=[*clocked_rows(clock), short], clock=clock)
 

@@ -1,5 +1,8 @@
 """The formulas, by hand and against PyTorch's own count of what a forward pass does."""
 
+import math
+import random
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -175,3 +178,32 @@ def test_a_measured_curve_that_rises_costs_what_it_says():
 def test_nonsense_about_speculation_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_alpha_is_estimated_from_the_tokens_that_were_judged():
+    """A thousand rounds with acceptances that are independent: the estimate finds their probability again."""
+    luck = random.Random(0)
+    rounds = []
+    for _ in range(1000):
+        accepted = next((place for place in range(4) if luck.random() >= 0.7), 4)
+        rounds.append((4, accepted))
+    assert theory.estimated_alpha(rounds) == pytest.approx(0.7, abs=0.02)
+    assert math.isnan(theory.estimated_alpha([])) and math.isnan(theory.estimated_alpha([(0, 0)]))
+
+
+def test_rounds_of_one_length_cost_what_the_formula_says():
+    call_seconds, alpha = [2.0, 2.2, 2.5, 2.9], 0.5
+    # With alpha = 1/2 and gamma = 2, of four rounds two accept nothing, one accepts one token, and one accepts both.
+    rounds = [(2, 1), (2, 1), (2, 2), (2, 3)]
+    expected = theory.measured_factor(alpha, 2, call_seconds, 0.3)
+    assert theory.rounds_factor(rounds, call_seconds, 0.3) == pytest.approx(expected)
+    assert theory.rounds_factor([(0, 1)] * 3, call_seconds) == 1, "who drafts nothing is the plain loop"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "seconds", "words"),
+    [([], [1.0], "0 rounds"), ([(3, 1)], [1.0, 2.0], "up to 4 tokens"), ([(1, 1)], [1.0, 0.0], "above 0")],
+)
+def test_rounds_of_unknown_cost_are_refused(rounds, seconds, words):
+    with pytest.raises(ValueError, match=words):
+        theory.rounds_factor(rounds, seconds)

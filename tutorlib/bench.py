@@ -6,9 +6,12 @@ Every row makes the same number of new tokens from the same prompts with the sam
 over, each time in another order, and each row is compared with what the plain loop and its peer took *in the same
 round*, so a slow spell of the machine does not become somebody's advantage. The peer is `transformers.generate` where
 it does the same work; it has no contrast, so those methods are compared with what they add to. Shown are medians over
-the rounds, and quartiles. No stop token ends a run here, so that all rows do the same work.
+the rounds, and quartiles.
 
-A new method needs one line in `ROWS`, and a function if there is none for its like.
+Where a row drafts, its speed over the plain loop is also foretold, from what it drafted in each call and from what
+calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`.
+
+The rows themselves are in `tutorlib.bench_rows`.
 """
 
 from __future__ import annotations
@@ -18,180 +21,25 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import transformers
 
+from .bench_rows import PLAIN, ROWS, Row, speculative_row
 from .cost import _synchronize as synchronize
-from .decoders import beam_search, greedy, sample
-from .decoders.contrastive_decoding import contrastive_decoding
-from .decoders.contrastive_search import contrastive_search
-from .decoders.dola import dola, lower_layers
+from .cost import call_times
+from .decoders import sample
 from .lm import LM
 from .randomness import Seeded
 from .run import run
-from .warp import temperature, top_k, top_p
+from .theory import estimated_alpha, measured_factor, rounds_factor
 
-PLAIN = "bare forward loop"
-GENERATE = "generate(do_sample=False)"
-GENERATE_SAMPLING = "generate(do_sample=True)"
-GENERATE_FILTERED = "generate(do_sample=True), filtered"
-GENERATE_BEAMS = "generate(num_beams=4)"
-GREEDY = "greedy"
-TWO_MODELS = "expert and amateur calls"
-
-
-class Output(NamedTuple):
-    """What one row made of one prompt: the new tokens, and how often it called the target (None: not counted)."""
-
-    tokens: list[int]
-    calls: int | None
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the benchmark.
-
-    Attributes
-    ----------
-    name : str
-    decode : function from (family, prompt as tokens, new tokens, seed) to Output
-        `family` is what `models.load` returns: ``family.target`` is the LM whose text is made.
-    peer : str
-        The name of the row that this one is compared with: that of `generate` which does the same work. Where there is
-        none, the row that does what the method cannot do without.
-    """
-
-    name: str
-    decode: Callable[[SimpleNamespace, list[int], int, int], Output]
-    peer: str = GENERATE
-
-
-def forward_loop(family, prompt, count, seed) -> Output:
-    """The plain loop of a tutorial: the model, its own cache, argmax. What everything is compared with."""
-    model = family.target.model
-    tokens = []
-    with torch.inference_mode():
-        output = model(torch.tensor([prompt], device=model.device), use_cache=True, logits_to_keep=1)
-        while True:
-            tokens.append(int(output.logits[0, -1].argmax()))
-            if len(tokens) == count:
-                return Output(tokens, count)
-            step = torch.tensor([tokens[-1:]], device=model.device)
-            output = model(step, past_key_values=output.past_key_values, use_cache=True)
-
-
-def session_loop(family, prompt, count, seed) -> Output:
-    """The same loop over a `Session`: what its undo costs a method that never uses it."""
-    session = family.target.session(prompt)
-    tokens = [int(session.feed()[-1].argmax())]
-    while len(tokens) < count:
-        tokens.append(int(session.feed(tokens[-1:])[-1].argmax()))
-    return Output(tokens, session.calls)
-
-
-def two_models_loop(family, prompt, count, seed) -> Output:
-    """The calls that contrastive decoding cannot do without: target and draft read the text, and the target goes on."""
-    expert, amateur = family.target.session(prompt), family.draft.session(prompt)
-    tokens = []
-    while len(tokens) < count:
-        logits, _ = expert.feed(tokens[-1:]), amateur.feed(tokens[-1:])
-        tokens.append(int(logits[-1].argmax()))
-    return Output(tokens, expert.calls)
-
-
-def ours(make_steps) -> Callable[..., Output]:
-    """A row for one of our methods: `make_steps(family, prompt, seed)` returns its steps."""
-
-    def decode(family, prompt, count, seed):
-        trace = run(make_steps(family, prompt, seed), count, stop=(), progress=False)
-        return Output(trace.tokens, trace.target_calls)
-
-    return decode
-
-
-def ours_searching(make_steps) -> Callable[..., Output]:
-    """A row for one of our searches, which take the budget themselves: `make_steps(family, prompt, count)`."""
-
-    def decode(family, prompt, count, seed):
-        return ours(lambda *_: make_steps(family, prompt, count))(family, prompt, count, seed)
-
-    return decode
-
-
-def generate(**options) -> Callable[..., Output]:
-    """A row for `transformers.generate`, with the options given and no stop token."""
-
-    def decode(family, prompt, count, seed):
-        model = family.target.model
-        text = torch.tensor([prompt], device=model.device)
-        torch.manual_seed(seed)
-        output = model.generate(
-            text,
-            attention_mask=torch.ones_like(text),
-            max_new_tokens=count,
-            eos_token_id=None,
-            pad_token_id=0,
-            **options,
-        )
-        return Output(output[0, len(prompt) :].tolist(), None)
-
-    return decode
-
-
-# The options that make transformers sample from the model as it is: its defaults filter.
-UNWARPED = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
-# The usual filters, for both: transformers applies them in this order whatever order they are given in.
-FILTERS = [temperature(0.8), top_k(50), top_p(0.9)]
-FILTERED = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.9}
-
-ROWS = [
-    Row(PLAIN, forward_loop),
-    Row("Session loop", session_loop),
-    Row(GREEDY, ours(lambda family, prompt, seed: greedy(family.target, prompt))),
-    Row(
-        "sample",
-        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))),
-        peer=GENERATE_SAMPLING,
-    ),
-    Row(
-        "sample, filtered",
-        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed), warp=FILTERS)),
-        peer=GENERATE_FILTERED,
-    ),
-    Row(
-        "beam_search, 4 beams",
-        ours_searching(
-            lambda family, prompt, count: beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
-        ),
-        peer=GENERATE_BEAMS,
-    ),
-    Row(TWO_MODELS, two_models_loop, peer=TWO_MODELS),
-    Row(
-        "contrastive_decoding",
-        ours(lambda family, prompt, seed: contrastive_decoding(family.target, family.draft, prompt)),
-        peer=TWO_MODELS,
-    ),
-    Row(
-        "contrastive_search, k=4",
-        ours(lambda family, prompt, seed: contrastive_search(family.target, prompt, k=4)),
-        peer=GREEDY,
-    ),
-    Row(
-        "dola, lower layers",
-        ours(lambda family, prompt, seed: dola(family.target, prompt, layers=lower_layers(family.target))),
-        peer=GREEDY,
-    ),
-    Row(GENERATE, generate(do_sample=False)),
-    Row(GENERATE_SAMPLING, generate(**UNWARPED), peer=GENERATE_SAMPLING),
-    Row(GENERATE_FILTERED, generate(**FILTERED), peer=GENERATE_FILTERED),
-    Row(GENERATE_BEAMS, generate(do_sample=False, num_beams=4), peer=GENERATE_BEAMS),
-]
+# Of calls this wide the time is measured; that of others lies between.
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33)
 
 
 class Spread(NamedTuple):
@@ -207,6 +55,35 @@ class Spread(NamedTuple):
         return cls(float(median), float(low), float(high))
 
 
+class Costs(NamedTuple):
+    """What calls were measured to cost.
+
+    Attributes
+    ----------
+    call_seconds : list of float
+        Time of a target call with 1, 2, 3, ... tokens.
+    draft_seconds : dict of str to float
+        For each draft, by its name in the family: what a token takes in its own loop, so with choosing it.
+    """
+
+    call_seconds: list[float]
+    draft_seconds: dict[str, float]
+
+
+def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tokens: int) -> Costs:
+    """Measure what a call of the target costs by its width, and a token of each draft, halfway through a text."""
+    cached = min(len(prompt) + new_tokens // 2, family.target.context - max(WIDTHS))
+    times = call_times(family.target, WIDTHS, cached=cached, repeats=5)
+    call_seconds = np.interp(range(1, max(WIDTHS) + 1), times.widths, times.seconds).tolist()
+    draft_seconds = {}
+    for name in drafts:
+        lm = getattr(family, name)
+        text = [token % lm.vocab_size for token in prompt]
+        trace = run(sample(lm, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
+        draft_seconds[name] = trace.seconds / len(trace.tokens)
+    return Costs(call_seconds, draft_seconds)
+
+
 @dataclass
 class Result:
     """What was measured of one row.
@@ -217,15 +94,21 @@ class Result:
     tokens_per_second : Spread
     tokens_per_call : float or None
         New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
+    acceptance : float or None
+        Accepted tokens over judged ones, see `theory.estimated_alpha`; None where nothing is drafted, or trees.
     over_plain, over_peer : Spread
         Speed over that of the plain loop, and of the row's peer, round by round.
+    predicted : float or None
+        What `over_plain` should be by the measured costs of its calls; None where nothing is foretold.
     """
 
     name: str
     tokens_per_second: Spread
     tokens_per_call: float | None
+    acceptance: float | None
     over_plain: Spread
     over_peer: Spread
+    predicted: float | None
 
 
 def measure(
@@ -236,12 +119,13 @@ def measure(
     rounds: int = 7,
     rows: Sequence[Row] = tuple(ROWS),
     clock: Callable[[], float] = time.perf_counter,
+    costs: Callable[..., Costs] = measured_costs,
 ) -> list[Result]:
     """Time the rows against each other.
 
     Parameters
     ----------
-    family : what `models.load` returns, or any object with a `target` and a `draft` that are LMs
+    family : what `models.load` returns, or any object with the LMs that the rows ask for, a `target` at least
     prompts : sequence of token lists
     new_tokens : int
         For each prompt.
@@ -251,6 +135,8 @@ def measure(
         The plain loop and the peer of every row must be among them.
     clock : function
         Seconds.
+    costs : function like `measured_costs`
+        Called once in each round, if a row's time is to be foretold.
 
     Returns
     -------
@@ -272,50 +158,167 @@ def measure(
         raise ValueError(
             f"a prompt of {longest} tokens and {new_tokens} new ones do not fit the context of {family.target.context}"
         )
-    seconds = np.zeros((rounds, len(rows)))
+    prompts = [list(prompt) for prompt in prompts]
+    drafts = sorted({row.draft for row in rows if row.draft})
+    seconds, tokens = np.zeros((rounds, len(rows))), np.zeros((rounds, len(rows)))
     calls: list[int | None] = [0] * len(rows)
+    steps = [[] for _ in rows]
+    round_costs = []
     for number in range(-1, rounds):
         for shift in range(len(rows)):
             column = (number + shift) % len(rows)  # nobody always follows the same neighbour's warm caches
             row = rows[column]
             synchronize(family.target.device)
             began = clock()
-            outputs = [row.decode(family, list(prompt), new_tokens, number) for prompt in prompts]
+            output = row.decode(family, prompts, new_tokens, number)
             synchronize(family.target.device)
             took = clock() - began
-            if any(len(output.tokens) != new_tokens for output in outputs):
-                raise ValueError(f"{row.name} made {[len(o.tokens) for o in outputs]} tokens, not {new_tokens} each")
+            lengths = [len(text) for text in output.texts]
+            if set(lengths) != {new_tokens}:
+                raise ValueError(f"{row.name} made {lengths} tokens, not {new_tokens} each")
             if number >= 0:
-                seconds[number, column] = took
-                made = [output.calls for output in outputs]
-                calls[column] = None if None in made else calls[column] + sum(made)
-    plain = seconds[:, names.index(PLAIN)]
-    total = new_tokens * len(prompts)
+                seconds[number, column], tokens[number, column] = took, sum(lengths)
+                calls[column] = None if output.calls is None else calls[column] + output.calls
+                if row.is_drafting:
+                    steps[column] += output.steps
+        if number >= 0 and any(row.is_drafting for row in rows):
+            round_costs.append(costs(family, prompts[0], drafts, new_tokens))
+    rates = tokens / seconds
+    plain = rates[:, names.index(PLAIN)]
+    typical = median_costs(round_costs)
     return [
         Result(
             name=row.name,
-            tokens_per_second=Spread.of(total / taken),
-            tokens_per_call=total * rounds / count if count else None,
-            over_plain=Spread.of(plain / taken),
-            over_peer=Spread.of(seconds[:, names.index(row.peer)] / taken),
+            tokens_per_second=Spread.of(rates[:, column]),
+            tokens_per_call=float(tokens[:, column].sum()) / calls[column] if calls[column] else None,
+            acceptance=acceptance(steps[column]),
+            over_plain=Spread.of(rates[:, column] / plain),
+            over_peer=Spread.of(rates[:, column] / rates[:, names.index(row.peer)]),
+            predicted=prediction(row, steps[column], typical),
         )
-        for row, taken, count in zip(rows, seconds.T, calls, strict=True)
+        for column, row in enumerate(rows)
+    ]
+
+
+def median_costs(all_costs: Sequence[Costs]) -> Costs | None:
+    """The typical one of some measurements, number by number."""
+    if not all_costs:
+        return None
+    calls = np.median([costs.call_seconds for costs in all_costs], axis=0)
+    drafts = {name: float(np.median([costs.draft_seconds[name] for costs in all_costs])) for name in all_costs[0][1]}
+    return Costs(calls.tolist(), drafts)
+
+
+def acceptance(steps) -> float | None:
+    """Accepted over judged tokens, where chains were drafted."""
+    drafted = [(len(step.drafted), step.accepted) for step in steps if step.drafted]
+    return estimated_alpha(drafted) if drafted and all(step.tree is None for step in steps) else None
+
+
+def prediction(row: Row, steps, costs: Costs | None) -> float | None:
+    """How much faster than the plain loop a row should be, by what was measured of its calls."""
+    if not row.is_drafting or costs is None:
+        return None
+    draft_seconds = costs.draft_seconds[row.draft] if row.draft else 0.0
+    rounds = [(len(step.drafted), len(step.tokens)) for step in steps]
+    return rounds_factor(rounds, costs.call_seconds, draft_seconds)
+
+
+class GammaResult(NamedTuple):
+    """What was measured of `speculative` with one γ.
+
+    Attributes
+    ----------
+    gamma : int
+    over_plain : Spread
+        Its speed over that of the plain loop.
+    tokens_per_call, acceptance : float
+    predicted : float
+        `theory.measured_factor` for that acceptance and γ, from the measured costs of calls.
+    """
+
+    gamma: int
+    over_plain: Spread
+    tokens_per_call: float
+    acceptance: float
+    predicted: float
+
+
+def by_gamma(
+    family,
+    prompts: Sequence[Sequence[int]],
+    *,
+    gammas: Sequence[int] = range(1, 11),
+    sampling: bool = True,
+    new_tokens: int = 64,
+    rounds: int = 5,
+) -> list[GammaResult]:
+    """Time `speculative` with each γ against the plain loop, and foretell it.
+
+    Parameters
+    ----------
+    family, prompts, new_tokens, rounds
+        As for `measure`.
+    gammas : sequence of int
+    sampling : bool
+        Whether tokens are drawn; otherwise the likeliest are taken.
+
+    Returns
+    -------
+    list of GammaResult
+    """
+    rows = [next(row for row in ROWS if row.name == PLAIN)]
+    rows += [replace(speculative_row(gamma, sampling=sampling), peer=PLAIN) for gamma in gammas]
+    rows[0] = replace(rows[0], peer=PLAIN)
+    seen = []
+
+    def remembered(*arguments):
+        seen.append(measured_costs(*arguments))
+        return seen[-1]
+
+    results = measure(family, prompts, new_tokens=new_tokens, rounds=rounds, rows=rows, costs=remembered)[1:]
+    costs = median_costs(seen)
+    return [
+        GammaResult(
+            gamma,
+            result.over_plain,
+            result.tokens_per_call,
+            result.acceptance,
+            measured_factor(result.acceptance, gamma, costs.call_seconds, costs.draft_seconds["draft"]),
+        )
+        for gamma, result in zip(gammas, results, strict=True)
     ]
 
 
 def table(results: Sequence[Result]) -> str:
     """The results as text: a line a row."""
     width = max(len(result.name) for result in results)
-    lines = [f"{'':{width}}  {'tokens/s':>16}  {'tokens/call':>11}  {'x plain loop':>18}  {'x its peer':>18}"]
+    heads = (
+        ("tokens/s", 16),
+        ("tokens/call", 11),
+        ("accepted", 8),
+        ("x plain loop", 18),
+        ("foretold", 8),
+        ("x its peer", 18),
+    )
+    lines = ["  ".join([" " * width, *(f"{head:>{columns}}" for head, columns in heads)])]
     for result in results:
         rate, plain, peer = result.tokens_per_second, result.over_plain, result.over_peer
-        per_call = "" if result.tokens_per_call is None else f"{result.tokens_per_call:.2f}"
-        lines.append(
-            f"{result.name:{width}}  {f'{rate.median:.0f} ({rate.low:.0f}-{rate.high:.0f})':>16}  {per_call:>11}"
-            f"  {f'{plain.median:.2f} ({plain.low:.2f}-{plain.high:.2f})':>18}"
-            f"  {f'{peer.median:.2f} ({peer.low:.2f}-{peer.high:.2f})':>18}"
-        )
+        cells = [
+            f"{rate.median:.0f} ({rate.low:.0f}-{rate.high:.0f})",
+            _or_blank(result.tokens_per_call),
+            _or_blank(result.acceptance),
+            f"{plain.median:.2f} ({plain.low:.2f}-{plain.high:.2f})",
+            _or_blank(result.predicted),
+            f"{peer.median:.2f} ({peer.low:.2f}-{peer.high:.2f})",
+        ]
+        padded = [f"{cell:>{columns}}" for cell, (_, columns) in zip(cells, heads, strict=True)]
+        lines.append("  ".join([f"{result.name:{width}}", *padded]))
     return "\n".join(lines)
+
+
+def _or_blank(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
 
 
 def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_000) -> list[list[int]]:
@@ -350,6 +353,7 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
     options = parser.parse_args(arguments)
     count, new_tokens, rounds = (2, 32, 3) if options.quick else (4, 64, 7)
     new_tokens, rounds = options.tokens or new_tokens, options.rounds or rounds
+    transformers.utils.logging.set_verbosity_error()  # it warns of what it does itself when it is given an assistant
     if family is None:
         from . import models
 
@@ -363,7 +367,7 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         print(json.dumps({"machine": machine(), "setting": setting, "rows": rows}, indent=1))
     else:
         print(", ".join(f"{name}: {value}" for name, value in (machine() | setting).items() if value is not None))
-        print("medians of rounds, with quartiles; the prompt's own call is included")
+        print("medians of rounds, with quartiles; the prompt's own call is included, except in what is foretold")
         print(table(results))
 
 

@@ -621,8 +621,9 @@ class _KeyValues:
         uneven = min(starts) != max(starts)
         self.slots.aim(starts, width, uneven, self.device)
         mask = None
-        # A chain in a growing cache, all rows from the same position: the model's own causal mask is right.
-        if tree is not None or uneven or self.slots.fixed:
+        # Tokens of a fresh cache, and a single one, need no mask. That of a chain after others the model could make
+        # itself, but it would be made into numbers anew in each layer.
+        if tree is not None or uneven or self.slots.fixed or (width > 1 and starts[0] > 0):
             mask = self._mask(positions, tree)
         if uneven:  # what fills up short rows may lie beyond the context, where there are no position embeddings
             positions = positions.clamp(max=self.lm.context - 1)

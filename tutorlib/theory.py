@@ -283,6 +283,71 @@ def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], dra
     return tokens * one / (gamma * draft_seconds + wide)
 
 
+def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
+    """Alpha as rounds show it: accepted tokens over judged ones.
+
+    After the first token that is rejected the others are not judged. So a round that drafted more than it accepted
+    judged one more than it accepted. This is the most likely alpha, if acceptances are independent.
+
+    Parameters
+    ----------
+    rounds : sequence of (drafted, accepted)
+
+    Returns
+    -------
+    float
+        NaN where nothing was drafted.
+
+    Examples
+    --------
+    >>> estimated_alpha([(4, 4), (4, 2)])       # 4 of 4, then 2 of 3
+    0.8571428571428571
+    """
+    judged = sum(min(accepted + 1, drafted) for drafted, accepted in rounds)
+    return sum(accepted for _, accepted in rounds) / judged if judged else math.nan
+
+
+def rounds_factor(
+    rounds: Sequence[tuple[int, int]], call_seconds: Sequence[float], draft_seconds: float = 0.0
+) -> float:
+    """How much faster than the plain loop some rounds are, by what calls were measured to cost.
+
+    Like `measured_factor`, but for rounds as they were, in which drafts may have differed in length, or been trees: a
+    round takes its draft calls and one target call, of as many tokens as were drafted and one more. The prompt's calls,
+    which both have, are left out.
+
+    Parameters
+    ----------
+    rounds : sequence of (drafted, emitted)
+        How many tokens were drafted, and how many came out.
+    call_seconds : sequence of floats
+        Time of a target call with 1, 2, 3, ... tokens.
+    draft_seconds : float
+        Time of a drafted token; 0 for those that were looked up.
+
+    Raises
+    ------
+    ValueError
+        For a draft that `call_seconds` says nothing of, no rounds, and times that are not above 0.
+
+    Examples
+    --------
+    >>> rounds_factor([(1, 2), (1, 1)], [2.0, 2.5], 0.5)
+    1.0
+    """
+    _check_not_negative("draft_seconds", draft_seconds)
+    widest = max((drafted for drafted, _ in rounds), default=0) + 1
+    if not rounds or len(call_seconds) < widest:
+        raise ValueError(
+            f"need rounds, and the time of a call with up to {widest} tokens; got {len(rounds)} rounds and "
+            f"{len(call_seconds)} times: those of 1, 2, 3, ... tokens"
+        )
+    if not all(0 < float(seconds) < math.inf for seconds in call_seconds):
+        raise ValueError(f"call_seconds must be finite and above 0, got {list(call_seconds)}")
+    seconds = math.fsum(drafted * draft_seconds + float(call_seconds[drafted]) for drafted, _ in rounds)
+    return sum(emitted for _, emitted in rounds) * float(call_seconds[0]) / seconds
+
+
 def best_gamma(alpha: float, c: float, most: int) -> int:
     """The γ up to `most` with the highest `walltime_factor`; 0 where nothing beats the plain loop, the least of equals.
 

@@ -1,0 +1,359 @@
+"""The rows of the benchmark: each method with its settings, and its peer of `transformers` beside it.
+
+A row makes the same number of new tokens after each prompt; `tutorlib.bench` times the rows against each other. No stop
+token ends a text here, so that all rows do the same work. A new method needs one line in `ROWS`, and a function if
+there is none for its like.
+
+Settings are those that were fastest with the bundled models on two processor cores: of ours, and of the peers; where
+that differs from what a peer does by itself, both have a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import torch
+
+from .decoders import beam_search, greedy, sample
+from .decoders.contrastive_decoding import contrastive_decoding
+from .decoders.contrastive_search import contrastive_search
+from .decoders.dola import dola, lower_layers
+from .decoders.lookahead import lookahead
+from .decoders.prompt_lookup import prompt_lookup
+from .decoders.speculative import speculative
+from .decoders.speculative_batch import speculative_batch
+from .decoders.string_match import string_match
+from .decoders.suffix_lookup import suffix_lookup
+from .decoders.token_intersection import token_intersection
+from .randomness import Seeded
+from .run import Step, run, run_batch
+from .warp import temperature, top_k, top_p
+
+PLAIN = "bare forward loop"
+GREEDY = "greedy"
+SAMPLE = "sample"
+TWO_MODELS = "expert and amateur calls"
+SPECULATIVE = "speculative, sampling"
+GENERATE = "generate(do_sample=False)"
+GENERATE_SAMPLING = "generate(do_sample=True)"
+GENERATE_FILTERED = "generate(do_sample=True), filtered"
+GENERATE_BEAMS = "generate(num_beams=4)"
+GENERATE_ASSISTED = "generate(assistant_model)"
+GENERATE_ASSISTED_SAMPLING = "generate(assistant_model), sampling"
+GENERATE_LOOKUP = "generate(prompt_lookup_num_tokens=3)"
+
+
+class Output(NamedTuple):
+    """What a row made.
+
+    Attributes
+    ----------
+    texts : list of lists of int
+        The new tokens after each prompt.
+    calls : int or None
+        How often it called the target for all of them; None: not counted.
+    steps : list of Step
+        Those of all texts, where they tell what was drafted in each call.
+    """
+
+    texts: list[list[int]]
+    calls: int | None
+    steps: Sequence[Step] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the benchmark.
+
+    Attributes
+    ----------
+    name : str
+    decode : function from (family, prompts as tokens, new tokens, seed) to Output
+        `family` is what `models.load` returns: ``family.target`` is the LM whose text is made.
+    peer : str
+        The name of the row that this one is compared with: that of `generate` which does the same work. Where there is
+        none, the row that does what the method cannot do without.
+    is_drafting : bool
+        Whether its time can be foretold from its steps: each is a call of the target, as wide as what was drafted and
+        one token more.
+    draft : str or None
+        Which model of the family was called once for each drafted token; None where drafts cost nothing.
+    """
+
+    name: str
+    decode: Callable[[SimpleNamespace, Sequence[list[int]], int, int], Output]
+    peer: str = GENERATE
+    is_drafting: bool = field(default=False, kw_only=True)
+    draft: str | None = field(default=None, kw_only=True)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How rows are made
+
+
+def one_by_one(decode) -> Callable[..., Output]:
+    """A row that makes one text after another: ``decode(family, prompt, new tokens, seed)`` returns (tokens, calls)."""
+
+    def decode_all(family, prompts, count, seed):
+        texts, calls = zip(*[decode(family, prompt, count, seed) for prompt in prompts], strict=True)
+        return Output(list(texts), sum(calls))
+
+    return decode_all
+
+
+def ours(make_steps) -> Callable[..., Output]:
+    """A row for one of our methods: ``make_steps(family, prompt, seed)`` returns its steps."""
+
+    def decode(family, prompts, count, seed):
+        traces = [run(make_steps(family, p, seed), count, stop=(), progress=False) for p in prompts]
+        return Output(
+            [trace.tokens for trace in traces],
+            sum(trace.target_calls for trace in traces),
+            [step for trace in traces for step in trace.steps],
+        )
+
+    return decode
+
+
+def ours_searching(make_steps) -> Callable[..., Output]:
+    """A row for one of our searches, which take the budget themselves: ``make_steps(family, prompt, new tokens)``."""
+
+    def decode(family, prompts, count, seed):
+        return ours(lambda family, prompt, _: make_steps(family, prompt, count))(family, prompts, count, seed)
+
+    return decode
+
+
+def ours_in_batches(make_steps, size: int) -> Callable[..., Output]:
+    """A row for a method that makes `size` texts together: ``make_steps(family, prompts, seeds)`` returns its rounds.
+
+    The prompts are taken again from the first on, with other seeds, until the last batch is full.
+    """
+
+    def decode(family, prompts, count, seed):
+        texts, calls = [], 0
+        for first in range(0, len(prompts), size):
+            seeds = [(seed + 1) * 1000 + first + row for row in range(size)]
+            rounds = make_steps(family, [prompts[(first + row) % len(prompts)] for row in range(size)], seeds)
+            traces = run_batch(rounds, count, stop=(), progress=False)
+            texts += [trace.tokens for trace in traces]
+            calls += max(trace.target_calls for trace in traces)
+        return Output(texts, calls)
+
+    return decode
+
+
+def generate(drafts: dict | None = None, **options) -> Callable[..., Output]:
+    """A row for `transformers.generate`, with the options given and no stop token.
+
+    With `drafts` the family's draft assists. They are settings of *its* generation; ``{}`` leaves them as they are.
+    """
+
+    def decode(family, prompts, count, seed):
+        model, texts = family.target.model, []
+        assistant = {} if drafts is None else {"assistant_model": family.draft.model}
+        with settings(family.draft.model, drafts or {}):
+            for prompt in prompts:
+                text = torch.tensor([prompt], device=model.device)
+                torch.manual_seed(seed)
+                output = model.generate(
+                    text,
+                    attention_mask=torch.ones_like(text),
+                    max_new_tokens=count,
+                    eos_token_id=None,
+                    pad_token_id=0,
+                    **assistant,
+                    **options,
+                )
+                texts.append(output[0, len(prompt) :].tolist())
+        return Output(texts, None)
+
+    return decode
+
+
+@contextmanager
+def settings(model, values: dict):
+    """Give a model's generation settings these values for a while."""
+    before = {name: getattr(model.generation_config, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(model.generation_config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(model.generation_config, name, value)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Loops to compare with
+
+
+def forward_loop(family, prompt, count, seed) -> tuple[list[int], int]:
+    """The plain loop of a tutorial: the model, its own cache, argmax. What everything is compared with."""
+    model = family.target.model
+    tokens = []
+    with torch.inference_mode():
+        output = model(torch.tensor([prompt], device=model.device), use_cache=True, logits_to_keep=1)
+        while True:
+            tokens.append(int(output.logits[0, -1].argmax()))
+            if len(tokens) == count:
+                return tokens, count
+            step = torch.tensor([tokens[-1:]], device=model.device)
+            output = model(step, past_key_values=output.past_key_values, use_cache=True)
+
+
+def session_loop(family, prompt, count, seed) -> tuple[list[int], int]:
+    """The same loop over a `Session`: what its undo costs a method that never uses it."""
+    session = family.target.session(prompt)
+    tokens = [int(session.feed()[-1].argmax())]
+    while len(tokens) < count:
+        tokens.append(int(session.feed(tokens[-1:])[-1].argmax()))
+    return tokens, session.calls
+
+
+def two_models_loop(family, prompt, count, seed) -> tuple[list[int], int]:
+    """The calls that contrastive decoding cannot do without: target and draft read the text, and the target goes on."""
+    expert, amateur = family.target.session(prompt), family.draft.session(prompt)
+    tokens = []
+    while len(tokens) < count:
+        logits, _ = expert.feed(tokens[-1:]), amateur.feed(tokens[-1:])
+        tokens.append(int(logits[-1].argmax()))
+    return tokens, expert.calls
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The rows
+
+# The options that make transformers sample from the model as it is: its defaults filter.
+UNWARPED = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
+# The usual filters, for both: transformers applies them in this order whatever order they are given in.
+FILTERS = [temperature(0.8), top_k(50), top_p(0.9)]
+FILTERED = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.9}
+# How an assistant drafts: so many tokens, or up to the first of which it is less sure than this.
+ASSISTANT_GREEDY = {
+    "num_assistant_tokens": 5,
+    "num_assistant_tokens_schedule": "constant",
+    "assistant_confidence_threshold": 0.3,
+}
+ASSISTANT_SAMPLING = ASSISTANT_GREEDY | {"num_assistant_tokens": 10, "assistant_confidence_threshold": 0.0}
+
+
+def speculative_row(gamma: int, *, sampling: bool, confidence: float = 0.0) -> Row:
+    """A row for `speculative` with this γ."""
+
+    def steps(family, prompt, seed):
+        rng = Seeded(seed) if sampling else None
+        return speculative(family.target, family.draft, prompt, gamma=gamma, confidence=confidence, rng=rng)
+
+    name, peer = (SPECULATIVE, GENERATE_ASSISTED_SAMPLING) if sampling else ("speculative, greedy", GENERATE_ASSISTED)
+    return Row(f"{name}, gamma={gamma}", ours(steps), peer, is_drafting=True, draft="draft")
+
+
+ROWS = [
+    Row(PLAIN, one_by_one(forward_loop)),
+    Row("Session loop", one_by_one(session_loop)),
+    Row(GREEDY, ours(lambda family, prompt, seed: greedy(family.target, prompt))),
+    Row(
+        SAMPLE,
+        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))),
+        peer=GENERATE_SAMPLING,
+    ),
+    Row(
+        "sample, filtered",
+        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed), warp=FILTERS)),
+        peer=GENERATE_FILTERED,
+    ),
+    Row(
+        "beam_search, 4 beams",
+        ours_searching(
+            lambda family, prompt, count: beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
+        ),
+        peer=GENERATE_BEAMS,
+    ),
+    Row(TWO_MODELS, one_by_one(two_models_loop), peer=TWO_MODELS),
+    Row(
+        "contrastive_decoding",
+        ours(lambda family, prompt, seed: contrastive_decoding(family.target, family.draft, prompt)),
+        peer=TWO_MODELS,
+    ),
+    Row(
+        "contrastive_search, k=4",
+        ours(lambda family, prompt, seed: contrastive_search(family.target, prompt, k=4)),
+        peer=GREEDY,
+    ),
+    Row(
+        "dola, lower layers",
+        ours(lambda family, prompt, seed: dola(family.target, prompt, layers=lower_layers(family.target))),
+        peer=GREEDY,
+    ),
+    speculative_row(2, sampling=False, confidence=0.3),
+    speculative_row(8, sampling=True),
+    Row(
+        "speculative_batch of 8, sampling",
+        ours_in_batches(
+            lambda family, prompts, seeds: speculative_batch(
+                family.target, family.draft, prompts, gamma=8, rngs=[Seeded(seed) for seed in seeds]
+            ),
+            size=8,
+        ),
+        peer=f"{SPECULATIVE}, gamma=8",
+    ),
+    Row(
+        "prompt_lookup, gamma=5",
+        ours(lambda family, prompt, seed: prompt_lookup(family.target, prompt, gamma=5)),
+        peer=GENERATE_LOOKUP,
+        is_drafting=True,
+    ),
+    Row(
+        "suffix_lookup, gamma=8",
+        ours(lambda family, prompt, seed: suffix_lookup(family.target, prompt, gamma=8)),
+        peer=GENERATE_LOOKUP,
+        is_drafting=True,
+    ),
+    Row(
+        "lookahead",
+        ours(lambda family, prompt, seed: lookahead(family.target, prompt)),
+        is_drafting=True,
+    ),
+    Row(
+        "token_intersection, sampling",
+        ours(
+            lambda family, prompt, seed: token_intersection(
+                family.target, family.other_draft, prompt, gamma=3, rng=Seeded(seed)
+            )
+        ),
+        peer=GENERATE_SAMPLING,
+        is_drafting=True,
+        draft="other_draft",
+    ),
+    Row(
+        "string_match, greedy",
+        ours(lambda family, prompt, seed: string_match(family.target, family.other_draft, prompt, gamma=3)),
+    ),
+    Row(
+        "string_match, sampling",
+        ours(
+            lambda family, prompt, seed: string_match(
+                family.target, family.other_draft, prompt, gamma=3, rng=Seeded(seed)
+            )
+        ),
+        peer=GENERATE_SAMPLING,
+    ),
+    Row(GENERATE, generate(do_sample=False)),
+    Row(GENERATE_SAMPLING, generate(**UNWARPED), peer=GENERATE_SAMPLING),
+    Row(GENERATE_FILTERED, generate(**FILTERED), peer=GENERATE_FILTERED),
+    Row(GENERATE_BEAMS, generate(do_sample=False, num_beams=4), peer=GENERATE_BEAMS),
+    Row(GENERATE_ASSISTED, generate({}, do_sample=False), peer=GENERATE_ASSISTED),
+    Row(f"{GENERATE_ASSISTED}, tuned", generate(ASSISTANT_GREEDY, do_sample=False), peer=GENERATE_ASSISTED),
+    Row(GENERATE_ASSISTED_SAMPLING, generate({}, **UNWARPED), peer=GENERATE_ASSISTED_SAMPLING),
+    Row(
+        f"{GENERATE_ASSISTED_SAMPLING}, tuned",
+        generate(ASSISTANT_SAMPLING, **UNWARPED),
+        peer=GENERATE_ASSISTED_SAMPLING,
+    ),
+    Row(GENERATE_LOOKUP, generate(do_sample=False, prompt_lookup_num_tokens=3), peer=GENERATE_LOOKUP),
+]
