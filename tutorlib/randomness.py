@@ -128,6 +128,11 @@ class Greedy:
     """
 
     def choose(self, probs) -> int:
+        probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu")
+        if probs.ndim == 1 and len(probs):
+            best = int(probs.argmax())
+            if float(probs[best]) == 1:  # one-hot, as rng=None makes every row: there is nothing else to look at
+                return best
         return int(checked_probabilities(probs).argmax())
 
     def accept(self, probability: float) -> bool:
@@ -231,4 +236,3 @@ class Exhaustive:
 
     def __repr__(self) -> str:
         return f"Exhaustive(branches={self.branches}, weight={self.weight:g})"
-

@@ -46,6 +46,10 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         row = int((logits.amax(-1) < math.inf).int().argmin())
         raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
     for function in warp:
+        if function is one_hot and function is warp[-1] and logits.numel():
+            best = logits.max(-1, keepdim=True)
+            if all(math.isfinite(value) for value in best.values[:, 0].tolist()):
+                return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
         logits = function(logits, histories)
         if not isinstance(logits, torch.Tensor):
             raise ValueError(f"the warp {warp_names([function])} returned {logits!r}, not logits of shape (n, vocab)")

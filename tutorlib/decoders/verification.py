@@ -54,7 +54,7 @@ def check_sampled(
         When a drafted token has probability 0 in its row of `draft_probs`: it was drawn from another law.
     """
     for place, token in enumerate(drafted):
-        draft_prob, target_prob = float(draft_probs[place][token]), float(target_probs[place][token])
+        draft_prob, target_prob = float(draft_probs[place][token]), float(target_probs[place, token])
         if not draft_prob > 0:
             raise ValueError(
                 f"token {token}, drafted in place {place}, has probability {draft_prob} in draft_probs: they must be "
