@@ -52,15 +52,20 @@ def test_the_draft_is_accepted_often_but_not_always():
     assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
 
 
+def test_the_card_tells_the_figures():
+    card = (WEIGHTS / "MODEL_CARD.md").read_text()
+    assert all(str(figure) in card for figures in FIGURES.values() for figure in figures.values())
+
+
+@pytest.mark.slow
 def test_the_card_and_the_shipped_files_agree(family):
     """A small part of the card measured again, from the same held-out questions."""
     again = accuracy.answers(family.target.model, family.target.tokenizer)
     for topic in TOPICS:
         assert again[topic] == pytest.approx(FIGURES["target"][f"{topic}, right"], abs=0.02)
-    card = (WEIGHTS / "MODEL_CARD.md").read_text()
-    assert all(str(figure) in card for figures in FIGURES.values() for figure in figures.values())
 
 
+@pytest.mark.slow
 def test_stories_end_by_themselves(family):
     told = accuracy.stories(family.target.model, family.target.tokenizer, prompts=20)
     assert sum(tokens[-1] in family.target.stop_tokens for _, tokens, _ in told) >= 19

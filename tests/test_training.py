@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -18,10 +19,11 @@ TINY = storyworld.Recipe(
 
 
 @pytest.fixture(autouse=True)
-def few_questions(monkeypatch):
-    """Reports are asked a few questions only, so that tests stay quick."""
+def few_questions_and_stories(monkeypatch):
+    """Reports are asked a few questions only, and tokenizers learnt from few stories, so that tests stay quick."""
     answers = accuracy.answers
     monkeypatch.setattr(accuracy, "answers", lambda *models: answers(*models, seeds=range(12), most=4))
+    monkeypatch.setattr(storyworld, "learn", partial(learn, stories=200))
 
 
 @pytest.fixture(scope="module")

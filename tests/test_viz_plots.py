@@ -80,7 +80,7 @@ def test_the_measures_agree_with_known_values():
 
 @pytest.mark.parametrize("sight", SIGHTS)
 @pytest.mark.parametrize("colors", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
-def test_the_five_kinds_differ_however_colours_are_seen(colors, sight):
+def test_the_six_kinds_differ_however_colours_are_seen(colors, sight):
     for one, other in itertools.combinations(palette.KINDS, 2):
         assert difference(colors[one], colors[other], sight) > 20, (one, other)
 
@@ -93,8 +93,19 @@ def test_every_kind_can_be_read_as_text_on_its_page(colors):
     assert contrast(colors["text"], colors["background"]) >= 12
 
 
+@pytest.mark.parametrize("colors", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
+def test_marks_and_words_stand_out_in_the_boxes_of_the_player(colors):
+    variables = dict(part.split(":") for part in palette.css_variables(colors).split(";") if part)
+    for kind in (*palette.KINDS, "neutral"):
+        red, green, blue, opacity = map(float, variables[f"--tl-{kind}-soft"][5:-1].split(","))
+        page = np.array(to_rgb(colors["background"]))
+        box = opacity * np.array([red, green, blue]) / 255 + (1 - opacity) * page
+        assert contrast(colors[kind], tuple(box)) >= 3.6, kind  # a mark is a picture: WCAG asks 3 of it
+        assert contrast(colors["text"], tuple(box)) >= 7, kind
+
+
 def test_every_kind_has_a_mark_of_its_own_and_a_meaning():
-    assert len({palette.MARKS[kind] for kind in (*palette.KINDS, "neutral")}) == 6
+    assert len({palette.MARKS[kind] for kind in (*palette.KINDS, "neutral")}) == 7
     assert set(palette.MARKS) == set(palette.MEANINGS) == set(palette.LINES) == set(palette.HATCHES)
     assert all(ord(mark) in plots._letters() for mark in palette.MARKS.values() if mark)
 
@@ -243,6 +254,7 @@ def test_the_static_form_shows_one_picture_a_temperature():
         widgets.next_token_explorer(LM, [0], temperature=9)
 
 
+@pytest.mark.slow
 def test_the_front_door_and_the_player_import_neither_matplotlib_nor_ipywidgets():
     code = (
         "import sys, tutorlib, tutorlib.run, tutorlib.viz.player, tutorlib.viz.palette\n"

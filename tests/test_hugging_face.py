@@ -1,0 +1,559 @@
+"""Inside `generate` the methods write what they write alone, and heed what `generate` was asked for."""
+
+import functools
+import math
+
+import pytest
+import torch
+import transformers
+from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly, random_model
+from lossless import EXACT, small
+from two_tokenizers import letters_tokenizer
+
+import tutorlib
+from tutorlib import decoders
+from tutorlib.hugging_face import as_warps, custom_generate
+from tutorlib.lm import LM
+from tutorlib.proof import target_distribution, total_variation
+from tutorlib.randomness import Exhaustive, Seeded
+from tutorlib.run import run
+from tutorlib.warp import (
+    frequency_penalty,
+    min_p,
+    no_repeat_ngram,
+    probabilities,
+    repetition_penalty,
+    temperature,
+    top_k,
+    top_p,
+    typical,
+)  # fmt: skip
+
+PROMPT = [3, 1, 4, 1, 5]
+NEW = 24
+LETTERS = letters_tokenizer([chr(ord("a") + token) for token in range(VOCAB)])
+OTHER_LETTERS = letters_tokenizer([chr(ord("a") + (token * 7 + 3) % VOCAB) for token in range(VOCAB)])
+
+
+def ids(*rows):
+    return torch.tensor(rows)
+
+
+def generate(model, rows, **options):
+    """The new tokens of each row."""
+    rows = rows if isinstance(rows[0], list) else [rows]
+    tensor = ids(*rows)
+    options = {
+        "max_new_tokens": NEW,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "attention_mask": torch.ones_like(tensor),
+    } | options
+    made = model.generate(tensor, **options)
+    assert made[:, : tensor.shape[1]].tolist() == tensor.tolist() * (len(made) // len(rows)), "the prompt comes first"
+    new = made[:, tensor.shape[1] :].tolist()
+    return new[0] if len(new) == 1 else new
+
+
+@functools.cache
+def draft(dtype=torch.float64):
+    return LM(random_model("gpt2", dtype, seed=1), LETTERS)
+
+
+# Every method of the chapters on drafts, and a few others; each as (method, what makes its settings).
+METHODS = {
+    "speculative": lambda: custom_generate(decoders.speculative, draft=draft(), gamma=3),
+    "adaptive": lambda: custom_generate(
+        decoders.speculative, draft=draft(), gamma=decoders.adaptive([1.0, 1.1, 1.2, 1.3], 0.1), confidence=0.2
+    ),
+    "prompt_lookup": lambda: custom_generate(decoders.prompt_lookup, gamma=4),
+    "suffix_lookup": lambda: custom_generate(decoders.suffix_lookup, gamma=4, texts=[[5, 4, 4, 4, 4, 5]]),
+    "lookahead": lambda: custom_generate(decoders.lookahead, window=3),
+    "token_intersection": lambda: custom_generate(
+        decoders.token_intersection, tokenizer=OTHER_LETTERS, draft=draft(), gamma=3
+    ),
+    "string_match": lambda: custom_generate(decoders.string_match, tokenizer=OTHER_LETTERS, draft=draft(), gamma=3),
+    "speculative_batch": lambda: custom_generate(decoders.speculative_batch, draft=draft(), gamma=3),
+    "sample": lambda: custom_generate(decoders.sample),
+}
+every_method = pytest.mark.parametrize("ours", METHODS.values(), ids=METHODS)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The same tokens
+
+
+@every_method
+def test_greedy_it_writes_what_generate_writes(models, ours):
+    model, ours = models("llama", torch.float64), ours()
+    with exactly(torch.float64):
+        assert generate(model, PROMPT, custom_generate=ours) == generate(model, PROMPT)
+    assert [len(trace.tokens) for trace in ours.traces] == [NEW]
+
+
+@pytest.mark.parametrize("name", ["speculative", "lookahead"])
+@pytest.mark.parametrize("family", [family for family in EVERY_FAMILY if family != "llama"])
+def test_greedy_it_writes_what_generate_writes_in_every_family(models, family, name):
+    model = models(family, torch.float64)
+    with exactly(torch.float64):
+        assert generate(model, PROMPT, custom_generate=METHODS[name]()) == generate(model, PROMPT)
+
+
+@pytest.mark.parametrize("name", ["speculative", "suffix_lookup", "speculative_batch"])
+def test_greedy_under_penalties_it_writes_what_generate_writes(models, name):
+    """Penalties look at the text before, which differs from one drafted token to the next."""
+    model = models("qwen3", torch.float64)
+    options = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "min_new_tokens": 8, "eos_token_id": 4}
+    with exactly(torch.float64):
+        mine = generate(model, PROMPT, custom_generate=METHODS[name](), **options)
+        assert mine == generate(model, PROMPT, **options)
+        assert mine != generate(model, PROMPT)
+
+
+def test_greedy_and_the_searches_work_too(models):
+    model = models("llama", torch.float64)
+    with exactly(torch.float64):
+        assert generate(model, PROMPT, custom_generate=custom_generate(decoders.greedy)) == generate(model, PROMPT)
+        beams = custom_generate(decoders.beam_search, beams=3)
+        expected = generate(model, PROMPT, num_beams=3, eos_token_id=[4, 99])
+        assert generate(model, PROMPT, custom_generate=beams, eos_token_id=[4, 99]) == expected
+
+
+@every_method
+def test_sampled_it_writes_what_run_writes_with_the_same_seed(models, ours):
+    model, ours = models("llama", torch.float64), ours()
+    ours.seed = 5
+    options = {"do_sample": True, "temperature": 1.4, "top_k": 9, "top_p": 0.8}
+    mine = generate(model, PROMPT, custom_generate=ours, **options)
+    warp = [temperature(1.4), top_k(9), top_p(0.8)]
+    lm = LM(model, ours.tokenizer)
+    if ours.takes_several:
+        steps = decoders.speculative(lm, prompt=PROMPT, rng=Seeded(5), warp=warp, **ours.settings)
+    else:
+        steps = ours.method(lm, prompt=PROMPT, rng=Seeded(5), warp=warp, **ours.settings)
+    trace = run(steps, NEW)
+    assert mine == trace.tokens
+    assert ours.traces[0].target_calls == trace.target_calls
+
+
+@pytest.mark.parametrize(
+    ("processors", "length"),
+    [({}, 2), ({"temperature": 1.7, "top_p": 0.7}, 3), ({"repetition_penalty": 1.6}, 2)],
+    ids=["none", "temperature and top_p", "penalty"],
+)
+def test_sampled_it_has_the_distribution_that_generate_says(processors, length):
+    """Every branch of the luck, all the way through `generate`, against the law multiplied out with our own warps."""
+    lm, small_draft = small("llama"), small("gpt2")
+    made = {}
+    with exactly(torch.float64):
+        for rng in Exhaustive():
+            ours = custom_generate(decoders.speculative, draft=small_draft, gamma=1, rng=rng)
+            options = {"do_sample": True, "top_k": 0, "max_new_tokens": length, "custom_generate": ours} | processors
+            tokens = tuple(generate(lm.model, [1, 0], **options))
+            made[tokens] = made.get(tokens, 0.0) + rng.weight
+        makers = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+        warp = [makers[name](value) for name, value in processors.items()]
+        assert total_variation(made, target_distribution(lm, [1, 0], length, warp=warp, stop=())) < EXACT
+
+
+@pytest.mark.slow
+def test_on_the_bundled_models_it_writes_what_generate_writes_with_fewer_calls():
+    """In float32: a tie within rounding could differ, and none does here."""
+    bundled = tutorlib.models.load("storyworld")
+    model, tokenizer = bundled.target.model, bundled.tokenizer
+    options = {"max_new_tokens": 60, "do_sample": False}
+    prompt = tokenizer(tutorlib.storyworld.story("adapter")[:200], return_tensors="pt")
+    prompt = {name: prompt[name] for name in ("input_ids", "attention_mask")}
+    expected = model.generate(**prompt, **options).tolist()
+    for ours in (
+        custom_generate(decoders.speculative, draft=bundled.draft, gamma=4),
+        custom_generate(decoders.prompt_lookup, gamma=4),
+        custom_generate(decoders.token_intersection, draft=bundled.other_draft, gamma=3, tokenizer=tokenizer),
+        custom_generate(decoders.string_match, draft=bundled.other_draft, gamma=3, tokenizer=tokenizer),
+    ):
+        assert model.generate(**prompt, **options, custom_generate=ours).tolist() == expected
+        assert ours.traces[0].tokens_per_call > 1.4
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Its processors are our warps
+
+
+def prepared(model, width, **options):
+    """The list of processors that `generate` makes of these options."""
+    seen = []
+
+    def loop(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs):
+        seen.extend(logits_processor)
+        return input_ids
+
+    model.generate(ids([1] * width), max_new_tokens=9, custom_generate=loop, pad_token_id=0, **options)
+    return seen
+
+
+OPTIONS = {
+    "temperature": ({"temperature": 0.6}, [temperature(0.6)]),
+    "top_k": ({"top_k": 4}, [top_k(4)]),
+    "top_p": ({"top_p": 0.73}, [top_p(0.73)]),
+    "min_p": ({"min_p": 0.12}, [min_p(0.12)]),
+    "typical_p": ({"typical_p": 0.6}, [typical(0.6)]),
+    "repetition_penalty": ({"repetition_penalty": 1.7}, [repetition_penalty(1.7)]),
+    "no_repeat_ngram_size": ({"no_repeat_ngram_size": 2}, [no_repeat_ngram(2)]),
+    "several": (
+        {"repetition_penalty": 1.3, "temperature": 1.6, "top_k": 7, "top_p": 0.9},
+        [repetition_penalty(1.3), temperature(1.6), top_k(7), top_p(0.9)],
+    ),
+    "its default": ({"top_k": None}, [top_k(50)]),
+    "bad words": ({"bad_words_ids": [[3], [1, 5]], "suppress_tokens": [2]}, None),
+    "begin and end": ({"min_new_tokens": 3, "begin_suppress_tokens": [4], "eos_token_id": 6}, None),
+    "decay": ({"exponential_decay_length_penalty": (1, 1.5), "eos_token_id": 6}, None),
+    "cutoffs": ({"epsilon_cutoff": 0.02, "eta_cutoff": 0.03}, None),
+    "bias": ({"sequence_bias": {(7,): 2.5, (1, 5): -3.0}, "renormalize_logits": True}, None),
+}
+
+
+@pytest.mark.parametrize(("options", "warps"), OPTIONS.values(), ids=OPTIONS)
+def test_options_change_the_probabilities_as_in_generate_and_as_our_own_warps_do(models, options, warps):
+    options = {"do_sample": True, "top_k": 0} | options
+    processors = prepared(models("llama"), 5, **{name: value for name, value in options.items() if value is not None})
+    if "top_k" in options and options["top_k"] is None:
+        assert len(processors) == 1
+    mine = as_warps(processors)
+    logits = 3 * torch.randn(4, VOCAB, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    histories = [[1, 5, 1, 5, 1], [1, 5, 1, 5, 1, 3], [1, 5, 1, 5, 1, 3, 3], [1, 5, 1, 5, 1, 3, 3, 1]]
+    made = probabilities(logits, mine, histories)
+    for row, history in enumerate(histories):
+        scores = transformers.LogitsProcessorList(processors)(ids(history), logits[row : row + 1].clone())
+        assert torch.allclose(made[row], scores.softmax(-1)[0], rtol=1e-12, atol=0)
+        in_float32 = transformers.LogitsProcessorList(processors)(ids(history), logits[row : row + 1].float())
+        assert torch.allclose(made[row], in_float32.softmax(-1)[0].double(), atol=1e-6), "generate computes in float32"
+    assert not torch.allclose(made, logits.softmax(-1)) or options.get("top_k") is None
+    if warps is not None:
+        assert torch.allclose(made, probabilities(logits, warps, histories), rtol=1e-9, atol=0)
+
+
+def test_a_processor_and_a_warp_of_ones_own_are_heeded(models):
+    class Never(transformers.LogitsProcessor):
+        def __call__(self, input_ids, scores):
+            scores[:, int(input_ids[0, -1])] = -math.inf  # in place, as many do
+            return scores
+
+    model = models("llama", torch.float64)
+    mine = custom_generate(decoders.speculative, draft=draft(), warp=[frequency_penalty(0.5)])
+    new = generate(model, PROMPT, custom_generate=mine, logits_processor=transformers.LogitsProcessorList([Never()]))
+    assert all(one != other for one, other in zip([PROMPT[-1], *new], new))
+    warp = [frequency_penalty(0.5), *as_warps([Never()])]
+    assert new == run(decoders.sample(LM(model), PROMPT, rng=None, warp=warp), NEW).tokens
+    logits = torch.zeros(1, VOCAB, dtype=torch.float64)
+    assert float(as_warps([Never()])[0](logits, [PROMPT])[0, 5]) == -math.inf and float(logits[0, 5]) == 0
+
+
+def test_what_is_not_a_function_of_the_text_is_refused(models):
+    options = {"guidance_scale": 1.5, "negative_prompt_ids": ids([1, 2])}
+    with pytest.raises(ValueError, match="Unbatched.*guidance_scale.*changes with every call"):
+        generate(models("llama"), PROMPT, custom_generate=METHODS["prompt_lookup"](), **options)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The luck
+
+
+def test_a_seed_draws_the_same_in_every_call_and_without_one_torch_decides(models):
+    model = models("llama")
+    options = {"do_sample": True, "top_k": 0, "temperature": 2.0}
+    seeded, free = custom_generate(decoders.lookahead, seed=3), custom_generate(decoders.lookahead)
+    one, other = (generate(model, PROMPT, custom_generate=seeded, **options) for _ in range(2))
+    assert one == other
+    torch.manual_seed(7)
+    first, second = (generate(model, PROMPT, custom_generate=free, **options) for _ in range(2))
+    assert first != second
+    torch.manual_seed(7)
+    assert [generate(model, PROMPT, custom_generate=free, **options) for _ in range(2)] == [first, second]
+
+
+def test_ones_own_luck_goes_on_from_call_to_call(models):
+    rng = Seeded(1)
+    ours = custom_generate(decoders.sample, rng=rng)
+    options = {"custom_generate": ours, "do_sample": True, "top_k": 0}
+    made = [*generate(models("llama"), PROMPT, max_new_tokens=3, **options)]
+    made += generate(models("llama"), PROMPT + made, max_new_tokens=3, **options)
+    alone = run(decoders.sample(LM(models("llama")), PROMPT, rng=Seeded(1)), 6)
+    assert made == alone.tokens
+
+
+def test_without_do_sample_no_luck_is_asked(models):
+    ours = custom_generate(decoders.speculative, draft=draft(), seed=3)
+    with exactly(torch.float64):
+        model = models("llama", torch.float64)
+        assert generate(model, PROMPT, custom_generate=ours) == generate(model, PROMPT)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Where it ends
+
+
+@every_method
+def test_it_ends_with_the_first_of_the_end_tokens(models, ours):
+    model = models("llama", torch.float64)
+    with exactly(torch.float64):
+        expected = generate(model, PROMPT, eos_token_id=[8, 17, 99])
+        assert generate(model, PROMPT, custom_generate=ours(), eos_token_id=[8, 17, 99]) == expected
+    assert len(expected) < NEW
+
+
+def test_max_length_counts_the_prompt(models):
+    ours = METHODS["prompt_lookup"]()
+    assert len(generate(models("llama"), PROMPT, custom_generate=ours, max_new_tokens=None, max_length=11)) == 6
+
+
+def test_it_ends_where_the_context_does(models):
+    new = generate(models("llama"), PROMPT, custom_generate=METHODS["speculative"](), max_new_tokens=100)
+    assert len(PROMPT) + len(new) == CONTEXT
+
+
+@pytest.mark.parametrize("name", ["suffix_lookup", "speculative_batch"])
+def test_criteria_of_ones_own_end_it_within_a_step(models, name):
+    class After(transformers.StoppingCriteria):
+        """Ends at the second 4 after the prompt."""
+
+        asked = []
+
+        def __call__(self, input_ids, scores, **kwargs):
+            self.asked.append(input_ids[0, len(PROMPT) :].tolist())
+            return (input_ids[:, len(PROMPT) :] == 4).sum(-1) >= 2
+
+    model, ours = models("llama", torch.float64), METHODS[name]()
+    with exactly(torch.float64):
+        expected = generate(model, PROMPT, stopping_criteria=transformers.StoppingCriteriaList([After()]))
+        After.asked.clear()
+        mine = generate(model, PROMPT, custom_generate=ours, stopping_criteria=[After()])
+        assert mine == expected and mine.count(4) == 2 and ours.traces[0].stopped == "end"
+        assert After.asked == [mine[:count] for count in range(1, len(mine) + 1)], "each beginning once"
+        After.asked.clear()
+        mine = generate(model, PROMPT, custom_generate=ours, stopping_criteria=[After()], eos_token_id=mine[-2])
+    assert After.asked[-1] == mine and ours.traces[0].stopped == "stop", "nothing is asked about what is cut off"
+
+
+def test_max_time_ends_it(models):
+    assert len(generate(models("llama"), PROMPT, custom_generate=METHODS["sample"](), max_time=0.0)) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Batches
+
+
+PADDED = ids([0, 0, 0, 3, 1], [2, 4, 6, 8, 10], [0, 0, 0, 0, 0])
+MASK = ids([0, 0, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1])  # the last row is a token 0 that is no padding
+UNPADDED = [[3, 1], [2, 4, 6, 8, 10], [0]]
+
+
+@pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3}], ids=str)
+def test_each_row_of_a_padded_batch_is_what_it_is_alone_and_is_filled_up_where_it_ends_early(models, options):
+    model = models("llama", torch.float64)
+    ours = METHODS["speculative_batch"]()
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": [13, 14]} | options
+    with exactly(torch.float64):
+        made = model.generate(PADDED, attention_mask=MASK, custom_generate=ours, **options)
+        assert made[:, :5].tolist() == PADDED.tolist()
+        alone = [generate(model, prompt, **options) for prompt in UNPADDED]
+    assert len({len(tokens) for tokens in alone}) > 1
+    longest = max(map(len, alone))
+    assert made[:, 5:].tolist() == [tokens + [0] * (longest - len(tokens)) for tokens in alone]
+    assert [trace.prompt for trace in ours.traces] == UNPADDED
+
+
+def test_sampled_rows_have_a_luck_each(models):
+    model = models("llama")
+    ours = custom_generate(decoders.speculative_batch, draft=draft(torch.float32), seed=4)
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": 12, "pad_token_id": 0, "custom_generate": ours}
+    made = model.generate(PADDED, attention_mask=MASK, **options)[:, 5:].tolist()
+    for row, prompt in enumerate(UNPADDED):
+        steps = decoders.speculative(LM(model), draft(torch.float32), prompt, rng=Seeded(4 + row))
+        assert made[row] == run(steps, 12).tokens
+    several = model.generate(ids(PROMPT), num_return_sequences=3, **options)
+    assert several.shape == (3, 17) and len(set(map(tuple, several.tolist()))) == 3
+
+
+def test_a_padded_prompt_alone_is_what_it_is_without_padding(models):
+    model = models("llama", torch.float64)
+    options = {
+        "repetition_penalty": 1.4,
+        "min_new_tokens": 6,
+        "eos_token_id": 4,
+        "pad_token_id": 0,
+        "max_new_tokens": 12,
+    }
+    options |= {"do_sample": False}
+    with exactly(torch.float64):
+        made = model.generate(PADDED[:1], attention_mask=MASK[:1], custom_generate=METHODS["lookahead"](), **options)
+        assert made[0, 5:].tolist() == generate(model, [3, 1], **options)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What comes out
+
+
+class Listener:
+    def __init__(self):
+        self.heard, self.ended = [], False
+
+    def put(self, tokens):
+        self.heard.append(tokens.flatten().tolist())
+
+    def end(self):
+        self.ended = True
+
+
+def test_a_streamer_hears_the_prompt_each_step_and_the_end(models):
+    listener, ours = Listener(), METHODS["suffix_lookup"]()
+    new = generate(models("llama"), PROMPT, custom_generate=ours, streamer=listener, eos_token_id=8)
+    assert listener.heard == [PROMPT, *(step.tokens for step in ours.traces[0].steps)]
+    assert sum(listener.heard[1:], []) == new and listener.ended
+
+
+def test_the_streamers_of_transformers_print_the_text(models, capsys):
+    streamer = transformers.TextStreamer(LETTERS, skip_prompt=True)
+    new = generate(models("llama"), PROMPT, custom_generate=METHODS["suffix_lookup"](), streamer=streamer)
+    assert capsys.readouterr().out.strip() == LETTERS.decode(new)
+
+
+def test_a_dict_holds_the_sequences(models):
+    options = {"max_new_tokens": 4, "return_dict_in_generate": True, "do_sample": False, "pad_token_id": 0}
+    made = models("llama").generate(ids(PROMPT), custom_generate=METHODS["lookahead"](), **options)
+    assert made.sequences.shape == (1, len(PROMPT) + 4)
+
+
+def test_what_is_found_out_about_the_model_is_kept_for_the_next_call(models, monkeypatch):
+    from tutorlib import vocabularies
+
+    settings = {"draft": draft.__wrapped__(), "gamma": 3, "tokenizer": OTHER_LETTERS}
+    ours, asked = custom_generate(decoders.string_match, **settings), []
+    spell = vocabularies.token_bytes
+    monkeypatch.setattr(vocabularies, "token_bytes", lambda *given: asked.append(given) or spell(*given))
+    for _ in range(3):
+        generate(models("llama"), PROMPT, custom_generate=ours, max_new_tokens=4)
+    assert len(asked) == 2 * VOCAB
+    other = models("qwen2_mixed")
+    assert generate(other, PROMPT, custom_generate=ours) == generate(other, PROMPT), "but not for another model"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: custom_generate("speculative"), "needs a method such as speculative, got 'speculative'"),
+        (lambda: custom_generate(len), "needs a method such as speculative"),
+        (lambda: custom_generate(decoders.adaptive), "needs a method such as speculative"),
+        (lambda: custom_generate(decoders.speculative), r"needs draft: custom_generate\(speculative, draft=...\)"),
+        (lambda: custom_generate(decoders.prompt_lookup), "needs gamma"),
+        (lambda: custom_generate(decoders.lookahead, gama=3), "lookahead has no setting 'gama' .* window, ngram"),
+        (lambda: custom_generate(decoders.lookahead, prompt="a"), "no setting 'prompt'"),
+        (lambda: custom_generate(decoders.speculative, target=1, draft=2), "no setting 'target'"),
+        (lambda: custom_generate(decoders.sample, seed=1, rng=Seeded(1)), "give either seed or rng"),
+        (lambda: custom_generate(decoders.sample, seed=1.5), "integer seed, got 1.5"),
+        (lambda: custom_generate(decoders.sample, warp=top_k(3)), r"write warp=\[top_k\(3\)\]"),
+    ],
+)
+def test_nonsense_is_named_at_once(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"num_beams": 4}, r"num_beams=4 asks for another method: .* custom_generate\(beam_search, beams=4\)"),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens=3 .* custom_generate.prompt_lookup"),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "penalty_alpha=0.6 .*contrastive_search"),
+        ({"dola_layers": "low"}, "dola_layers='low' .* custom_generate.dola"),
+        ({"output_scores": True, "return_dict_in_generate": True}, "output_scores=True"),
+        (
+            {"num_return_sequences": 2, "do_sample": True},
+            "but there are 2 rows in .*speculative_batch",
+        ),
+        ({"synced_gpus": True}, "synced_gpus"),
+        ({"position_ids": ids([0, 1, 1, 2, 3])}, "position_ids"),
+        ({"attention_mask": ids([1, 1, 1, 1, 0])}, "row 0: attention_mask has a 0 after a 1; .* on the left"),
+        ({"attention_mask": ids([1, 0, 1, 1, 1])}, "0 after a 1"),
+        ({"attention_mask": ids([0, 0, 0, 0, 0])}, "row 0 of input_ids is empty, or padding alone"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_options_that_cannot_be_kept_are_named(models, options, says):
+    with pytest.raises(ValueError, match=says):
+        generate(models("llama"), PROMPT, custom_generate=METHODS["prompt_lookup"](), **options)
+
+
+def test_a_cache_that_holds_text_and_a_draft_for_generate_are_refused(models):
+    model, ours = models("llama"), METHODS["prompt_lookup"]()
+    cache = transformers.DynamicCache(config=model.config)
+    model(ids(PROMPT[:3]), past_key_values=cache)
+    with pytest.raises(ValueError, match="past_key_values holds tokens already"):
+        generate(model, PROMPT, custom_generate=ours, past_key_values=cache)
+    with pytest.raises(ValueError, match=r"assistant_model: .* custom_generate\(speculative, draft=LM\(model\)\)"):
+        generate(model, PROMPT, custom_generate=ours, assistant_model=random_model("llama", seed=2))
+
+
+def test_what_is_for_another_part_of_the_model_is_refused(models):
+    with pytest.raises(ValueError, match="generate was given inputs_embeds, which these methods cannot hand"):
+        models("llama").generate(
+            inputs_embeds=torch.zeros(1, 3, 16), max_new_tokens=2, custom_generate=METHODS["prompt_lookup"]()
+        )
+
+
+def test_several_rows_are_refused_where_they_cannot_be_kept_apart(models):
+    model, several = models("llama"), METHODS["speculative_batch"]()
+    rows = {"attention_mask": MASK, "max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    with pytest.raises(ValueError, match="speculative writes one text, but there are 3 rows"):
+        model.generate(PADDED, custom_generate=METHODS["speculative"](), **rows)
+    with pytest.raises(ValueError, match="the rows begin with 3, 0, 4 tokens 0, which is pad_token_id, and no att"):
+        unmasked = ids([0, 0, 0, 3, 1], [2, 4, 6, 8, 10], [0, 0, 0, 0, 1])
+        model.generate(unmasked, custom_generate=several, **rows | {"attention_mask": torch.ones_like(MASK)})
+    with pytest.raises(ValueError, match="a streamer takes one text"):
+        model.generate(PADDED, custom_generate=several, streamer=Listener(), **rows)
+    with pytest.raises(ValueError, match="MinLength.* .min_new_tokens .* counts the padding, which differs from row"):
+        model.generate(PADDED, custom_generate=several, min_new_tokens=3, eos_token_id=4, **rows)
+    with pytest.raises(ValueError, match="PrefixConstrained.*depends on the row"):
+        model.generate(PADDED, custom_generate=several, prefix_allowed_tokens_fn=lambda row, text: [1, 2], **rows)
+    with pytest.raises(ValueError, match="pass pad_token_id to fill them up with"):
+        many = rows | {"pad_token_id": None, "max_new_tokens": 60, "attention_mask": MASK}
+        model.generate(PADDED, custom_generate=several, **many)
+
+
+def test_options_that_the_method_has_no_use_for_are_refused(models):
+    plain = custom_generate(decoders.greedy)
+    with pytest.raises(ValueError, match="greedy draws nothing: leave out do_sample=True"):
+        generate(models("llama"), PROMPT, custom_generate=plain, do_sample=True, top_k=0)
+    with pytest.raises(ValueError, match="greedy takes no warp, but generate has made RepetitionPenalty"):
+        generate(models("llama"), PROMPT, custom_generate=plain, repetition_penalty=1.2)
+
+
+def test_an_encoder_is_refused():
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    sizes |= {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "vocab_size": 9,
+        "max_position_embeddings": 16,
+    }
+    config = transformers.BartConfig(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=2)
+    model = transformers.BartForConditionalGeneration(config).eval()
+    with pytest.raises(ValueError, match="BartForConditionalGeneration has an encoder: .* decoder-only"):
+        model.generate(ids([3, 4]), max_new_tokens=3, custom_generate=METHODS["prompt_lookup"]())
+
+
+def test_what_is_wrong_with_the_method_itself_is_said_in_its_own_words(models):
+    stranger = LM(random_model("llama"), OTHER_LETTERS)
+    with pytest.raises(ValueError, match="token_intersection and string_match"):
+        ours = custom_generate(decoders.speculative, tokenizer=LETTERS, draft=stranger)
+        generate(models("llama"), PROMPT, custom_generate=ours)
+    with pytest.raises(ValueError, match="gamma .* got 0"):
+        generate(models("llama"), PROMPT, custom_generate=custom_generate(decoders.prompt_lookup, gamma=0))
+    with pytest.raises(ValueError, match="the target has no tokenizer"):
+        ours = custom_generate(decoders.string_match, draft=draft())
+        generate(models("llama"), PROMPT, custom_generate=ours)
+    with pytest.raises(ValueError, match=f"the prompt has {CONTEXT + 1} tokens, more than the context"):
+        generate(models("llama"), [1] * (CONTEXT + 1), custom_generate=METHODS["prompt_lookup"]())

@@ -1,0 +1,457 @@
+"""The methods of this book inside Hugging Face's `generate`: ``model.generate(..., custom_generate=...)``.
+
+`generate` prepares what it always does: it reads its options, builds the processors of logits and the criteria for
+stopping. Then it hands all that to a function in place of its own loop. `custom_generate` makes such a function of one
+of our methods. What this file does not do: any decoding.
+
+    import transformers
+    from tutorlib import LM, custom_generate, speculative
+
+    large = transformers.AutoModelForCausalLM.from_pretrained("gpt2-large")
+    small = transformers.AutoModelForCausalLM.from_pretrained("gpt2")
+    tokenizer = transformers.AutoTokenizer.from_pretrained("gpt2")
+
+    ours = custom_generate(speculative, draft=LM(small), gamma=4)
+    inputs = tokenizer("Once upon a time", return_tensors="pt")
+    large.generate(**inputs, custom_generate=ours, max_new_tokens=64, do_sample=True, temperature=0.7, top_p=0.9)
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+
+import torch
+import transformers
+
+from .lm import LM
+from .randomness import Seeded
+from .run import BatchSteps, Step, Steps, Text, Trace, fit, why_it_ended
+from .warp import Warp, checked_histories, checked_warp, named
+
+# Options of `generate` that ask for another method than the one given, and how to ask for that.
+_OTHER_METHODS = {
+    "num_beams": (1, "beams are a setting of the method, custom_generate(beam_search, beams=4)"),
+    "prompt_lookup_num_tokens": (None, "use custom_generate(prompt_lookup, gamma=10)"),
+    "penalty_alpha": (0, "use custom_generate(contrastive_search, k=4, penalty=0.6)"),
+    "dola_layers": (None, "use custom_generate(dola)"),
+    "assistant_early_exit": (None, "a draft is a setting of the method, custom_generate(speculative, draft=LM(model))"),
+}
+# What `return_dict_in_generate=True` cannot hold here, for our methods score a token once, never or several times.
+_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+# What `generate` itself prepares for the model; sessions make their own.
+_PREPARED = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
+
+# Processors by what they depend on besides the logits. Those that are not named here depend on the text before.
+_NOTHING = {  # so that all rows can go through them at once
+    "TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper", "TypicalLogitsWarper",
+    "EpsilonLogitsWarper", "EtaLogitsWarper", "TopHLogitsWarper", "SuppressTokensLogitsProcessor", "LogitNormalization",
+}  # fmt: skip
+_LENGTH = {  # which counts the padding
+    "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor", "ExponentialDecayLengthPenalty", "SuppressTokensAtBeginLogitsProcessor",
+}  # fmt: skip
+_ROW = {  # of the batch
+    "EncoderRepetitionPenaltyLogitsProcessor", "EncoderNoRepeatNGramLogitsProcessor",
+    "PrefixConstrainedLogitsProcessor",
+}  # fmt: skip
+_EARLIER_CALLS = {"UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor"}
+
+
+def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None, **settings) -> "CustomGenerate":
+    """Make a method usable as ``model.generate(..., custom_generate=custom_generate(method, ...))``.
+
+    The output is that of ``run(method(LM(model), prompt, ...))``, in the shape that `generate` gives it: prompt and new
+    tokens, filled up with `pad_token_id`. For a lossless method it has the distribution of ``generate(do_sample=True)``
+    under the same options and, with ``do_sample=False``, the same tokens (rounding aside).
+
+    What becomes of the options of `generate`:
+
+    - *temperature, top_k, top_p, min_p, typical_p, repetition_penalty, no_repeat_ngram_size* and all others that change
+      logits, ``logits_processor=[...]`` among them: `generate` makes one list of them, and this very list is the warp.
+      It is computed in float64, like every warp here. The defaults hold too: ``do_sample=True`` keeps the 50 likeliest
+      tokens unless told otherwise (``top_k=0`` keeps all). Processors of your own must depend on nothing but what they
+      are called with.
+    - *do_sample*: False is greedy, as ``rng=None``. With True the luck is ``Seeded(seed)``, the same in every call, and
+      without a `seed` one that is drawn from torch's generator: so ``torch.manual_seed(7)`` before makes it repeatable.
+      (The tokens are not those which `generate` itself draws with that seed: a lossless method keeps the distribution.)
+    - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*: kept. Criteria are asked after each new
+      token of each text, with its tokens alone.
+    - *num_return_sequences*, and several rows of `input_ids`: for methods that take several prompts, such as
+      `speculative_batch`. Rows of different lengths are padded on the left and need their `attention_mask`. Each is
+      what it would be alone; with a `seed` row i takes ``Seeded(seed + i)``.
+    - *streamer*: gets the tokens of each step together.
+    - *return_dict_in_generate*: `sequences` alone.
+    - *use_cache, cache_implementation* and whatever else is about caches: not looked at. Methods keep caches that can
+      be rolled back.
+
+    Text ends where the context does (``max_position_embeddings``), where `generate` itself might go on.
+
+    Parameters
+    ----------
+    method : function
+        One of the methods, such as `speculative`. Its first model is the one that `generate` is called on.
+    seed : int, optional
+        For ``do_sample=True``. In its place a method's own `rng` (or `rngs`) may be given, any `Randomness`; it goes on
+        from one call to the next.
+    tokenizer : transformers tokenizer, optional
+        The target's, for methods which compare texts (`string_match`, `token_intersection`). (`generate` has an option
+        of this name, but does not hand it on.)
+    **settings
+        The method's own arguments, by their names: ``draft=LM(small)``, ``gamma=4``. A `warp` comes before what
+        `generate` adds.
+
+    Returns
+    -------
+    CustomGenerate
+        It may be used for many calls. `traces` holds what the last one left.
+
+    Raises
+    ------
+    ValueError
+        At once, for a setting that the method does not have or that is missing. In `generate`, for options that are
+        none of the method's business (``num_beams=4``), cannot be kept, or are named above with a condition.
+
+    Examples
+    --------
+    >>> ours = custom_generate(speculative, draft=LM(small), gamma=4)                           # doctest: +SKIP
+    >>> model.generate(**inputs, custom_generate=ours, max_new_tokens=64)                       # doctest: +SKIP
+    >>> ours.traces[0].tokens_per_call                                                          # doctest: +SKIP
+    3.2
+    """
+    return CustomGenerate(method, settings, seed, tokenizer)
+
+
+class CustomGenerate:
+    """What `custom_generate` makes of a method: `generate` calls it with all that it has prepared.
+
+    Attributes
+    ----------
+    traces : list of Trace
+        What the last call left, a trace for each text.
+    """
+
+    def __init__(self, method, settings: dict, seed: int | None, tokenizer):
+        self.method, self.settings, self.seed, self.tokenizer = method, dict(settings), seed, tokenizer
+        self.name = getattr(method, "__name__", repr(method))
+        self.traces: list[Trace] = []
+        self._lm: LM | None = None
+        names = list(inspect.signature(method).parameters) if callable(method) else []
+        if not {"prompt", "prompts"} & set(names[1:]):
+            raise ValueError(f"custom_generate needs a method such as speculative, got {method!r}")
+        self.takes_several = "prompts" in names
+        self._luck = next((name for name in ("rng", "rngs") if name in names), None)
+        self._names = names
+        given_by_generate = {names[0], "prompt", "prompts", "max_new_tokens", "stop"}
+        open_names = [name for name in names if name not in given_by_generate]
+        for name in self.settings:
+            if name not in open_names:
+                raise ValueError(f"{self.name} has no setting {name!r} to make here: there are {', '.join(open_names)}")
+        if seed is not None:
+            if self._luck in self.settings:
+                raise ValueError(f"give either seed or {self._luck}: both say where the luck comes from")
+            Seeded(seed)  # raises ValueError for what is no seed
+        if "warp" in self.settings:
+            self.settings["warp"] = checked_warp(self.settings["warp"])
+        for name, parameter in inspect.signature(method).parameters.items():
+            is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+            if is_needed and name in open_names and name not in {*self.settings, self._luck}:
+                raise ValueError(f"{self.name} needs {name}: custom_generate({self.name}, {name}=...)")
+
+    def __repr__(self) -> str:
+        settings = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f"custom_generate({self.name}{settings})"
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        model,
+        input_ids: torch.Tensor,
+        *,
+        logits_processor: Sequence[Callable] = (),
+        stopping_criteria: Sequence[Callable] = (),
+        generation_config=None,
+        streamer=None,
+        synced_gpus: bool = False,
+        **model_kwargs,
+    ):
+        """What `generate` calls; see `custom_generate`. `input_ids` has shape (rows, longest prompt)."""
+        # transformers (5.15 to 5.23 at least) hands these three to its own loops and drops them for all others, though
+        # it has already put the prompt into the streamer. They are still in the frame of `generate`.
+        dropped = _variables_of_generate("streamer", "assistant_model", "synced_gpus")
+        streamer = dropped["streamer"] if streamer is None else streamer
+        refuse_options(generation_config, model, {"assistant_model": dropped["assistant_model"], **model_kwargs})
+        if synced_gpus or dropped["synced_gpus"]:
+            raise ValueError("synced_gpus=True: these methods decode on one process")
+        pad = getattr(generation_config, "_pad_token_tensor", None)
+        pad = None if pad is None else int(pad)
+        prompts, padding = unpadded(input_ids, model_kwargs.get("attention_mask"), pad)
+        refuse_positions(model_kwargs.get("position_ids"), padding)
+        if len(prompts) > 1 and not self.takes_several:
+            raise ValueError(
+                f"{self.name} writes one text, but there are {len(prompts)} rows in input_ids (num_return_sequences "
+                "counts too): call generate for one at a time, or use custom_generate(speculative_batch, ...)"
+            )
+        if len(prompts) > 1 and streamer is not None:
+            raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")
+        if self._lm is None or self._lm.model is not model:
+            self._lm = LM(model, self.tokenizer)  # kept: what is found out about a vocabulary is remembered with it
+        lm = self._lm
+        budget, stop, criteria = read_criteria(stopping_criteria, input_ids.shape[1], lm)
+        may_end_apart = criteria or any(lm.context - len(prompt) < budget for prompt in prompts)
+        if len(prompts) > 1 and pad is None and may_end_apart:
+            raise ValueError("rows may end after different numbers of tokens: pass pad_token_id to fill them up with")
+        warp = as_warps(logits_processor, padding, input_ids[0, : padding[0]].tolist())
+        steps = self._steps(lm, prompts, warp, bool(getattr(generation_config, "do_sample", False)), budget, stop)
+        texts = [Text(self.name, lm, prompt, budget, frozenset(stop)) for prompt in prompts]
+        decode(steps, texts, criteria, streamer)
+        self.traces = [text.trace() for text in texts]
+        sequences = padded(input_ids, [text.tokens for text in texts], pad)
+        if getattr(generation_config, "return_dict_in_generate", False):
+            return transformers.generation.GenerateDecoderOnlyOutput(sequences=sequences)
+        return sequences
+
+    def _steps(self, lm: LM, prompts, warp: list[Warp], do_sample: bool, budget: int, stop) -> Steps | BatchSteps:
+        """The method's steps for these prompts."""
+        arguments = dict(self.settings)
+        arguments["prompts" if self.takes_several else "prompt"] = prompts if self.takes_several else prompts[0]
+        if "warp" in self._names:
+            arguments["warp"] = [*arguments.get("warp", ()), *warp]
+        elif warp:
+            raise ValueError(
+                f"{self.name} takes no warp, but generate has made {', '.join(one.__name__ for one in warp)} of its "
+                "options: leave them out (sample with do_sample=False is greedy decoding that takes them)"
+            )
+        if do_sample and self._luck is None:
+            raise ValueError(f"{self.name} draws nothing: leave out do_sample=True")
+        if self._luck is not None:
+            arguments[self._luck] = self._randomness(len(prompts)) if do_sample else None
+        if "max_new_tokens" in self._names:
+            arguments["max_new_tokens"] = budget
+        if "stop" in self._names:
+            arguments["stop"] = stop
+        return self.method(lm, **arguments)
+
+    def _randomness(self, count: int):
+        if self.settings.get(self._luck) is not None:
+            return self.settings[self._luck]
+        first = int(torch.randint(2**62, ())) if self.seed is None else self.seed
+        rngs = [Seeded(first + row) for row in range(count)]
+        return rngs if self._luck == "rngs" else rngs[0]
+
+
+def _variables_of_generate(*names: str) -> dict:
+    """What `generate`, which called the caller, knows by these names; None where something else called it."""
+    frame = inspect.currentframe()
+    for _ in range(4):  # decorators may lie between
+        frame = frame.f_back if frame is not None else None
+        if frame is not None and frame.f_code.co_name == "generate":
+            return {name: frame.f_locals.get(name) for name in names}
+    return dict.fromkeys(names)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What goes in
+
+
+def refuse_options(generation_config, model, model_kwargs: dict) -> None:
+    """Raise ValueError for options of `generate` that these methods cannot keep."""
+    if model.config.is_encoder_decoder:
+        raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
+    if model_kwargs.get("assistant_model") is not None:
+        raise ValueError(
+            "assistant_model: a draft is a setting of the method, custom_generate(speculative, draft=LM(model))"
+        )
+    for name, (default, advice) in _OTHER_METHODS.items():
+        if (value := getattr(generation_config, name, None)) not in (None, default):
+            raise ValueError(f"{name}={value!r} asks for another method: {advice}")
+    if getattr(generation_config, "return_dict_in_generate", False):
+        for name in _OUTPUTS:
+            if getattr(generation_config, name, False):
+                raise ValueError(f"{name}=True: these methods return sequences alone; look at .traces for candidates")
+    cache = model_kwargs.get("past_key_values")
+    if cache is not None and cache.get_seq_length():
+        raise ValueError(
+            "past_key_values holds tokens already: methods keep caches of their own, so leave it out and give the "
+            "whole text as input_ids"
+        )
+    for name, value in model_kwargs.items():
+        if value is not None and name not in _PREPARED and name != "assistant_model":
+            raise ValueError(f"generate was given {name}, which these methods cannot hand to the model: leave it out")
+
+
+def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None) -> tuple[list[list[int]], list[int]]:
+    """The rows without their padding.
+
+    Parameters
+    ----------
+    input_ids, mask : tensors, shape (rows, columns)
+        0 in the mask is padding. No mask, or 1 everywhere: nothing is.
+    pad : int or None
+        The token that pads.
+
+    Returns
+    -------
+    prompts : list of lists of int
+    padding : list of int
+        How many columns were taken off the left of each row.
+    """
+    rows = input_ids.tolist()
+    if mask is None:
+        mask = torch.ones_like(input_ids)
+    if mask.shape != input_ids.shape:
+        raise ValueError(f"attention_mask has shape {tuple(mask.shape)}, but input_ids {tuple(input_ids.shape)}")
+    padding = [sum(value == 0 for value in row) for row in mask.tolist()]
+    for row, (values, count) in enumerate(zip(mask.tolist(), padding, strict=True)):
+        if any(values[:count]) or not all(values[count:]):
+            raise ValueError(
+                f"row {row}: attention_mask has a 0 after a 1; padding must be on the left (tokenizer.padding_side = "
+                "'left'), and the text without a gap"
+            )
+        if count == len(values):
+            raise ValueError(f"row {row} of input_ids is empty, or padding alone: give at least one token")
+    fronts = [next((place for place, token in enumerate(row) if token != pad), len(row)) for row in rows]
+    if not any(padding) and len(set(fronts)) > 1:
+        raise ValueError(
+            f"the rows begin with {', '.join(map(str, fronts))} tokens {pad}, which is pad_token_id, and no "
+            "attention_mask says which of them are padding: pass the tokenizer's attention_mask"
+        )
+    return [row[count:] for row, count in zip(rows, padding, strict=True)], padding
+
+
+def refuse_positions(position_ids: torch.Tensor | None, padding: list[int]) -> None:
+    """Raise ValueError for positions other than 0, 1, 2, ... from the first token of each row."""
+    if position_ids is None or position_ids.ndim != 2:
+        return
+    for row, count in zip(position_ids.expand(len(padding), -1).tolist(), padding, strict=True):
+        if row[count:] != list(range(len(row) - count)):
+            raise ValueError(f"position_ids={row}: these methods count positions from the first token; leave it out")
+
+
+def read_criteria(criteria: Sequence[Callable], width: int, lm: LM) -> tuple[int, list[int], list[Callable]]:
+    """Take from the criteria how many new tokens there may be and which of them end a text; the rest as they are."""
+    budgets, stop, others = [], [], []
+    for one in criteria:
+        if isinstance(one, transformers.generation.MaxLengthCriteria):
+            budgets.append(one.max_length - width)
+        elif isinstance(one, transformers.generation.EosTokenCriteria):
+            stop += [token for token in one.eos_token_id.tolist() if 0 <= token < lm.vocab_size]
+        else:
+            others.append(one)
+    return min(budgets, default=lm.context), stop, others
+
+
+def as_warps(processors: Sequence[Callable], padding: Sequence[int] = (0,), front: Sequence[int] = ()) -> list[Warp]:
+    """The processors of `generate` as warps: the same change of the same logits, one warp for each.
+
+    Parameters
+    ----------
+    processors : sequence of functions
+        ``(input_ids (n, length), scores (n, vocab)) -> scores``, as transformers has them.
+    padding : sequence of int
+        How many tokens of padding each text had, which the histories do not hold.
+    front : sequence of int
+        The padding of the first row.
+
+    Raises
+    ------
+    ValueError
+        For a processor that depends on more than logits and text.
+    """
+    return [_as_warp(processor, padding, list(front)) for processor in processors]
+
+
+def _as_warp(processor: Callable, padding: Sequence[int], front: list[int]) -> Warp:
+    name = type(processor).__name__
+    processor = _without_padding(processor, padding)
+    if name in _EARLIER_CALLS:
+        raise ValueError(
+            f"{name} (guidance_scale, or a watermark) changes with every call: a method that checks several tokens at "
+            "once cannot use it"
+        )
+    if name in _ROW and (len(padding) > 1 or any(padding)):
+        raise ValueError(f"{name} depends on the row of the batch: call generate for one unpadded prompt at a time")
+    if name in _LENGTH and len(set(padding)) > 1:
+        raise ValueError(
+            f"{name} (min_new_tokens or another option that counts tokens) counts the padding, which differs from row "
+            "to row: call generate for prompts of one length"
+        )
+    before = front if name in _LENGTH else []
+
+    def warp_all(logits, histories=None):
+        return processor(None, logits)
+
+    def warp_each(logits, histories=None):
+        histories = checked_histories(histories, logits, name)
+        rows = []
+        for row, history in zip(logits.clone(), histories, strict=True):
+            rows.append(processor(torch.tensor([before + history], device=logits.device), row[None]))
+        return torch.cat(rows)
+
+    return named(warp_all if name in _NOTHING else warp_each, name)
+
+
+def _without_padding(processor: Callable, padding: Sequence[int]) -> Callable:
+    """A repetition penalty which `generate` has told how much padding to pass over, made for texts without padding."""
+    ignored = getattr(processor, "prompt_ignore_length", None)
+    if ignored is None or (len(padding) == 1 and not padding[0]):
+        return processor
+    if not isinstance(ignored, torch.Tensor) or ignored.tolist() != list(padding):
+        raise ValueError(
+            f"prompt_ignore_length={ignored} counts the padding: call generate for one unpadded prompt at a time"
+        )
+    processor = copy.copy(processor)
+    processor.prompt_ignore_length = None
+    return processor
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What comes out
+
+
+def decode(steps: Steps | BatchSteps, texts: list[Text], criteria: Sequence[Callable], streamer=None) -> None:
+    """What `run` and `run_batch` do, with what `generate` wants besides: criteria, and tokens for a streamer.
+
+    Ctrl-C and errors are the caller's, as in `generate`.
+    """
+    for text in texts:
+        text.begin()
+    try:
+        while going := {row for row, text in enumerate(texts) if text.stopped is None}:
+            try:
+                made = steps.next_round(going) if isinstance(steps, BatchSteps) else [next(steps)]
+            except StopIteration as end:
+                for row in going:
+                    texts[row].end(why_it_ended(end))
+                break
+            for row in sorted(going):
+                step, met = until_met(criteria, texts[row], made[row])
+                step = texts[row].add(step)
+                if met and texts[row].stopped is None:
+                    texts[row].end("end")
+                if streamer is not None and step.tokens:
+                    streamer.put(torch.tensor(step.tokens))
+    finally:
+        steps.close()
+    if streamer is not None:
+        streamer.end()
+
+
+def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Step, bool]:
+    """A step up to the first token with which one of the criteria is met; and whether one is."""
+    if not criteria:
+        return step, False
+    step, _ = fit(step, text.limit - len(text.tokens), text.stop)
+    for count in range(1, len(step.tokens) + 1):
+        tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=text.lm.device)
+        answers = [bool(torch.as_tensor(criterion(tokens, None)).all()) for criterion in criteria]
+        if any(answers):  # all were asked: some keep count
+            return step.first(count), True
+    return step, False
+
+
+def padded(input_ids: torch.Tensor, new: list[list[int]], pad: int | None) -> torch.Tensor:
+    """Prompts as they were given and the new tokens of each, filled up on the right: shape (rows, columns)."""
+    longest = max(map(len, new))
+    rows = [tokens + [pad] * (longest - len(tokens)) for tokens in new]
+    new_ids = torch.tensor(rows, dtype=input_ids.dtype, device=input_ids.device).reshape(len(rows), longest)
+    return torch.cat([input_ids, new_ids], dim=1)
