@@ -128,11 +128,12 @@ def after(lm, tokens):
     return int(lm.session(tokens).feed()[-1].argmax())
 
 
+@pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("make", [lambda: TableLM.random(5, 3, 2), lambda: small("llama")], ids=["table", "llama"])
-def test_each_round_is_the_papers_written_out_with_a_call_for_every_guess(make):
+def test_each_round_is_the_papers_written_out_with_a_call_for_every_guess(make, most):
     """Window, pool and candidates of each round, from the definition: one token at a time, each from its own prompt."""
     lm = make()
-    width, n, most, prompt = 3, 3, 2, [0, 2, 1]
+    width, n, prompt = 3, 3, [0, 2, 1]
     with exactly(torch.float64):
         trace = run(lookahead(lm, prompt, window=width, ngram=n, guesses=most), 11)
         text, pool = list(prompt), []
@@ -208,6 +209,9 @@ def test_candidates_are_cut_to_the_context(llama):
     for lm, prompt in ((ring(12, context=40), [*range(12), *range(12)]), (llama, [5, 6] * (llama.context // 2 - 4))):
         steps = list(lookahead(lm, prompt, window=10, ngram=4))
         assert len(prompt) + sum(len(step.tokens) for step in steps) == lm.context
+        with pytest.raises(StopIteration) as end:
+            next(lookahead(lm, [1] * lm.context))
+        assert end.value.value == "context"
         assert run(lookahead(lm, [1] * lm.context, window=10, ngram=4), 3).stopped == "context"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import CONTEXT, FAMILIES, VOCAB, WINDOW, exactly
+from conftest import CONTEXT, EVERY_FAMILY, VOCAB, WINDOW, exactly
 
 from tutorlib.lm import LM
 from tutorlib.tree import TokenTree, walk
@@ -20,7 +20,7 @@ def generated(model, prompt, new):
 
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-every_family = pytest.mark.parametrize("family", FAMILIES)
+every_family = pytest.mark.parametrize("family", EVERY_FAMILY)
 
 
 @every_family

@@ -141,6 +141,23 @@ def test_the_steps_tell_what_was_drafted_and_what_was_accepted():
         ([0, 1], 2, [0, 1]),  # the latest b a b was followed by a b; the token after them is beyond the budget
     ]
     assert steps[1].candidates[0] == [(0, 1.0)], "greedy leaves one token to choose from"
+    whole = [next(step) for step in [prompt_lookup(lm, "abac", gamma=2)] for _ in range(4)]
+    assert all(len(step.candidates) == len(step.tokens) for step in whole), "a row for each token, and none beyond"
+
+
+def test_the_longest_ngram_is_as_long_as_asked():
+    text = [0, 1, 2, 3, 7, 5, 1, 2, 3, 8, 6, 2, 3, 9, 0, 1, 2, 3]
+    lm = TableLM.random(10, 1, 0)
+    drafted = [next(prompt_lookup(lm, text, gamma=1, max_ngram=longest)).drafted for longest in (1, 2, 3, 4, 9)]
+    assert drafted == [[9], [9], [8], [7], [7]]
+
+
+def test_where_the_context_is_full_it_says_so():
+    steps = prompt_lookup(TableLM.random(2, 1, 5, context=6), [0, 1, 0], gamma=3)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+    assert end.value.value == "context"
 
 
 def test_it_costs_one_call_a_step(llama):
@@ -153,6 +170,7 @@ def test_drafts_are_cut_to_the_context(llama):
     for lm, prompt in ((ring(12, context=40), [*range(12), *range(12)]), (llama, [5, 6] * (llama.context // 2 - 4))):
         steps = list(prompt_lookup(lm, prompt, gamma=10))
         assert len(prompt) + sum(len(step.tokens) for step in steps) == lm.context
+        assert lm is llama or [len(step.tokens) for step in steps] == [11, 5], "drafts go up to the last place but one"
         assert run(prompt_lookup(lm, [1] * lm.context, gamma=10), 3).stopped == "context"
 
 

@@ -149,6 +149,9 @@ def test_of_many_continuations_the_likeliest_are_drafted_and_of_equals_the_lates
     assert seen.continuations(most=1).tokens == [6]
     assert sorted(seen.continuations(most=3, depth=1).tokens) == [5, 6, 7]
     assert seen.continuations(most=2, depth=1).tokens == [6, 7], "5 and 7 were there once each, 7 later"
+    seen = SuffixAutomaton()
+    seen.extend([1, 5, 1, 6, 1, 6, 1, 5, 9, 1])
+    assert seen.continuations(most=1).tokens == [5], "both twice, and 5 last, though 6 came new after it"
 
 
 def test_the_longer_the_match_the_further_the_draft_goes():
@@ -203,6 +206,21 @@ def test_further_texts_are_looked_in():
     assert next(iter(suffix_lookup(lm, [0, 1, 2], gamma=4))).drafted == []
 
 
+def test_what_is_unlikely_to_be_reached_is_not_drafted():
+    lm, text = TableLM.random(9, 1, 0), [1, 2, 3, 4, 5, 6, 7, 8, 1]
+    # One token seen once: each further one is half as probable.
+    drafted = [next(suffix_lookup(lm, text, gamma=6, least=least)).drafted for least in (0, 0.1, 0.3, 0.6)]
+    assert drafted == [[2, 3, 4, 5, 6, 7], [2, 3, 4], [2], []]
+
+
+def test_where_the_context_is_full_it_says_so():
+    steps = suffix_lookup(TableLM.random(2, 1, 5, context=6), [0, 1, 0], gamma=3)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+    assert end.value.value == "context"
+
+
 def test_the_steps_tell_the_tree_and_the_path_taken():
     lm = TableLM({"": [0.0, 1.0, 0.0], "b": [0.9, 0.0, 0.1], "a": [0.2, 0.6, 0.2]})
     step = run(suffix_lookup(lm, "abacbaba", gamma=4, least=0), 3).steps[0]
@@ -225,6 +243,7 @@ def test_drafts_are_cut_to_the_context(llama):
     for lm, prompt in ((ring(12, context=40), [*range(12), *range(12)]), (llama, [5, 6] * (llama.context // 2 - 4))):
         steps = list(suffix_lookup(lm, prompt, gamma=10, least=0))
         assert len(prompt) + sum(len(step.tokens) for step in steps) == lm.context
+        assert lm is llama or [len(step.tokens) for step in steps] == [11, 5], "drafts go up to the last place but one"
         assert run(suffix_lookup(lm, [1] * lm.context, gamma=10, least=0), 3).stopped == "context"
 
 

@@ -12,6 +12,7 @@ from tutorlib import TableLM, greedy, run
 from tutorlib.run import Step, Trace
 from tutorlib.tree import TokenTree
 from tutorlib.viz.labels import Labels, flowing, visible
+from tutorlib.viz.palette import KINDS
 from tutorlib.viz.player import MOST_STEPS, Player, added_kinds, drafted_kinds, tree_kinds
 
 HOSTILE = [
@@ -79,8 +80,8 @@ class Page(HTMLParser):
 # What became of each token
 
 
-def test_a_bonus_token_is_the_targets_and_a_replacement_is_resampled():
-    assert added_kinds(Step([1, 2, 3], drafted=[1, 2], accepted=2)) == ["accepted", "accepted", "target"]
+def test_after_a_whole_draft_comes_a_bonus_and_a_replacement_is_resampled():
+    assert added_kinds(Step([1, 2, 3], drafted=[1, 2], accepted=2)) == ["accepted", "accepted", "bonus"]
     assert added_kinds(Step([1, 4], drafted=[1, 2], accepted=1)) == ["accepted", "resampled"]
     assert added_kinds(Step([4])) == ["target"]
     assert added_kinds(Step()) == []
@@ -108,7 +109,7 @@ def test_in_a_tree_the_kept_path_is_accepted_and_its_siblings_rejected():
     assert tree_kinds(step) == ["accepted", "rejected", "accepted", "neutral", "rejected", "rejected"]
     assert added_kinds(step) == ["accepted", "accepted", "resampled"]
     at_a_leaf = Step([1, 3, 5, 9], drafted=tree.tokens, accepted=3, tree=tree, path=(0, 2, 4))
-    assert added_kinds(at_a_leaf) == ["accepted"] * 3 + ["target"]
+    assert added_kinds(at_a_leaf) == ["accepted"] * 3 + ["bonus"]
     cut = at_a_leaf.first(2)
     assert tree_kinds(cut) == ["accepted", "rejected", "accepted", "neutral", "neutral", "neutral"]
 
@@ -286,10 +287,26 @@ def test_the_plain_text_says_what_the_page_says():
     assert str(Player(speculative_trace())) == (
         "speculative · 7 new tokens · 3 target calls · 2.33 tokens a call · stopped: budget\n"
         "prompt: Once\n"
-        "step 1 · call 1 · ✓␣there ✓␣was ●␣a · all of the draft is right\n"
+        "step 1 · call 1 · ✓␣there ✓␣was ★␣a · all of the draft is right\n"
         "step 2 · call 2 · ✓␣red ↻␣kite · not kept: ✗␣ball ○.\n"
         "step 3 · call 3 · ✓. ✓↵"
     )
+
+
+def test_every_kind_has_a_box_an_underline_and_a_mark_of_its_own_in_the_style():
+    style = Player(speculative_trace())._repr_html_()
+    added = ("target", "accepted", "resampled", "bonus")  # what a step can add to the text
+    boxes, underlines = {}, {}
+    for kind in (*KINDS, "neutral"):
+        box = re.search(rf"\.tl-player \.tl-tok\.tl-{kind} {{([^}}]*)}}", style)[1]
+        boxes[kind] = re.sub(r"var\(.*?\)", "", box)  # without its colours, they still differ
+        underline = re.search(rf"\.tl-player \.tl-t\.tl-{kind} {{([^}}]*)}}", style)
+        if kind in added:
+            underlines[kind] = re.sub(r"var\(.*?\)", "", underline[1])
+        assert kind == "neutral" or f".tl-{kind} > .tl-mark {{ color: var(--tl-{kind}); }}" in style
+    del boxes["target"]  # drawn as an accepted one is, but for its colour and its mark: it is never drafted
+    assert len(set(boxes.values())) == len(boxes)
+    assert len(set(underlines.values())) == len(added)
 
 
 def test_jupyter_gets_both_forms():

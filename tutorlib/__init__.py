@@ -53,11 +53,13 @@ _HOME = {
     "lookahead": "decoders.lookahead",
     "string_match": "decoders.string_match",
     "token_intersection": "decoders.token_intersection",
+    "custom_generate": "hugging_face",
     "metrics": "metrics",
     "models": "models",
     "proof": "proof",
     "storyworld": "storyworld",
     "sweeps": "sweeps",
+    "zoo": "zoo",
 }
 
 __all__ = sorted(_HOME)

@@ -63,7 +63,7 @@ class SuffixAutomaton:
             return shared
         # `shared` also holds longer pieces, which do not end the text now: from here on the two differ.
         split = self._new_state(self._length[state] + 1, dict(self._next[shared]), self._link[shared])
-        self._count[split], self._latest[split] = self._count[shared], self._latest[shared]
+        self._count[split] = self._count[shared]  # `extend` counts the one that is being added
         self._link[shared] = split
         while state != -1 and self._next[state].get(token) == shared:
             self._next[state][token] = split

@@ -1,15 +1,16 @@
 """One palette for the whole book: what a token is, it is in one colour and one mark everywhere.
 
-Five kinds of token have a colour: made by the target, drafted, accepted, rejected, and resampled. Each also has a
-mark, a hatch and a line style, because colour alone must never carry the meaning. The colours keep their distance
-when red-green and blue-yellow colour blindness are simulated, and all of them can be read as text on the page they
-are for (`tests/test_viz_plots.py` checks both).
+Six kinds of token have a colour: made by the target, drafted, accepted, rejected, resampled in place of a rejected
+one, and the bonus after a draft that was all accepted. Each also has a mark, a hatch and a line style, because colour
+alone must never carry the meaning. The colours keep their distance when red-green and blue-yellow colour blindness are
+simulated, and all of them can be read as text on the page they are for, and as marks in the boxes of the player
+(`tests/test_viz_plots.py` checks it).
 
 This file holds colours and the look of figures. It draws nothing: see `plots.py` and `player.py`.
 """
 
-# The five kinds, in the order in which legends list them.
-KINDS = ("target", "draft", "accepted", "rejected", "resampled")
+# The six kinds, in the order in which legends list them.
+KINDS = ("target", "draft", "accepted", "rejected", "resampled", "bonus")
 
 # On a white page and in every figure (figures are opaque, so they look the same on a dark page).
 LIGHT = {
@@ -18,6 +19,7 @@ LIGHT = {
     "accepted": "#0b5a3c",  # deep green
     "rejected": "#d92a64",  # pink red
     "resampled": "#57187f",  # deep purple
+    "bonus": "#9b5f9b",  # mauve
     "neutral": "#646b75",  # drafted but never judged
     "context": "#646b75",  # the prompt, and what came before
     "background": "#ffffff",
@@ -33,6 +35,7 @@ DARK = {
     "accepted": "#92f5c4",
     "rejected": "#ee6678",
     "resampled": "#a974f6",
+    "bonus": "#b973b4",
     "neutral": "#9aa4b1",
     "context": "#9aa4b1",
     "background": "#181c22",
@@ -42,13 +45,23 @@ DARK = {
 }
 
 # What the colour says, said again without colour.
-MARKS = {"target": "●", "draft": "◇", "accepted": "✓", "rejected": "✗", "resampled": "↻", "neutral": "○", "context": ""}
+MARKS = {
+    "target": "●",
+    "draft": "◇",
+    "accepted": "✓",
+    "rejected": "✗",
+    "resampled": "↻",
+    "bonus": "★",
+    "neutral": "○",
+    "context": "",
+}
 HATCHES = {
     "target": "",
     "draft": "..",
     "accepted": "//",
     "rejected": "xx",
     "resampled": "\\\\",
+    "bonus": "**",
     "neutral": "",
     "context": "",
 }
@@ -58,6 +71,7 @@ LINES = {
     "accepted": "-",
     "rejected": "--",
     "resampled": "-.",
+    "bonus": (0, (6, 1.5)),
     "neutral": ":",
     "context": "-",
 }
@@ -66,7 +80,8 @@ MEANINGS = {
     "draft": "drafted",
     "accepted": "drafted and accepted",
     "rejected": "drafted and rejected",
-    "resampled": "the target's own, in place of a rejected one",
+    "resampled": "resampled or corrected: the target's own, in place of a rejected one",
+    "bonus": "bonus: the target's own, after a draft that was all accepted",
     "neutral": "drafted, never judged",
     "context": "context",
 }

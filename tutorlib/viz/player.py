@@ -30,7 +30,8 @@ def added_kinds(step):
     """Say of each token that a step added what it is.
 
     The first `step.accepted` tokens are ``"accepted"``. The token after them is ``"resampled"`` if it stands in the
-    place of a drafted one; a bonus token, and any token of a step that drafted nothing, is the ``"target"``'s.
+    place of a drafted one, and a ``"bonus"`` if there was a draft and all of it was accepted. Any token of a step that
+    drafted nothing is the ``"target"``'s.
 
     Returns
     -------
@@ -40,7 +41,7 @@ def added_kinds(step):
     kinds = ["accepted"] * min(step.accepted, len(step.tokens))
     rest = len(step.tokens) - len(kinds)
     if rest:
-        kinds.append("resampled" if _draft_goes_on(step) else "target")
+        kinds.append("resampled" if _draft_goes_on(step) else "bonus" if step.drafted else "target")
     return kinds + ["target"] * (rest - 1)
 
 

@@ -1,0 +1,171 @@
+"""Every specimen of the zoo is caught, and the right method passes the very same check; the list is whole."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tutorlib import zoo
+from tutorlib.decoders.speculative import speculative
+from tutorlib.proof import exact_distribution, target_distribution, total_variation
+from tutorlib.randomness import Seeded
+from tutorlib.run import run
+from tutorlib.table import TableLM
+
+EXACT = 1e-9
+CHAPTER = Path(__file__).parents[1] / "notebooks" / "08_is_it_exact.ipynb"
+SPECIMENS = pytest.mark.parametrize("specimen", zoo.SPECIMENS, ids=lambda specimen: specimen.name)
+BY_NAME = {specimen.name: specimen for specimen in zoo.SPECIMENS}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Caught
+
+
+@SPECIMENS
+def test_it_is_caught_and_the_right_method_passes_the_same_check(specimen):
+    assert 1 + EXACT >= specimen.distance() >= specimen.least > 1e6 * EXACT
+    assert specimen.distance_of_correct() < EXACT
+
+
+def test_judged_by_the_row_after_the_first_token_has_a_distribution_worked_out_by_hand():
+    # One drafted token, drawn from (0.5, 0.5). Judged by what may follow it: after a, a surely; after b, b with 0.25.
+    target = TableLM({"": [0.9, 0.1], "a": [1.0, 0.0], "b": [0.75, 0.25]})
+    draft = TableLM({"": [0.5, 0.5]})
+    made = exact_distribution(lambda rng: zoo.rows_one_late(target, draft, "b", gamma=1, rng=rng), 1)
+    # a: drafted and kept 0.5, or b drafted, refused (half the time), and the residual of (0.75, 0.25), which is a.
+    assert made == pytest.approx({(0,): 0.75, (1,): 0.25})
+
+
+def test_scored_only_the_text_is_the_drafts_own():
+    target, draft = zoo.tables()
+    made, _ = zoo.texts(zoo.score_only)
+    assert total_variation(made, target_distribution(draft, "b", 4, stop=())) < EXACT
+    note = next(zoo.score_only(target, draft, "b", gamma=2, rng=Seeded(0))).note
+    assert re.fullmatch(r"average log-likelihood -\d\.\d\d", note)
+
+
+def test_a_lagging_draft_is_exact_and_only_accepted_less():
+    made, due = zoo.texts(zoo.lagging_draft)
+    assert total_variation(made, due) < EXACT
+    assert BY_NAME["lagging_draft"].compares != "texts"
+
+
+@pytest.mark.parametrize("gamma", [1, 2])
+def test_what_is_forgotten_after_a_full_draft_shows_in_texts_two_longer_than_it_and_in_no_shorter_one(gamma):
+    distances = [
+        total_variation(*zoo.texts(zoo.forgets_at_least_one, length=length, gamma=gamma))
+        for length in range(1, gamma + 3)
+    ]
+    assert max(distances[:-1]) < EXACT < 0.01 < distances[-1]
+
+
+def test_no_threshold_is_right_but_one_that_accepts_nothing():
+    target, draft = zoo.tables()
+    for threshold in (0.1, 0.3, 0.5, 0.7, 0.9):
+        made = exact_distribution(
+            lambda rng, threshold=threshold: zoo.fixed_threshold(
+                target, draft, "b", gamma=2, rng=rng, threshold=threshold
+            ),
+            3,
+            stop=(),
+        )
+        assert total_variation(made, target_distribution(target, "b", 3, stop=())) > 0.02
+    nothing = run(zoo.fixed_threshold(target, draft, "b", gamma=2, rng=Seeded(0), threshold=1.1), 20, stop=())
+    assert nothing.acceptance == 0
+
+
+def test_the_loop_that_specimens_share_is_right_with_the_right_judge():
+    from tutorlib.decoders.verification import check_sampled
+    from tutorlib.run import decoder
+
+    @decoder
+    def shared(target, draft, prompt, *, gamma, rng, warp=()):
+        def judge(round, rng):
+            return check_sampled(round.drafted, round.draft_probs, round.target_probs, rng)
+
+        return (yield from zoo._speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+    made, due = zoo._hot_texts(shared)
+    assert total_variation(made, due) < EXACT
+    assert run(shared(*zoo.tables(), "b", gamma=3, rng=Seeded(1)), 200, stop=()).stopped == "context"
+
+
+def test_the_beam_search_that_specimens_share_is_right_as_it_is():
+    from tutorlib.run import decoder
+
+    @decoder
+    def shared(lm, prompt, *, beams, max_new_tokens, length_penalty):
+        def score(tokens, total):
+            return total / len(tokens) ** length_penalty
+
+        yield zoo._beams(lm, prompt, beams, max_new_tokens, score=score)
+
+    assert total_variation(*zoo._best_text(shared)) == 0
+
+
+def test_the_three_wrong_beams_go_wrong_in_their_own_way_and_not_by_the_number_of_beams():
+    names = ("beam_starts_at_one", "length_off_by_one", "first_finished_beam")
+    for name in names:
+        made, due = BY_NAME[name].outcomes()
+        assert list(made) == [(3,)] and list(due) == [(1, 2, 3)]  # they stop at once; the best text goes on
+
+
+@pytest.mark.parametrize("name", ["rows_one_late", "score_only", "rollback_too_short", "lagging_draft", "past_the_end"])
+def test_specimens_run_to_the_end_of_a_text_without_an_error(name):
+    target, draft = zoo.tables()
+    trace = run(BY_NAME[name].mistaken(target, draft, "b", gamma=3, rng=Seeded(2)), 100, stop=())
+    assert trace.stopped in ("context", "end") and len(trace.tokens) > 50
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The list
+
+
+def test_all_sixteen_of_the_published_mistakes_are_here():
+    assert {specimen.number for specimen in zoo.SPECIMENS} - {None} == set(range(1, 17))
+    assert len(BY_NAME) == len(zoo.SPECIMENS) >= 20
+
+
+def test_every_public_function_of_the_zoo_is_a_specimen_or_shows_them():
+    functions = {
+        name
+        for name, value in vars(zoo).items()
+        if inspect.isfunction(value) and value.__module__ == zoo.__name__ and not name.startswith("_")
+    }
+    assert functions - {"tables", "texts"} == set(BY_NAME)
+
+
+@SPECIMENS
+def test_it_is_documented_marked_and_one_screen(specimen):
+    source = inspect.getsource(inspect.unwrap(specimen.mistaken))
+    assert source.count(zoo.MARK) == 1 and specimen.wrong_lines.count(zoo.MARK) == 1
+    assert zoo.MARK in specimen.code and '"""' not in specimen.code
+    assert len(source.splitlines()) <= 30
+    assert inspect.getdoc(inspect.unwrap(specimen.mistaken)).endswith(".")
+    for text in (specimen.what, specimen.why):
+        assert len(text) > 25 and text.rstrip().endswith((".", "?"))
+    assert specimen.where_seen and specimen.compares
+
+
+@SPECIMENS
+def test_it_has_the_signature_of_what_it_wants_to_be(specimen):
+    mistaken, correct = (list(inspect.signature(one).parameters) for one in (specimen.mistaken, specimen.correct))
+    own = {"threshold"}  # what only the mistake needs
+    assert [name for name in mistaken if name not in own] == [name for name in correct if name in mistaken]
+
+
+@SPECIMENS
+def test_the_chapter_shows_it(specimen):
+    assert specimen.name in CHAPTER.read_text(encoding="utf-8")
+
+
+def test_the_zoo_is_no_part_of_any_method():
+    root = Path(zoo.__file__).parent
+    for path in [root / "__init__.py", *root.glob("decoders/*.py"), root / "models.py", root / "bench.py"]:
+        assert "import zoo" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_speculative_itself_is_no_specimen():
+    assert speculative not in {specimen.mistaken for specimen in zoo.SPECIMENS}

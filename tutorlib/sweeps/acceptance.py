@@ -1,0 +1,94 @@
+"""A sweep of chapter 8: how often the bundled draft is accepted by the bundled target, by the temperature of both.
+
+Acceptance is Σ min(p, q), the probability that a token drawn from q is accepted, averaged over places. It is computed,
+not counted in runs: exact at every place.
+"""
+
+from functools import cache
+
+import torch
+
+from .. import metrics, models, storyworld
+from ..randomness import Seeded
+from ..warp import temperature
+from . import figures, sample_side_by_side, village_prompts
+
+SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 40, "stories": 40, "tokens": 60}
+# A row's name -> its temperature.
+SETTINGS = {f"{t:g}": t for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 10, 20)}
+
+
+@cache
+def bundled_draft():
+    """The bundled draft, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32").draft
+
+
+@cache
+def told_stories() -> tuple[tuple[int, ...], ...]:
+    """The tokens of stories that no bundled model was trained on, the same every time."""
+    encode = bundled_draft().encode
+    return tuple(tuple(encode(storyworld.story(f"acceptance {i}"))) for i in range(SETTING["stories"]))
+
+
+def both_logits(target, draft, tokens, first=1) -> tuple[torch.Tensor, torch.Tensor]:
+    """What target and draft say in the places of ``tokens[first:]``: two float64 tensors, shape (places, vocab)."""
+    rows = []
+    for lm in (target, draft):
+        session = lm.session(list(tokens[:first]))
+        rows.append(session.feed(list(tokens[first:]))[:-1].double())
+    return rows[0], rows[1]
+
+
+def overlap(target_logits, draft_logits, t: float, draft_t: float | None = None) -> torch.Tensor:
+    """Σ min(p, q) in each place: the target at temperature `t`, the draft at `draft_t` (by default the same)."""
+    p = (target_logits / t).softmax(-1)
+    q = (draft_logits / (draft_t or t)).softmax(-1)
+    return torch.minimum(p, q).sum(-1)
+
+
+@cache
+def _told_logits(target):
+    rows = [both_logits(target, bundled_draft(), story) for story in told_stories()]
+    return torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows])
+
+
+def row(lm, name: str) -> dict:
+    """The figures of one temperature; some ten seconds on one core.
+
+    Returns
+    -------
+    dict
+        - ``told``: acceptance in the places of stories as the village tells them, the same at every temperature;
+        - ``told_draft_at_1``: the same when only the target has the temperature;
+        - ``unlikely``: there, how much probability the target at this temperature gives to tokens to which it gives
+          less than 0.0001 each at temperature 1;
+        - ``own``: acceptance in the places of texts that the target itself writes at this temperature, and
+          ``own_interval`` of it; ``own_draft_at_1``;
+        - ``readable``, ``consistent``: what becomes of these texts, as in `sweeps.figures`.
+    """
+    t = SETTINGS[name]
+    p, q = _told_logits(lm)
+    rare = p.softmax(-1) < 1e-4
+    prompts = village_prompts(SETTING["prompts"])
+    rngs = [Seeded(number) for number in range(len(prompts))]
+    texts = sample_side_by_side(lm, prompts, rngs, [[temperature(t)]] * len(prompts), SETTING["tokens"])
+    begun = [lm.encode(prompt) for prompt in prompts]
+    own = [
+        both_logits(lm, bundled_draft(), [*prompt, *text.tokens], len(prompt))
+        for prompt, text in zip(begun, texts)
+        if len(text.tokens) > 0
+    ]
+    by_text = [overlap(*logits, t) for logits in own]
+    sums = [float(one.sum()) for one in by_text]
+    quality = figures(lm, prompts, texts)
+    return {
+        "told": float(overlap(p, q, t).mean()),
+        "told_draft_at_1": float(overlap(p, q, t, 1.0).mean()),
+        "unlikely": float(((p / t).softmax(-1) * rare).sum(-1).mean()),
+        "own": float(torch.cat(by_text).mean()),
+        "own_interval": metrics.bootstrap_interval(sums, [len(one) for one in by_text]),
+        "own_draft_at_1": float(torch.cat([overlap(*logits, t, 1.0) for logits in own]).mean()),
+        "readable": quality["readable"],
+        "consistent": quality["consistent"],
+    }

@@ -1,0 +1,174 @@
+"""A sweep of chapter 8: is what `transformers` samples with an assistant model what it samples without one?
+
+`proof.empirical_check` on `generate`, in the installed version: a pair of small random models with tokenizers of their
+own, small enough that every text of two tokens comes up often; and the bundled models, with one tokenizer. (With two,
+`generate` ends in an error on these: it takes for granted that each tokenizer has tokens which the other lacks.)
+
+What comes of two tokenizers hangs on the order of a hash table, which is another in each process; the row with the map
+as it comes is therefore one case of many. Those with the map sorted and backwards are the same every time.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+import transformers
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as tokenizer_models
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedTokenizerFast
+
+from .. import models
+from ..decoders.token_intersection import token_intersection
+from ..lm import LM
+from ..proof import Check, empirical_check
+from ..randomness import Seeded
+from ..run import run
+from . import village_prompts
+
+SETTING = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}
+# What the small models' tokens are, in order. The draft can read all that the target writes, and knows two more.
+TARGET_LETTERS, DRAFT_LETTERS = "abcdefghij ", "kjbhdfe agcil"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The models
+
+
+def letters_tokenizer(letters: str) -> PreTrainedTokenizerFast:
+    """A tokenizer for which each of these letters is a token."""
+    tokenizer = Tokenizer(tokenizer_models.WordLevel({letter: token for token, letter in enumerate(letters)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+
+
+def small_model(kind: str, letters: str, seed: int) -> LM:
+    """A small random model, a "llama" or a "gpt2", whose tokens are letters."""
+    sizes = {"vocab_size": len(letters), "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.8}
+    llama = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    gpt2 = {"n_embd": 8, "n_layer": 1, "n_head": 2}
+    config = LlamaConfig(**llama, **sizes) if kind == "llama" else GPT2Config(**gpt2, **sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LM(AutoModelForCausalLM.from_config(config), letters_tokenizer(letters))
+
+
+@cache
+def small_target() -> LM:
+    return small_model("llama", TARGET_LETTERS, 1)
+
+
+def small_draft(letters: str = DRAFT_LETTERS) -> LM:
+    """A new one at each call: `generate` takes its embeddings away and puts others in their place."""
+    return small_model("gpt2", letters, 2)
+
+
+@cache
+def bundled():
+    return models.load("storyworld", device="cpu", dtype="float32")
+
+
+def in_order_of_ids(tokenizer, backwards=False):
+    """The same tokenizer, whose vocabulary is listed in the order of its ids, or backwards, and not a hash table's."""
+    listed = dict(sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1], reverse=backwards))
+    tokenizer.get_vocab = lambda: dict(listed)
+    return tokenizer
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is checked: functions from a prompt to new tokens
+
+
+def generated(target: LM, draft: LM | None = None, *, two_tokenizers=False) -> Callable:
+    """Sampling with `generate`, with an assistant model if there is one; luck is torch's."""
+    options = {} if draft is None else {"assistant_model": draft.model}
+    if two_tokenizers:
+        options |= {"tokenizer": target.tokenizer, "assistant_tokenizer": draft.tokenizer}
+
+    def decode(prompt):
+        ids = torch.tensor([prompt])
+        made = target.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            top_k=0,
+            max_new_tokens=SETTING["written"],
+            pad_token_id=0,
+            **options,
+        )
+        return made[0, len(prompt) :].tolist()
+
+    return decode
+
+
+def ours(target: LM, draft: LM) -> Callable:
+    """`token_intersection`, with another seed at each call."""
+    seeds = iter(range(10**9))
+    return lambda prompt: (
+        run(
+            token_intersection(target, draft, prompt, rng=Seeded(next(seeds))), SETTING["written"], progress=False
+        ).tokens
+    )
+
+
+def _sorted_draft(backwards=False):
+    draft = small_draft()
+    in_order_of_ids(draft.tokenizer, backwards)
+    return draft
+
+
+def _small(make: Callable[[LM], Callable]):
+    return small_target, [0, 1], make, SETTING["small_samples"]
+
+
+def _bundled(make: Callable[[LM], Callable]):
+    return (lambda: bundled().target), village_prompts(1)[0], make, SETTING["bundled_samples"]
+
+
+# A row's name -> the target, the prompt, what makes the decoder, and how many samples.
+SETTINGS = {
+    "generate": _small(generated),
+    "assistant, one tokenizer": _small(lambda lm: generated(lm, small_draft(TARGET_LETTERS))),
+    "assistant, two tokenizers": _small(lambda lm: generated(lm, small_draft(), two_tokenizers=True)),
+    "assistant, two tokenizers, map sorted": _small(lambda lm: generated(lm, _sorted_draft(), two_tokenizers=True)),
+    "assistant, two tokenizers, map backwards": _small(
+        lambda lm: generated(lm, _sorted_draft(backwards=True), two_tokenizers=True)
+    ),
+    "token_intersection": _small(lambda lm: ours(lm, small_draft())),
+    "bundled: assistant, one tokenizer": _bundled(lambda lm: generated(lm, bundled().draft)),
+    "bundled: token_intersection": _bundled(lambda lm: ours(lm, bundled().other_draft)),
+}
+
+
+def check(name: str, samples: int | None = None) -> Check:
+    """`proof.empirical_check` of one row's decoder, with its own number of samples or another."""
+    get_target, prompt, make, usual = SETTINGS[name]
+    target = get_target()
+    with torch.random.fork_rng(devices=[]), models._quiet():
+        torch.manual_seed(0)
+        prompt = target.prompt_tokens(prompt)
+        return empirical_check(make(target), prompt, target, SETTING["length"], samples or usual)
+
+
+def row(lm, name: str) -> dict:
+    """One row: minutes for the bundled models. (The model given is not used: the rows bring their own.)
+
+    Returns
+    -------
+    dict
+        ``"statistic"`` G, ``"dof"``, ``"p_value"``, ``"samples"``, ``"passed"``, ``"impossible"`` as `proof.Check` has
+        them; ``"distance"``: total variation between the shares that came up and the expected ones, over the cells of
+        the check (luck alone makes some of it); ``"transformers"``: the version.
+    """
+    found = check(name)
+    off = sum(abs(found.observed[cell] - due) for cell, due in found.expected.items()) + found.impossible
+    return {
+        "statistic": found.statistic,
+        "dof": found.dof,
+        "p_value": found.p_value,
+        "samples": found.samples,
+        "passed": found.passed,
+        "impossible": found.impossible,
+        "distance": off / found.samples / 2,
+        "transformers": transformers.__version__,
+    }

@@ -1,0 +1,208 @@
+"""The sweep of chapter 9: which drafts pay on which text, counted in tokens for each call of the target.
+
+Four kinds of text: a story goes on; questions about a story are asked a second time; stories begin, with nothing before
+them; and greedy goes round in a loop. All but the last are drawn, with ``Seeded(i)`` for text i. Nothing is timed here.
+"""
+
+from functools import cache
+
+from .. import models
+from ..decoders.greedy import greedy
+from ..decoders.lookahead import lookahead
+from ..decoders.prompt_lookup import prompt_lookup
+from ..decoders.sample import sample
+from ..decoders.speculative import adaptive, speculative
+from ..decoders.string_match import string_match
+from ..decoders.suffix_lookup import suffix_lookup
+from ..decoders.token_intersection import token_intersection
+from ..randomness import Seeded
+from ..run import run
+from ..storyworld import story, told, words
+from ..storyworld.questions import opening
+
+# Time of a target call with 1, 2, 3, ... tokens, and of a draft call with one, over that of a target call with one: of
+# the bundled pair on two processor cores, rounded. `adaptive` chooses by them; as numbers, the same on every machine.
+CALLS = tuple(round(1.08 + 0.042 * width, 3) if width > 1 else 1.0 for width in range(1, 14))
+DRAFT_CALL = 0.13
+ALPHA = 0.9  # what to expect of the pair when sampling: its card says 0.92
+SETTING = {
+    "models": "storyworld",
+    "stories": 8,
+    "story_tokens": 48,
+    "asked": 6,
+    "beginnings": 8,
+    "beginning_tokens": 32,
+    "loops": 4,
+    "loop_tokens": 64,
+    "other_stories": 30,
+    "call_costs": list(CALLS),
+    "draft_cost": DRAFT_CALL,
+    "alpha": ALPHA,
+}
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The texts: lists of (prompt, most new tokens, stop tokens), and whether they are drawn
+
+QUESTIONS = {"who_has": 4, "where_is": 3, "how_many": 3, "how_feels": 2}
+
+
+def asked_twice(seed) -> list[str]:
+    """A story whose body is three questions with their answers, and then the same questions asked by somebody else.
+
+    Returns
+    -------
+    list of str
+        A prompt for each of the second three, from the story's beginning up to the question: the answer comes next.
+    """
+    sentences = told(seed, kinds=QUESTIONS, sentences=(3, 3))
+    before = [sentence for sentence, _, _ in sentences]
+    prompts = []
+    for sentence, kind, slots in sentences:
+        if kind in QUESTIONS:
+            other = words.ELDERS[(words.ELDERS.index(slots["asker"]) + 1) % len(words.ELDERS)]
+            before.append(sentence.replace(_noun(slots["asker"]), _noun(other)))
+            prompts.append(" ".join(before))
+        elif kind.startswith("answer") and prompts:
+            before.append(sentence)
+    return prompts
+
+
+def _noun(elder: str) -> str:
+    return elder.removeprefix("the ")
+
+
+def texts(lm) -> dict[str, list]:
+    """What is written: from a kind of text to its (prompt, most new tokens, stop tokens)."""
+    period = lm.encode("A.")[-1]
+    s = SETTING
+    return {
+        "story": [(opening(f"drafts {i}"), s["story_tokens"], None) for i in range(s["stories"])],
+        "questions": [(prompt, 20, [period]) for i in range(s["asked"]) for prompt in asked_twice(f"drafts {i}")],
+        "beginnings": [(lm.encode("")[:1], s["beginning_tokens"], None)] * s["beginnings"],
+        "loop": [(opening(f"drafts {i}"), s["loop_tokens"], ()) for i in range(s["loops"])],
+    }
+
+
+DRAWN = {"story": True, "questions": True, "beginnings": True, "loop": False}
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The methods: functions (family, prompt, rng) -> steps
+
+
+def _plain(family, prompt, rng):
+    return greedy(family.target, prompt) if rng is None else sample(family.target, prompt, rng=rng)
+
+
+def _alone(method, **settings):
+    return lambda family, prompt, rng: method(family.target, prompt, rng=rng, **settings)
+
+
+def _with(draft, method, **settings):
+    return lambda family, prompt, rng: method(family.target, getattr(family, draft), prompt, rng=rng, **settings)
+
+
+def _among_stories(gamma):
+    return lambda family, prompt, rng: suffix_lookup(
+        family.target, prompt, gamma=gamma, texts=other_stories(family.target), rng=rng
+    )
+
+
+@cache
+def other_stories(lm) -> list[list[int]]:
+    """Stories to look in, none of which is one of the texts."""
+    return [lm.encode(story(f"drafts, another {i}")) for i in range(SETTING["other_stories"])]
+
+
+WINDOWS = ((1, 2, 1), (2, 3, 2), (4, 3, 4), (6, 3, 6), (10, 4, 10), (15, 5, 15))  # window, ngram, guesses
+
+
+def lookahead_name(window, ngram, guesses) -> str:
+    """The name of the row of lookahead with these arguments."""
+    return f"lookahead {window}, {ngram}, {guesses}"
+
+
+# A row's name -> how it is written.
+SETTINGS = {
+    "plain loop": _plain,
+    **{f"prompt_lookup, gamma {gamma}": _alone(prompt_lookup, gamma=gamma) for gamma in (3, 6, 10)},
+    "suffix_lookup, gamma 8": _alone(suffix_lookup, gamma=8),
+    "suffix_lookup, gamma 8, other stories": _among_stories(8),
+    **{lookahead_name(w, n, g): _alone(lookahead, window=w, ngram=n, guesses=g) for w, n, g in WINDOWS},
+    **{f"speculative, gamma {gamma}": _with("draft", speculative, gamma=gamma) for gamma in (1, 2, 4, 6, 8, 12)},
+    "speculative, adaptive": _with("draft", speculative, gamma=adaptive(CALLS, DRAFT_CALL, prior=ALPHA)),
+    **{
+        f"{name}, gamma {gamma}": _with("other_draft", method, gamma=gamma)
+        for name, method in (("token_intersection", token_intersection), ("string_match", string_match))
+        for gamma in (2, 4, 8)
+    },
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is counted
+
+
+@cache
+def bundled_family():
+    """The bundled models, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32")
+
+
+def row(lm, name: str, family=None) -> dict:
+    """What one method makes of each kind of text. About 900 tokens, a few seconds.
+
+    Parameters
+    ----------
+    lm : LM
+        The bundled target. Not used where `family` is given.
+    name : str
+        A key of `SETTINGS`.
+    family : Family, optional
+        By default the bundled one.
+
+    Returns
+    -------
+    dict
+        From a kind of text to a dict: ``tokens`` made; ``calls`` of the target, ``draft_calls``; ``per_call``, their
+        ratio; ``width``, the mean number of tokens in a call, a prompt's not counted; ``widths``, how many calls had
+        1, 2, 3, ... tokens, counted so; ``drafted`` and ``accepted`` tokens.
+    """
+    family = family or bundled_family()
+    drafts = (family.draft, family.other_draft)
+    found = {}
+    for kind, tasks in texts(family.target).items():
+        before = sum(draft.calls for draft in drafts)
+        traces = []
+        for i, (prompt, count, stop) in enumerate(tasks):
+            rng = Seeded(i) if DRAWN[kind] else None
+            traces.append(run(SETTINGS[name](family, prompt, rng), count, stop, progress=False))
+        calls, tokens = sum(trace.target_calls for trace in traces), sum(len(trace.tokens) for trace in traces)
+        steps = [step for trace in traces for step in trace.steps]
+        widths = [1 + len(step.drafted) for step in steps]
+        found[kind] = {
+            "tokens": tokens,
+            "calls": calls,
+            "per_call": tokens / calls,
+            "draft_calls": sum(draft.calls for draft in drafts) - before,
+            "width": sum(widths) / len(widths),
+            "widths": [widths.count(width) for width in range(1, max(widths) + 1)],
+            "drafted": sum(widths) - len(widths),
+            "accepted": sum(step.accepted for step in steps),
+        }
+    return found
+
+
+def price(found: dict, call_costs, draft_cost: float) -> float:
+    """What the calls of a row's text cost for each token, in plain calls with one token; prompts cost nothing here.
+
+    Parameters
+    ----------
+    found : dict
+        What `row` found of one kind of text.
+    call_costs : function from a width to the cost of a target call
+        Relative to one with a single token.
+    draft_cost : float
+        Of a draft call, on the same scale.
+    """
+    spent = sum(count * call_costs(width) for width, count in enumerate(found["widths"], start=1))
+    return (spent + draft_cost * found["draft_calls"]) / found["tokens"]

@@ -1,0 +1,72 @@
+"""A sweep of chapter 8: what some mistakes of the zoo do to stories, beside the methods that they want to be.
+
+Story i is drawn with ``Seeded(i)``, by the bundled pair, without a warp.
+"""
+
+from functools import cache
+
+from .. import models, zoo
+from ..decoders.sample import sample
+from ..decoders.speculative import speculative
+from ..randomness import Seeded
+from ..run import run
+from . import figures, village_prompts
+
+SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 4}
+MISTAKES = (
+    zoo.rows_one_late,
+    zoo.resample_from_target,
+    zoo.fixed_threshold,
+    zoo.score_only,
+    zoo.greedy_drafts,
+    zoo.rollback_too_short,
+    zoo.forgets_at_least_one,
+    zoo.lagging_draft,
+)
+
+
+def _with_gamma(method):
+    return lambda target, draft, prompt, rng: method(target, draft, prompt, gamma=SETTING["gamma"], rng=rng)
+
+
+# A row's name -> a function (target, draft, prompt, rng) -> steps.
+SETTINGS = {
+    "target alone": lambda target, draft, prompt, rng: sample(target, prompt, rng=rng),
+    "draft alone": lambda target, draft, prompt, rng: sample(draft, prompt, rng=rng),
+    "speculative": _with_gamma(speculative),
+    **{method.__name__: _with_gamma(method) for method in MISTAKES},
+}
+
+
+@cache
+def bundled_draft():
+    """The bundled draft, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32").draft
+
+
+def row(lm, name: str, draft=None) -> dict:
+    """The figures of one decoder, from half a minute to a minute on one core.
+
+    Returns
+    -------
+    dict
+        ``"readable"``, ``"consistent"`` and their intervals, ``"perplexity"`` under the target, as in `sweeps.figures`;
+        ``"tokens"``, ``"target_calls"``; ``"acceptance"``: accepted over drafted (None where nothing is drafted).
+    """
+    draft = draft or bundled_draft()
+    prompts = village_prompts(SETTING["prompts"])
+    calls, traces = lm.calls, []
+    for number, prompt in enumerate(prompts):
+        steps = SETTINGS[name](lm, draft, prompt, Seeded(number))
+        traces.append(run(steps, SETTING["tokens"], progress=False))
+    calls = lm.calls - calls
+    found = figures(lm, prompts, traces)
+    drafted = sum(len(step.drafted) for trace in traces for step in trace.steps)
+    accepted = sum(step.accepted for trace in traces for step in trace.steps)
+    keys = ("sentences", "readable", "readable_interval", "consistent", "consistent_interval", "perplexity")
+    return {
+        **{key: found[key] for key in keys},
+        "tokens": sum(len(trace.tokens) for trace in traces),
+        "target_calls": calls,
+        "acceptance": accepted / drafted if drafted else None,
+    }

@@ -1,0 +1,191 @@
+"""The sweep of chapter 7: at which tokens of a story a draft is accepted, by what kind of token stands there.
+
+Nothing is drawn. At each place of a story that was told by the village itself, the two models' distributions say how
+probable it is that a token drafted there would be accepted: Σ min(p, q). With both distributions one-hot, as greedy
+decoding has them, that is 1 where the two have the same favourite and 0 elsewhere.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from .. import metrics, models
+from ..storyworld import words
+from ..storyworld.narrate import told
+from ..warp import one_hot, probabilities, temperature
+
+SETTING = {"target": "storyworld target", "draft": "storyworld draft", "stories": 100}
+
+# A row's name -> what is done to the logits of both models.
+SETTINGS = {
+    **{f"temperature {heat:g}": (temperature(heat),) for heat in (1, 0.25, 0.5, 0.7, 1.5, 2, 3)},
+    "greedy": (one_hot,),
+}
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Kinds of tokens
+
+INSIDE = "rest of a word"
+MARK = "punctuation"
+LINK = "connective"
+BEGINNING = "beginning of a sentence"
+VERB = "verb or other word"
+OTHER = "name, thing or number (free)"
+THING = "fact: which thing has this colour"
+WHO = "fact: who has it"
+WHERE = "fact: where it is"
+COUNT = "fact: how many"
+FEELING = "fact: how somebody feels"
+KINDS = (INSIDE, MARK, LINK, BEGINNING, VERB, OTHER, THING, WHO, WHERE, COUNT, FEELING)
+
+# Sentences that introduce people and things: there the story says what its facts are, and has none to be looked up.
+INTRODUCING = {"opening", "be_at", "be_at_feeling", "have", "box_at", "thing_with", "thing_in"}
+# Kind of sentence -> the slots in it that the story so far decides.
+FACTS = {
+    **dict.fromkeys(("give", "lose", "still_with", "answer_with"), {"who": WHO}),
+    **dict.fromkeys(("take", "still_in", "answer_in"), {"box": WHERE}),
+    **dict.fromkeys(("carry", "still_at", "answer_at"), {"place": WHERE}),
+    **dict.fromkeys(("gain", "spend", "still_have", "answer_count"), {"n": COUNT}),
+    **dict.fromkeys(("still_feel", "answer_feels"), {"feeling": FEELING}),
+    "hide": {"who": WHO},
+}
+CONNECTIVES = frozenset(
+    ("a", "again", "and", "as", "at", "away", "before", "by", "from", "in", "into", "now", "of", "out", "over", "still")
+    + ("the", "to", "with")
+)
+NOUNS = frozenset(
+    word.removeprefix("the ")
+    for group in (
+        words.NAMES, words.PLACES, words.THINGS, words.COLOURS, words.ELDERS, words.CONTAINERS, words.FEELINGS,
+        words.COUNTABLES, words.SINGULAR, words.NUMBERS,
+    )
+    for word in group
+)  # fmt: skip
+
+
+def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterator[str | None]:
+    """Say of each token of a story of which kind it is.
+
+    Parameters
+    ----------
+    pieces : sequence of str
+        The texts of the tokens, which together are the story.
+    sentences : list of (sentence, kind, slots)
+        The story, as `storyworld.narrate.told` returns it.
+
+    Yields
+    ------
+    str or None
+        One of `KINDS`; None for tokens of the sentences that introduce people and things.
+    """
+    starts, facts, end = {}, {}, 0  # place in the text -> the kind of sentence, or of fact, that begins there
+    introduction = set()  # places
+    for sentence, kind, slots in sentences:
+        starts[end] = kind
+        if kind in INTRODUCING:
+            introduction.update(range(end, end + len(sentence)))
+        facts |= {end + place: fact for place, fact in facts_of(sentence, kind, slots)}
+        end += len(sentence) + 1
+    text = " ".join(sentence for sentence, _, _ in sentences)
+    if "".join(pieces) != text:
+        raise ValueError("the tokens' texts must make up the story, and do not")
+    place = 0
+    for piece in pieces:
+        start = place + piece.startswith(" ")
+        place += len(piece)
+        word = re.match(r"[A-Za-z]*", text[start:])[0]
+        if start in introduction:
+            yield None
+        elif start in starts:
+            yield BEGINNING
+        elif start in facts:
+            yield facts[start]
+        elif start and word and text[start - 1].isalpha():
+            yield INSIDE
+        elif not word:
+            yield MARK
+        elif word.lower() in CONNECTIVES:
+            yield LINK
+        else:
+            yield OTHER if word in NOUNS else VERB
+
+
+def facts_of(sentence: str, kind: str, slots: dict) -> Iterator[tuple[int, str]]:
+    """Where in a sentence a word begins that the story so far decides, with the kind of fact that it is."""
+    for slot, fact in FACTS.get(kind, {}).items():
+        value = words.NUMBERS[slots[slot] - 1] if slot == "n" else slots[slot].removeprefix("the ")
+        # A number may be there twice ("lost one egg and now had one"): the last is the count. Names are there once.
+        yield (sentence.rindex if slot == "n" else sentence.index)(value), fact
+    colour = re.search(rf"[Tt]he (?:{'|'.join(words.COLOURS)}) ", sentence)
+    if colour and kind not in INTRODUCING and not kind.startswith("answer"):  # an answer repeats the question's thing
+        yield colour.end(), THING
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is measured
+
+
+@cache
+def bundled_draft():
+    """The bundled draft, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32").draft
+
+
+def places(target, draft, warp, seed) -> Iterator[tuple[str, float, float]]:
+    """Every place of one story after its introduction: (kind of token, acceptance, probability of p's favourite)."""
+    sentences = told(seed)
+    tokens = target.encode(" ".join(sentence for sentence, _, _ in sentences))
+    special = next(count for count in range(len(tokens)) if target.decode(tokens[count : count + 1]))
+    pieces = [target.decode([token]) for token in tokens[special:]]
+    rows = [lm.session(tokens[:special]).feed(tokens[special:])[:-1] for lm in (target, draft)]
+    histories = [tokens[: special + place] for place in range(len(pieces))]
+    target_probs, draft_probs = (probabilities(logits, warp, histories) for logits in rows)
+    acceptance = target_probs.minimum(draft_probs).sum(-1).tolist()
+    largest = target_probs.amax(-1).tolist()
+    for kind, accepted, sure in zip(kinds_of_tokens(pieces, sentences), acceptance, largest, strict=True):
+        if kind is not None:
+            yield kind, accepted, sure
+
+
+def row(lm, name: str, draft=None) -> dict:
+    """The figures of one row: 100 stories, some ten seconds on one core.
+
+    Parameters
+    ----------
+    lm : LM
+        The target.
+    name : str
+        A key of `SETTINGS`.
+    draft : LM, optional
+        By default the bundled one.
+
+    Returns
+    -------
+    dict
+        ``places``: how many there are; ``acceptance``: mean of Σ min(p, q) over them; ``acceptance_interval``: [low,
+        high] at a level of 0.95, from resampling stories; ``hard``: the share of places where it is below 1/2. The same
+        for each kind of token in ``kinds``, by its name, and there also ``sure``: the mean probability of the target's
+        favourite.
+    """
+    draft = draft or bundled_draft()
+    stories = [list(places(lm, draft, SETTINGS[name], f"sweep story {i}")) for i in range(SETTING["stories"])]
+    by_kind = {kind: [[place for place in story if place[0] == kind] for story in stories] for kind in KINDS}
+    found = {kind: _figures(stories) for kind, stories in by_kind.items()}
+    overall = _figures(stories)
+    del overall["sure"]
+    return overall | {"kinds": found}
+
+
+def _figures(stories: Sequence[Sequence[tuple]]) -> dict:
+    every = [place for story in stories for place in story]
+    if not every:
+        raise ValueError("there is no place of this kind in the stories")
+    sums = [math.fsum(accepted for _, accepted, _ in story) for story in stories]
+    return {
+        "places": len(every),
+        "acceptance": math.fsum(sums) / len(every),
+        "acceptance_interval": metrics.bootstrap_interval(sums, [len(story) for story in stories]),
+        "hard": sum(accepted < 0.5 for _, accepted, _ in every) / len(every),
+        "sure": math.fsum(sure for _, _, sure in every) / len(every),
+    }

@@ -1,0 +1,732 @@
+"""The bug zoo: decoders as they were published, each with one mistake, kept so that the mistake can be seen and caught.
+
+Nothing here is for use. Every specimen is a small function with the signature of the method that it wants to be, and
+its mistake is marked ``# the mistake``. `SPECIMENS` says of each what is wrong, why somebody writes it, what the right
+method is, and how the two are told apart: `Specimen.outcomes` enumerates everything that a method can do in a small
+case made for the purpose, beside what it should do.
+
+To add one: write the function, with a mark at the mistake, and add a `Specimen` to the list. The tests and the pictures
+of chapter 8 take it from there.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from .decoders.beam_search import beam_search
+from .decoders.greedy import greedy
+from .decoders.sample import sample
+from .decoders.speculative import speculative
+from .decoders.speculative_batch import speculative_batch
+from .decoders.token_intersection import Guesses, token_intersection
+from .decoders.verification import check_sampled, histories, residual
+from .proof import Sequences, exact_distribution, target_distribution, total_variation
+from .randomness import Exhaustive, Seeded
+from .run import Step, decoder, run, run_batch
+from .table import TableLM
+from .vocabularies import shared_tokens
+from .warp import named, probabilities, temperature, top_k, top_p
+
+MARK = "# the mistake"
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The loop that specimens share: right, but for the piece that one of them brings
+
+
+class Round(NamedTuple):
+    """What can be known when drafted tokens are judged; n of them were drafted.
+
+    Attributes
+    ----------
+    drafted : list of int
+    draft_logits, draft_probs : tensors, shape (n, vocab)
+        What the draft said in their places, and that warped: what they were drawn from.
+    target_logits, target_probs : tensors, shape (n + 1, vocab)
+        Row i follows the text and the first i drafted tokens.
+    """
+
+    drafted: list[int]
+    draft_logits: torch.Tensor
+    draft_probs: torch.Tensor
+    target_logits: torch.Tensor
+    target_probs: torch.Tensor
+
+
+def _drafts(session, text, gamma, rng, warp, draw):
+    """Draft `gamma` tokens after `text`: the tokens, the logits (gamma, vocab), and these warped."""
+    drafted, logits = [], [session.advance_to(text)[-1:]]
+    while True:
+        probs = probabilities(torch.cat(logits), warp, histories(text, drafted))
+        drafted.append(draw(probs[-1], rng))
+        if len(drafted) == gamma:
+            return drafted, torch.cat(logits), probs
+        logits.append(session.feed(drafted[-1:]))
+
+
+def _draw(probs, rng):
+    return rng.choose(probs)
+
+
+def _speculate(target, draft, prompt, gamma, rng, warp, *, judge, draw=_draw):
+    """`speculative`, with ``judge(round, rng) -> (accepted, next token)`` and ``draw(probs, rng) -> token`` passed in.
+
+    Ends a few tokens before the context does.
+    """
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread = list(prompt), []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, draft_logits, draft_probs = _drafts(draft_session, text, gamma, rng, warp, draw)
+        logits = target_session.feed(unread + drafted)
+        target_probs = probabilities(logits, warp, histories(text, drafted))
+        accepted, token = judge(Round(drafted, draft_logits, draft_probs, logits, target_probs), rng)
+        target_session.rollback(len(drafted) - accepted)
+        unread = [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Wrong judges: which drafted tokens are kept, and what comes in the place of the others
+
+
+@decoder
+def rows_one_late(target, draft, prompt, *, gamma, rng, warp=()):
+    """Each drafted token is judged by the target's row *after* it, which says what follows it."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            row = round.target_probs[place + 1]  # the mistake: the row of a token comes before it, [place]
+            if not rng.accept(row[token] / round.draft_probs[place][token]):
+                return place, rng.choose(residual(row, round.draft_probs[place]))
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def resample_from_target(target, draft, prompt, *, gamma, rng, warp=()):
+    """In the place of a rejected token one is drawn from p."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            if not rng.accept(round.target_probs[place][token] / round.draft_probs[place][token]):
+                return place, rng.choose(round.target_probs[place])  # the mistake: from the residual
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def fixed_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3):
+    """A drafted token is kept when the target gives it more than a fixed probability."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            if round.target_probs[place][token] < threshold:  # the mistake: no p/q, and no luck
+                return place, rng.choose(round.target_probs[place])
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def score_only(target, draft, prompt, *, gamma, rng, warp=()):
+    """The draft writes everything, and the target only says how likely it finds it: the average log-likelihood."""
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread = list(prompt), []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, _, _ = _drafts(draft_session, text, gamma, rng, warp, _draw)
+        log_probs = target_session.feed(unread + drafted).double().log_softmax(-1)
+        average = float(log_probs[range(gamma), drafted].mean())
+        accepted = gamma  # the mistake: whatever the average is, all are kept
+        target_session.rollback(1)
+        unread = drafted[-1:]
+        text += drafted
+        yield Step(drafted, drafted, accepted, note=f"average log-likelihood {average:.2f}")
+    return "context"
+
+
+@decoder
+def other_warp(target, draft, prompt, *, gamma, rng, warp=()):
+    """The draft is drawn from its warped logits, and judged as if it had been drawn from the plain ones."""
+
+    def judge(round, rng):
+        draft_probs = probabilities(round.draft_logits)  # the mistake: not what the tokens were drawn from
+        return check_sampled(round.drafted, draft_probs, round.target_probs, rng)
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def greedy_with_coins(target, draft, prompt, *, gamma, rng):
+    """Drafts greedily and corrects greedily, and yet decides by a coin what is correct."""
+
+    def judge(round, rng):
+        p, q = probabilities(round.target_logits), probabilities(round.draft_logits)
+        for place, token in enumerate(round.drafted):
+            if not rng.accept(p[place][token] / q[place][token]):  # the mistake: is it the target's argmax?
+                return place, int(p[place].argmax())
+        return len(round.drafted), int(p[-1].argmax())
+
+    def draw(probs, rng):
+        return int(probs.argmax())
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, (), judge=judge, draw=draw))
+
+
+@decoder
+def unwarped_bonus(target, draft, prompt, *, gamma, rng, warp=()):
+    """The bonus token after a draft that was kept whole is drawn from the target as it is, without the warp."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            p, q = round.target_probs[place], round.draft_probs[place]
+            if not rng.accept(p[token] / q[token]):
+                return place, rng.choose(residual(p, q))
+        bonus = probabilities(round.target_logits[-1:])[0]  # the mistake: round.target_probs[-1]
+        return len(round.drafted), rng.choose(bonus)
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def greedy_drafts(target, draft, prompt, *, gamma, rng, warp=()):
+    """The draft's likeliest token is drafted, and judged as if it had been drawn from the draft's probabilities."""
+
+    def draw(probs, rng):
+        return int(probs.argmax())  # the mistake: min(1, p/q) is for tokens that were drawn from q
+
+    def judge(round, rng):
+        return check_sampled(round.drafted, round.draft_probs, round.target_probs, rng)
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge, draw=draw))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Wrong bookkeeping: the judge is right, and is shown the wrong thing
+
+
+@decoder
+def rollback_too_short(target, draft, prompt, *, gamma, rng, warp=()):
+    """After a rejection the target's cache forgets one token too few: the rejected one stays in it."""
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread = list(prompt), []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, _, draft_probs = _drafts(draft_session, text, gamma, rng, warp, _draw)
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
+        target_session.rollback(max(len(drafted) - accepted - 1, 0))  # the mistake: len(drafted) - accepted
+        unread = [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"
+
+
+@decoder
+def forgets_at_least_one(target, draft, prompt, *, gamma, rng, warp=()):
+    """The target's cache forgets one token at least, also where all were accepted and there is none to forget."""
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread = list(prompt), []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, _, draft_probs = _drafts(draft_session, text, gamma, rng, warp, _draw)
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
+        target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, nothing
+        unread = [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"
+
+
+@decoder
+def lagging_draft(target, draft, prompt, *, gamma, rng, warp=()):
+    """After a draft that was accepted whole, its last token is never read by the draft itself."""
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread, draft_unread = list(prompt), [], []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, draft_probs, fresh = [], [], draft_unread
+        for _ in range(gamma):
+            draft_probs.append(probabilities(draft_session.feed(fresh)[-1:], warp, [text + drafted])[0])
+            fresh = [rng.choose(draft_probs[-1])]
+            drafted += fresh
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
+        target_session.rollback(len(drafted) - accepted)
+        draft_session.rollback(max(len(drafted) - 1 - accepted, 0))
+        unread = draft_unread = [token]  # the mistake: after a full draft, drafted[-1:] + [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Batches and ends
+
+
+@decoder
+def padding_as_text(target, draft, prompts, *, gamma, rngs, warp=()):
+    """Shorter prompts are filled up on the right, with nothing that says which tokens are filling."""
+    width = max(map(len, prompts))
+    padded = [prompt + [0] * (width - len(prompt)) for prompt in prompts]  # the mistake: no mask
+    for steps in speculative_batch(target, draft, padded, gamma=gamma, rngs=rngs, warp=warp):
+        yield list(steps)
+
+
+@decoder
+def padding_is_token_zero(target, draft, prompt, *, gamma, rng, warp=()):
+    """What is padding is read off the tokens: those of id 0. But 0 is a word like any other."""
+    draft_session, text = draft.session(prompt), list(prompt)
+    while min(target.context, draft.context) - len(text) > gamma:
+        seen = [token for token in text if token != 0]  # the mistake: the attention mask is (tokens != 0)
+        drafted, _, draft_probs = _drafts(draft_session, seen, gamma, rng, warp, _draw)
+        logits = target.session(seen).feed(drafted)  # (gamma + 1, vocab)
+        target_probs = probabilities(logits, warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
+        tokens = [*drafted[:accepted], token]
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"
+
+
+@decoder
+def past_the_end(target, draft, prompt, *, gamma, rng, warp=()):
+    """An end-of-text is looked for at the end of a round. One inside a draft is passed over, and text goes on."""
+    for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
+        yield step
+        if step.tokens[-1] in target.stop_tokens:  # the mistake: any of step.tokens may be the end
+            return "end"
+    return "context"
+
+
+@decoder
+def _ends_at_the_end(target, draft, prompt, *, gamma, rng, warp=()):
+    """What `past_the_end` should be (and what `run` does for every method)."""
+    for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
+        ends = [place for place, token in enumerate(step.tokens) if token in target.stop_tokens]
+        yield step.first(ends[0] + 1) if ends else step
+        if ends:
+            return "end"
+    return "context"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Wrong warps
+
+
+def top_p_without_the_crossing(p):
+    """A top-p that drops the token with which the sum passes p, and so keeps less than p (of one token, that one)."""
+
+    def top_p_warp(logits, histories=None):
+        order = logits.argsort(dim=-1, descending=True, stable=True)
+        up_to_here = logits.gather(-1, order).softmax(-1).cumsum(-1)
+        dropped = up_to_here > p  # the mistake: the sum *before* a token says whether it is dropped
+        dropped[..., 0] = False
+        return logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
+
+    return named(top_p_warp, f"top_p_without_the_crossing({p:g})")
+
+
+@decoder
+def top_k_one_for_greedy(lm, prompt, *, rng):
+    """Greedy, written as sampling from the one best token. Of two that are equally good, it draws."""
+    yield from sample(lm, prompt, rng=rng, warp=[top_k(1)])  # the mistake: equals of the k-th stay
+
+
+@decoder
+def _greedy(lm, prompt, *, rng):
+    """`greedy`, with luck that it does not use."""
+    yield from greedy(lm, prompt)
+
+
+@decoder
+def _greedy_speculation(target, draft, prompt, *, gamma, rng):
+    """`speculative`, greedy whatever luck is given."""
+    yield from speculative(target, draft, prompt, gamma=gamma, rng=None)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Wrong vocabularies
+
+
+@decoder
+def map_in_hash_order(target, draft, prompt, *, gamma, rng, warp=()):
+    """Two tokenizers: tokens are drafted in one order of the shared vocabulary, and their q looked up in another."""
+    shared = shared_tokens(target, draft)
+    ascending = [token for _, token in sorted(zip(shared.draft, shared.target, strict=True))]  # by the draft's ids
+    as_it_comes = ascending[::-1]  # what a hash map gives; any other order than `ascending` will do
+    session, guesses = target.session(prompt), Guesses(target, draft, warp)
+    text, unread = list(prompt), []
+    while session.room > gamma:
+        drafted, laws = guesses.draw(text, gamma, rng)
+        believed = [law.clone() for law in laws]
+        for law, drawn_from in zip(believed, laws, strict=True):
+            law[ascending] = drawn_from[as_it_comes]  # the mistake: row i of the head is not the i-th token
+        target_probs = probabilities(session.feed(unread + drafted), warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, believed, target_probs, rng)
+        session.rollback(len(drafted) - accepted)
+        unread = [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Wrong beams
+
+
+def _beams(lm, prompt, beams, max_new_tokens, *, score, begin=0.0, impatient=False):
+    """A beam search in a few lines, right as far as ``score(tokens, total)`` is; the winner, as one step."""
+    running, finished = [((), begin)], []
+    for _ in range(max_new_tokens):
+        longer = []
+        for tokens, total in running:
+            log_probs = probabilities(lm.session([*prompt, *tokens]).feed())[-1].log().tolist()
+            longer += [((*tokens, token), total + log_prob) for token, log_prob in enumerate(log_probs)]
+        longer.sort(key=lambda hypothesis: -hypothesis[1])
+        finished += [hypothesis for hypothesis in longer[: 2 * beams] if hypothesis[0][-1] in lm.stop_tokens]
+        running = [hypothesis for hypothesis in longer if hypothesis[0][-1] not in lm.stop_tokens][:beams]
+        if finished and impatient:
+            return Step(list(finished[0][0]))
+    winner, _ = max(finished + running, key=lambda hypothesis: score(*hypothesis))
+    return Step(list(winner))
+
+
+@decoder
+def beam_starts_at_one(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0):
+    """The empty hypothesis has the score 1: right for a product of probabilities, not for a sum of logarithms."""
+
+    def score(tokens, total):
+        return total / len(tokens) ** length_penalty
+
+    yield _beams(lm, prompt, beams, max_new_tokens, score=score, begin=1.0)  # the mistake: log 1 is 0
+
+
+@decoder
+def length_off_by_one(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0):
+    """The score is divided by a length that counts one token too many."""
+
+    def score(tokens, total):
+        return total / (len(tokens) + 1) ** length_penalty  # the mistake: the prompt's last token is not new
+
+    yield _beams(lm, prompt, beams, max_new_tokens, score=score)
+
+
+@decoder
+def first_finished_beam(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0):
+    """The first hypothesis that ends is returned, whatever is better and still open."""
+
+    def score(tokens, total):
+        return total / len(tokens) ** length_penalty
+
+    yield _beams(lm, prompt, beams, max_new_tokens, score=score, impatient=True)  # the mistake: finished[0]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How they are caught: small cases, in which everything that can happen is enumerated
+
+Outcomes = dict[tuple, float]
+
+
+def tables(vocab: int = 2) -> tuple[TableLM, TableLM]:
+    """A target that looks two tokens back, and a draft that looks one back."""
+    return TableLM.random(vocab, 2, 5), TableLM.random(vocab, 1, 3)
+
+
+def texts(method: Callable, *, length: int = 4, gamma: int = 2, vocab: int = 2, warp=()) -> tuple[Sequences, Sequences]:
+    """What a method with the signature of `speculative` writes on `tables`, and what sampling from the target does.
+
+    Returns
+    -------
+    made, due : dicts from tuples of `length` tokens to probabilities
+    """
+    target, draft = tables(vocab)
+    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=gamma, rng=rng, warp=warp), length, stop=())
+    return made, target_distribution(target, "b", length, warp=warp, stop=())
+
+
+def _texts(method):
+    return texts(method)
+
+
+def _short_texts(method):
+    return texts(method, length=3)
+
+
+def _hot_texts(method):
+    return texts(method, warp=(temperature(2.0),))
+
+
+def _greedy_texts(method):
+    target, draft = tables(3)
+    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=2, rng=rng), 3, stop=())
+    return made, {tuple(run(greedy(target, "b"), 3, stop=()).tokens): 1.0}
+
+
+def _accepted(method):
+    """How many of two are accepted in each of two rounds, where the target drafts for itself: always both."""
+    target, made = tables()[0], {}
+    for rng in Exhaustive():
+        trace = run(method(target, target, "b", gamma=2, rng=rng), 6, stop=())
+        accepted = tuple(step.accepted for step in trace.steps[:2])
+        made[accepted] = made.get(accepted, 0.0) + rng.weight
+    return made, {(2, 2): 1.0}
+
+
+def _first_of_a_batch(method):
+    """A short prompt beside a long one; the long one's luck is fixed."""
+    (target, draft), made = tables(), {}
+    for rng in Exhaustive():
+        traces = run_batch(method(target, draft, ["b", "abb"], gamma=1, rngs=[rng, Seeded(0)]), 3, stop=())
+        tokens = tuple(traces[0].tokens)
+        made[tokens] = made.get(tokens, 0.0) + rng.weight
+    return made, target_distribution(target, "b", 3, stop=())
+
+
+def _ended_texts(method):
+    """Token c ends a text; nothing else ends it."""
+    target, draft = (TableLM.random(3, order, seed, stop_tokens=[2]) for order, seed in ((2, 5), (1, 3)))
+    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=2, rng=rng), 3, stop=())
+    return made, target_distribution(target, "b", 3)
+
+
+def _nucleus(top):
+    lm = TableLM({"": [0.5, 0.3, 0.2]})
+    made = exact_distribution(lambda rng: sample(lm, "a", rng=rng, warp=[top(0.7)]), 1)
+    return made, {(0,): 0.625, (1,): 0.375}  # by hand: 0.5 is less than 0.7, 0.5 + 0.3 is not
+
+
+def _ties(method):
+    lm = TableLM({"": [0.2, 0.4, 0.4]})
+    return exact_distribution(lambda rng: method(lm, "a", rng=rng), 2), {(1, 1): 1.0}  # by hand: the lowest id
+
+
+def _two_vocabularies(method):
+    target, draft = TableLM.random(["a", "b", "c"], 2, 5), TableLM.random(["c", "d", "a", "b"], 1, 3)
+    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=1, rng=rng), 3, stop=())
+    return made, target_distribution(target, "b", 3, stop=())
+
+
+def _best_text(method):
+    """Enough beams to drop nothing, so that the best text of all, found by looking at each, must come out."""
+    table = {
+        "a": {"b": 0.6, ".": 0.4},
+        "b": {"a": 0.25, "b": 0.25, "c": 0.5},
+        "c": {"a": 0.33, "b": 0.3, ".": 0.37},
+    }
+    lm = TableLM(table, ["a", "b", "c", "."], stop_tokens=["."])
+    every = target_distribution(lm, "a", 3)
+    best = max(every, key=lambda tokens: torch.tensor(every[tokens]).log() / len(tokens))
+    winner = run(method(lm, "a", beams=16, max_new_tokens=3, length_penalty=1.0), 3).tokens
+    return {tuple(winner): 1.0}, {best: 1.0}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The list
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One published mistake.
+
+    Attributes
+    ----------
+    mistaken : function
+        The method with the mistake in it.
+    correct : function
+        What it wants to be, with the same signature.
+    number : int or None
+        Its number in this project's list of published mistakes; None for what was put in to teach something.
+    what, why : str
+        What is wrong, and why somebody writes it.
+    where_seen : str
+        The kind of place.
+    case : function from a method to two distributions
+        What it does in a small case made for the purpose, enumerated, and what it should do.
+    least : float
+        The total variation of these two is at least this much: what the tests hold it to.
+    compares : str
+        What the distributions are of.
+    """
+
+    mistaken: Callable
+    correct: Callable
+    number: int | None
+    what: str
+    why: str
+    case: Callable[[Callable], tuple[Outcomes, Outcomes]]
+    least: float
+    where_seen: str = "published tutorials and repositories"
+    compares: str = "texts"
+
+    @property
+    def name(self) -> str:
+        return self.mistaken.__name__
+
+    def outcomes(self, method: Callable | None = None) -> tuple[Outcomes, Outcomes]:
+        """What a method, by default the mistaken one, does in the small case, and what it should do. Computed once."""
+        return _outcomes(self.case, method or self.mistaken)
+
+    def distance(self) -> float:
+        """Total variation between what the mistaken method does and what it should do."""
+        return total_variation(*self.outcomes())
+
+    def distance_of_correct(self) -> float:
+        """The same of the correct method, by the same check: 0 but for rounding."""
+        return total_variation(*self.outcomes(self.correct))
+
+    @property
+    def code(self) -> str:
+        """The source of the mistaken method, without its docstring."""
+        source = inspect.getsource(inspect.unwrap(self.mistaken))
+        return re.sub(r'\n    """.*?"""\n+', "\n", source, count=1, flags=re.DOTALL).removeprefix("@decoder\n").rstrip()
+
+    @property
+    def wrong_lines(self) -> str:
+        """The line or two that are wrong, with the mark."""
+        return "\n".join(line.strip() for line in self.code.splitlines() if MARK in line)
+
+
+@cache
+def _outcomes(case, method):
+    return case(method)
+
+
+SPECIMENS = [
+    Specimen(
+        rows_one_late, speculative, 1,
+        "The target's rows are one position late: each drafted token is judged by what may follow it.",
+        "Logits of a call line up with the tokens that went in, and row i looks as if it were about token i. It is "
+        "about the token after it.",
+        _texts, 0.3,
+    ),
+    Specimen(
+        resample_from_target, speculative, 2,
+        "After a rejection the next token is drawn from p, not from the residual.",
+        "The target is right, so one draws from the target. But the accepted tokens have already used up a part of p; "
+        "what is left to make up for is the rest.",
+        _short_texts, 0.05,
+    ),
+    Specimen(
+        fixed_threshold, speculative, 3,
+        "A token is accepted when the target's probability for it exceeds a fixed threshold.",
+        "It reads like what acceptance ought to mean: good enough for the target.",
+        _texts, 0.05,
+    ),
+    Specimen(
+        score_only, speculative, 4,
+        "The draft's text is scored by its average log-likelihood under the target, and kept.",
+        "One call of the target over the whole draft is the heart of the method, and its result is a number that looks "
+        "like a judgement.",
+        _texts, 0.3, "a guide to a published pair of models",
+    ),
+    Specimen(
+        other_warp, speculative, 5,
+        "q is computed with another warp than the draft was drawn with.",
+        "Drafting is one function, with its temperature; checking is another, and starts from logits.",
+        _hot_texts, 0.05,
+    ),
+    Specimen(
+        greedy_with_coins, _greedy_speculation, 6,
+        "\"Greedy\" decoding that flips the coin p/q all the same.",
+        "Choosing was replaced by an argmax everywhere, and the acceptance test was not a choice to look at.",
+        _greedy_texts, 0.1,
+    ),
+    Specimen(
+        unwarped_bonus, speculative, 7,
+        "The bonus token ignores temperature and top-p.",
+        "It is drawn in another place of the code than all the others, from the last row of the logits.",
+        _hot_texts, 0.05,
+    ),
+    Specimen(
+        greedy_drafts, speculative, 8,
+        "The draft is greedy, and q treated as if the token had been sampled.",
+        "The likeliest token is accepted most often, so why draft any other? It may be drafted; but then q is 1 for it "
+        "and 0 for the others.",
+        _texts, 0.05,
+    ),
+    Specimen(
+        rollback_too_short, speculative, 9,
+        "The cache is rolled back by one too few.",
+        "The bonus or resampled token takes the rejected one's place in the text, so nothing seems to be left over in "
+        "the cache.",
+        _texts, 0.03,
+    ),
+    Specimen(
+        padding_as_text, speculative_batch, 10,
+        "A batch is padded on the right, without a mask.",
+        "Rows of a tensor have one length, and it runs.",
+        _first_of_a_batch, 0.05,
+    ),
+    Specimen(
+        past_the_end, _ends_at_the_end, 11,
+        "Text past the end-of-text is counted and kept.",
+        "In a plain loop the newest token is the only one to look at. A round brings several.",
+        _ended_texts, 0.1,
+    ),
+    Specimen(
+        top_p_without_the_crossing, top_p, 12,
+        "Top-p drops the token that crosses the threshold.",
+        "`cumsum > p` is the mask that comes to mind. It has to be shifted by one.",
+        _nucleus, 0.3,
+    ),
+    Specimen(
+        padding_is_token_zero, speculative, 13,
+        "Token id 0 is used as padding, though it is a real token.",
+        "The tokenizer has no padding token, something has to fill the tensor, and `tokens != 0` is a mask in no time.",
+        _texts, 0.03,
+    ),
+    Specimen(
+        map_in_hash_order, token_intersection, 14,
+        "The map between two vocabularies comes in the order of a hash table, and is read in that of the ids.",
+        "A vocabulary is a dict, a dict has an order, and that of the ids is the one that comes to mind.",
+        _two_vocabularies, 0.03, "a much-used library, in the version of this chapter",
+    ),
+    Specimen(
+        top_k_one_for_greedy, _greedy, 15,
+        "top_k(1) is taken for greedy: of two best tokens, both stay.",
+        "Logits in half precision tie more often than one thinks.",
+        _ties, 0.5,
+    ),
+    Specimen(
+        beam_starts_at_one, beam_search, 16,
+        "The beams' scores start at 1.0.",
+        "It was a product of probabilities once. Then it became a sum of logarithms, and the 1 stayed.",
+        _best_text, 1.0,
+    ),
+    Specimen(
+        length_off_by_one, beam_search, 16,
+        "The length in the length penalty is one too many.",
+        "Whether the prompt's last token or the end-of-text counts is a matter of where len() is called.",
+        _best_text, 1.0,
+    ),
+    Specimen(
+        first_finished_beam, beam_search, 16,
+        "The first beam that ends is returned, not the best one.",
+        "An end-of-text ends a greedy loop, too.",
+        _best_text, 1.0,
+    ),
+    Specimen(
+        forgets_at_least_one, speculative, None,
+        "After a draft that was accepted whole, one accepted token is forgotten with the rejected ones.",
+        "There is nearly always something to forget, and a count of 0 looked like the special case to guard against.",
+        _texts, 0.01, "not seen in print: kept because short texts do not show it",
+    ),
+    Specimen(
+        lagging_draft, speculative, None,
+        "After a draft that was accepted whole, the draft never reads its own last token.",
+        "The draft wrote it, so it must have it in its cache. But what was drawn last was not fed.",
+        _accepted, 0.1, "not seen in print: kept because the text is exact, and only slower",
+        "numbers of accepted tokens",
+    ),
+]  # fmt: skip
