@@ -73,6 +73,15 @@ def by_the_package(tokens, longest, count):
     return text.continuation(count)
 
 
+def by_full_drafts(tokens, longest, count):
+    "Passes over occurrences near the end, as the first published code did."
+    for n in range(longest, 0, -1):
+        for start in range(len(tokens) - n - count, -1, -1):
+            if n <= len(tokens) and tokens[start : start + n] == tokens[-n:]:
+                return tokens[start + n : start + n + count]
+    return []
+
+
 @pytest.mark.parametrize("answer", [lookup(), by_the_package])
 def test_right_lookups(answer):
     assert "of its occurrences the latest" in is_right(check_continuation, answer)
@@ -91,6 +100,8 @@ def test_right_lookups(answer):
         (lookup(stop=lambda tokens, n: len(tokens) - 2 * n + 1), "overlap with the end"),
         (lambda t, n, c: lookup()(t, n, 99), "at most 3 are asked"),
         (lambda t, n, c: (lookup()(t, n, c) + [0] * c)[:c] if lookup()(t, n, c) else [], "after [4] the text ends"),
+        (lambda t, n, c: lookup(piece=lambda start, n: start + n)(t, n, c) or None, "an empty list, if there is no"),
+        (lambda t, n, c: by_full_drafts(t, n, c), "fewer than `count` tokens follow"),
         (lambda t, n, c: [7], "expected [9, 5, 2]"),
         (lambda t, n, c: 7, "Expected a list"),
     ],
@@ -105,17 +116,36 @@ def test_every_mistake_in_looking_up_leaves_a_trail_of_its_own():
     assert len(trails) == len(ways)
 
 
-WORDS = ["the", "cat", "saw", "the", "dog", "and", "the", "dog", "ran", "away", "and", "the", "dog"]
+WORDS = "the cat saw the dog jump and the dog ran away and the dog"
 
 
 def test_a_draft_by_hand():
     assert check_draft.judge(None, WORDS, 3, 3).ok is None
     is_right(check_draft, "ran away and", WORDS, 3, 3)
-    is_right(check_draft, ["ran", "away", "and"], " ".join(WORDS), 3, 3)
-    assert "n-gram itself" in found(check_draft, "and the dog", WORDS, 3, 3)
-    assert "at most 3" in found(check_draft, "ran away and the", WORDS, 3, 3)
-    assert "expected ['ran', 'away', 'and']" in found(check_draft, "saw the dog", WORDS, 3, 3)
-    assert "found *itself*" in found(check_draft, "", WORDS, 3, 3)
+    is_right(check_draft, ["ran", "away", "and"], WORDS.split(), 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "complaint"),
+    [
+        ("and the dog", "the end of the text itself"),
+        ("jump and the", "a longer end of the text was said before"),
+        ("cat saw the", "Take the last 3 words"),
+        ("saw the dog", "Take the last 3 words"),
+        ("ran away", "Right as far as it goes"),
+        ("ran away and the", "At most 3 words"),
+        ("", "It has to begin before the end"),
+        (7, "Expected some words"),
+    ],
+)
+def test_a_wrong_draft_by_hand_is_told_why_and_not_what(prediction, complaint):
+    message = found(check_draft, prediction, WORDS, 3, 3)
+    assert complaint in message
+    assert "ran away and" not in message
+
+
+def test_a_draft_from_the_first_occurrence():
+    assert "the latest counts" in found(check_draft, "b a", "a b a c a", 1, 2)
 
 
 # The pool.

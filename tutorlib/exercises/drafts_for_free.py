@@ -26,18 +26,23 @@ TEXTS = (
 )
 
 
-def _continuation(tokens, longest, count, *, latest=True, lengths=None, first=1, itself=False, overlap=True, keep=0):
-    """What followed the last n-gram; each option but the last two is a way to get it wrong."""
+def _continuation(
+    tokens, longest, count, *, latest=True, lengths=None, first=1, itself=False, overlap=True, keep=0, full=False
+):
+    """What followed the last n-gram when it was last there; each option is a way to get it wrong."""
     tokens = list(tokens)
     for n in lengths or range(longest, first - 1, -1):
         end = len(tokens) - n
         starts = range(end + itself if overlap else max(end - n + 1, 0))
         for start in reversed(starts) if latest else starts:
+            if full and start + n + count > len(tokens):
+                continue
             if 0 < n <= len(tokens) and tokens[start : start + n] == tokens[end:]:
                 return tokens[start + n - keep * n : start + n - keep * n + count]
     return []
 
 
+LOOKED_UP = "The longest n-gram first, of its occurrences the latest, and no further than the text goes."
 LOOKUP_MISTAKES: Sequence[tuple[Callable, str]] = (
     (
         lambda t, n, c: _continuation(t, n, c, itself=True),
@@ -71,6 +76,11 @@ LOOKUP_MISTAKES: Sequence[tuple[Callable, str]] = (
         "earlier, and 4 followed.",
     ),
     (
+        lambda t, n, c: _continuation(t, n, c, full=True),
+        "You pass over an occurrence that fewer than `count` tokens follow. It is the best one all the same: draft as "
+        "many as there are.",
+    ),
+    (
         lambda t, n, c: _continuation(t, n, c, latest=False, itself=True),
         "You take the *first* occurrence; and where there is none, the last n-gram finds itself, so that no shorter "
         "one is tried. Go back from the end, and begin before it.",
@@ -85,40 +95,78 @@ def check_continuation(my_continuation) -> Verdict:
     `tokens` is a list of ids, `longest` the largest n to try, `count` how many tokens to return at most. The answer is
     a list, empty where not even the last token occurred before.
     """
-    return _judge_lookup([attempt(my_continuation, list(t), n, c) for t, n, c in TEXTS], TEXTS)
+    answers = []
+    for text, longest, count in TEXTS:
+        try:
+            answers.append(attempt(my_continuation, list(text), longest, count))
+        except _Ended as ended:
+            if ended.verdict.ok is None and any(answers):
+                return wrong(f"You return nothing for the text {list(text)}: an empty list, if there is no draft.")
+            raise
+    return _judge_lookup(answers)
 
 
-@checker
-def check_draft(prediction, text: str | Sequence[str], longest: int, count: int) -> Verdict:
-    """Judge a draft that was predicted by hand. It and the text are lists of words, or one string of them."""
-    words, text = (part.split() if isinstance(part, str) else list(part) for part in (prediction, text))
-    return _judge_lookup([words], [(tuple(text), longest, count)])
-
-
-def _judge_lookup(answers, cases) -> Verdict:
-    for (text, _, count), answer in zip(cases, answers, strict=True):
+def _judge_lookup(answers) -> Verdict:
+    for (text, _, count), answer in zip(TEXTS, answers, strict=True):
         if isinstance(answer, (str, Mapping)) or not hasattr(answer, "__iter__"):
             return wrong(f"Expected a list of tokens, got {answer!r} for the text {list(text)}.")
         if len(list(answer)) > count:
             return wrong(f"You return {len(list(answer))} tokens for the text {list(text)}: at most {count} are asked.")
     answers = [list(answer) for answer in answers]
-    should = [_continuation(*case) for case in cases]
+    should = [_continuation(*case) for case in TEXTS]
     if answers == should:
-        return right("The longest n-gram first, of its occurrences the latest, and no further than the text goes.")
+        return right(LOOKED_UP)
     for mistake, message in LOOKUP_MISTAKES:
-        if answers == [mistake(*case) for case in cases]:
+        if answers == [mistake(*case) for case in TEXTS]:
             return wrong(message)
-    for (text, _, _), answer, expected in zip(cases, answers, should, strict=True):
+    for (text, _, _), answer, expected in zip(TEXTS, answers, should, strict=True):
         if expected and answer[: len(expected)] == expected and len(answer) > len(expected):
             return wrong(
                 f"For the text {list(text)} you draft {answer}: after {expected} the text ends. What goes past the end "
                 "was not said by anybody; a draft may be shorter than asked."
             )
     wrong_ones = [place for place, answer in enumerate(answers) if answer != should[place]]
-    (text, longest, count), answer, expected = cases[wrong_ones[0]], answers[wrong_ones[0]], should[wrong_ones[0]]
+    (text, longest, count), answer, expected = TEXTS[wrong_ones[0]], answers[wrong_ones[0]], should[wrong_ones[0]]
     return wrong(
         f"For the text {list(text)}, n-grams up to {longest} and up to {count} tokens you draft {answer}, expected "
         f"{expected}."
+    )
+
+
+@checker
+def check_draft(prediction, text: str | Sequence[str], longest: int, count: int) -> Verdict:
+    """Judge a draft that was predicted by hand. It and the text are lists of words, or one string of them.
+
+    What is wrong is said without giving the draft away.
+    """
+    if isinstance(prediction, Mapping) or not hasattr(prediction, "__iter__"):
+        return wrong(f"Expected some words, got {prediction!r}.")
+    words, text = (part.split() if isinstance(part, str) else list(part) for part in (prediction, text))
+    should = _continuation(text, longest, count)
+    if words == should:
+        return right(LOOKED_UP)
+    if not words:
+        return wrong("Something is drafted: the end of the text was said before. It has to begin before the end.")
+    if len(words) > count:
+        return wrong(f"At most {count} words are drafted; yours are {len(words)}.")
+    if words == should[: len(words)]:
+        return wrong(f"Right as far as it goes. Up to {count} words are drafted, where as many follow.")
+    found = [n for n in range(1, longest + 1) if _continuation(text, n, count, first=n)]
+    for n in found:  # the shorter ends of the text, and earlier places
+        ending = text[-n:]
+        for start in range(len(text) - n):
+            if text[start : start + n] == ending and words == text[start + n : start + n + count]:
+                if n < found[-1]:
+                    return wrong(
+                        f"That followed {' '.join(ending)!r} once. But a longer end of the text was said before, and "
+                        "the longest comes first."
+                    )
+                return wrong(f"That followed {' '.join(ending)!r} once, and later something else did: the latest counts.")
+        if words == ending[:count]:
+            return wrong("That is the end of the text itself. The draft is what *followed* it when it was last there.")
+    return wrong(
+        f"Take the last {longest} words of the text. Were they said before? If not, one word fewer. What came next, "
+        f"when they were last there, is the draft: up to {count} words."
     )
 
 
@@ -177,7 +225,12 @@ def check_pool(my_add) -> Verdict:
     trail = []  # the pool after each n-gram
     for ngram in NGRAMS:
         given = list(ngram)
-        pool = attempt(my_add, pool, given, POOL_SIZE)
+        try:
+            pool = attempt(my_add, pool, given, POOL_SIZE)
+        except _Ended as ended:
+            if ended.verdict.ok is None and pool:
+                return wrong("You file the n-gram, and return nothing: the last line is `return pool`.")
+            raise
         if not isinstance(pool, Mapping):
             return wrong(f"Expected the pool, a dict; got {pool!r}.")
         if given != list(ngram):
@@ -287,6 +340,14 @@ def check_law(my_law) -> Verdict:
     for mistake, message in LAW_MISTAKES:
         if _alike(answers, [mistake(*case) for case in LAWS]):
             return wrong(message)
+    if any(value < 0 for row in answers for value in row):
+        return wrong("Some of your numbers are negative: logits, or logarithms? Asked for are probabilities.")
+    for (target, draft, _), row in zip(LAWS, answers, strict=True):
+        if any(value > 0 for text, value in zip(target, row, strict=True) if text not in draft):
+            return wrong(
+                "A token that the draft lacks has a probability, if a small one. It can't be drafted: exactly 0, from "
+                "the logit -inf."
+            )
     shown, should = ([round(value, 3) for value in row] for row in (answers[0], _law(*LAWS[0])))
     return wrong(f"For the first case you give {shown}, expected {should}: target {LAWS[0][0]}, draft {LAWS[0][1]}.")
 
@@ -364,7 +425,7 @@ def check_padding(my_pad) -> Verdict:
 # ----------------------------------------------------------------------------------------------------------------------
 # Alpha from rounds
 
-ROUNDS = ((5, 5), (4, 1), (6, 0), (2, 2), (3, 2))  # (drafted, accepted)
+ROUNDS = ((5, 5), (4, 1), (6, 0), (2, 2), (4, 2))  # (drafted, accepted)
 
 
 @checker
@@ -373,7 +434,10 @@ def check_alpha(my_alpha) -> Verdict:
     answer = attempt(my_alpha, [tuple(round_) for round_ in ROUNDS])
     drafted, kept = (sum(round_[i] for round_ in ROUNDS) for i in (0, 1))
     judged = sum(min(accepted + 1, count) for count, accepted in ROUNDS)
+    ended = [(count, accepted) for count, accepted in ROUNDS if accepted < count]
     mistakes = {
+        sum(accepted for _, accepted in ended) / sum(accepted + 1 for _, accepted in ended): "You leave out the rounds "
+        "in which all were accepted: their tokens were judged too, and found good.",
         kept / drafted: "You count what came after a rejection as rejected. Nobody looked at those tokens: of a round "
         "the accepted ones were judged, and the one that was rejected, if there was one.",
         kept / (kept + len(ROUNDS)): "You count one rejection in each round. In a round where all were accepted there "
@@ -415,7 +479,7 @@ def check_pays(prediction, methods: Mapping[str, tuple], costs: Mapping[int, flo
     draft : float
         Time of a draft call, in plain calls.
     """
-    if not isinstance(prediction, Mapping) or not set(prediction) <= set(methods):
+    if not isinstance(prediction, Mapping) or set(prediction) != set(methods):
         return wrong(f"Expected a dict with the keys {', '.join(methods)}; got {prediction!r}.")
     if any(value in (None, ...) for value in prediction.values()):
         return Verdict(None, NOT_YET)
