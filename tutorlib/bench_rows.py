@@ -320,10 +320,10 @@ ROWS = [
         is_drafting=True,
     ),
     Row(
-        "token_intersection, sampling",
+        "token_intersection, sampling, gamma=8",
         ours(
             lambda family, prompt, seed: token_intersection(
-                family.target, family.other_draft, prompt, gamma=3, rng=Seeded(seed)
+                family.target, family.other_draft, prompt, gamma=8, rng=Seeded(seed)
             )
         ),
         peer=GENERATE_SAMPLING,
@@ -331,14 +331,14 @@ ROWS = [
         draft="other_draft",
     ),
     Row(
-        "string_match, greedy",
+        "string_match, greedy, gamma=3",
         ours(lambda family, prompt, seed: string_match(family.target, family.other_draft, prompt, gamma=3)),
     ),
     Row(
-        "string_match, sampling",
+        "string_match, sampling, gamma=2",
         ours(
             lambda family, prompt, seed: string_match(
-                family.target, family.other_draft, prompt, gamma=3, rng=Seeded(seed)
+                family.target, family.other_draft, prompt, gamma=2, rng=Seeded(seed)
             )
         ),
         peer=GENERATE_SAMPLING,

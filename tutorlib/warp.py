@@ -40,27 +40,34 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     ValueError
         When a row has no probability left to give: NaN or infinite logits, or a warp that filtered everything away.
     """
-    logits = logits.double()
-    # The largest of some numbers is NaN if one of them is. Asked before the warps, which might drop just that one.
-    if logits.numel() and not float(logits.max()) < math.inf:
-        row = int((logits.amax(-1) < math.inf).int().argmin())
-        raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
+    given = logits = logits.double()
     for function in warp:
         if function is one_hot and function is warp[-1] and logits.numel():
             best = logits.max(-1, keepdim=True)
             if all(math.isfinite(value) for value in best.values[:, 0].tolist()):
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
+        elif logits is given:
+            refuse_not_finite(given)  # before a warp may drop just those that are not
         logits = function(logits, histories)
         if not isinstance(logits, torch.Tensor):
             raise ValueError(f"the warp {warp_names([function])} returned {logits!r}, not logits of shape (n, vocab)")
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
     if math.isnan(float(probs.sum())):
+        refuse_not_finite(given)
         row = int(probs[:, 0].isnan().nonzero()[0])
         if bool((logits[row] == -math.inf).all()):
             raise ValueError(f"no token is left in row {row}: the warp {warp_names(warp)} filtered everything away")
         raise ValueError(f"row {row} of the logits holds NaN or +inf after the warp {warp_names(warp)}")
     return probs
+
+
+def refuse_not_finite(logits: torch.Tensor) -> None:
+    """Raise ValueError for rows (n, vocab) with NaN or +inf."""
+    # The largest of some numbers is NaN if one of them is.
+    if logits.numel() and not float(logits.max()) < math.inf:
+        row = int((logits.amax(-1) < math.inf).int().argmin())
+        raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
 
 
 def temperature(t: float) -> Warp:
