@@ -211,6 +211,7 @@ def cut_front(known, size):
         (add(place=append, cut=nothing), "Oldest first, and no list is ever cut"),
         (add(again=nothing, cut=nothing), "Nothing is ever taken out"),
         (lambda pool, ngram, size: add()(pool, [ngram.pop(0), *ngram], size), "changed the n-gram"),
+        (lambda pool, ngram, size: nothing(add()(pool, ngram, size)), "`return pool`"),
         (lambda pool, ngram, size: {**pool, ngram[0]: 5}, "Expected lists of rests"),
         (lambda pool, ngram, size: {ngram[0]: [ngram[1:]]}, "your pool is"),
     ],
@@ -280,7 +281,9 @@ def ranks(target, draft):
         (law(scale=lambda logits: [1.0] * len(logits)), "equally likely"),
         (lambda z, t, d: [z[d.index(x)] / sum(z[d.index(y)] for y in t if y in d) if x in d else 0 for x in t], "sum"),
         (lambda z, t, d: torch.tensor(z).softmax(-1), "(the draft's?)"),
-        (lambda z, t, d: [0.2] * len(t), "expected"),
+        (law(missing=-10.0), "exactly 0"),
+        (lambda z, t, d: law()(z, t, d).log(), "negative"),
+        (lambda z, t, d: [0.5 if text in d else 0.0 for text in t], "expected"),
     ],
 )
 def test_wrong_laws_are_told_why(mistake, complaint):
@@ -358,6 +361,10 @@ def test_a_right_alpha():
     ("mistake", "complaint"),
     [
         (lambda r: kept(r) / sum(d for d, _ in r), "after a rejection as rejected. Nobody"),
+        (
+            lambda r: kept([x for x in r if x[1] < x[0]]) / judged([x for x in r if x[1] < x[0]]),
+            "You leave out the rounds",
+        ),
         (lambda r: kept(r) / (kept(r) + len(r)), "one rejection in each round"),
         (lambda r: (kept(r) + len(r)) / (sum(d for d, _ in r) + len(r)), "own token as an accepted one"),
         (lambda r: (kept(r) + len(r)) / (judged(r) + len(r)), "own token as accepted"),
@@ -384,6 +391,7 @@ def test_what_pays():
     is_right(check_pays, right, METHODS, *COSTS)
     assert "Expected a dict" in found(check_pays, 1.5, METHODS, *COSTS)
     assert "Expected a number" in found(check_pays, {"a lookup": "x"}, METHODS, *COSTS)
+    assert "missing: a wide window" in found(check_pays, {"a lookup": 1.5, "a draft model": 2.0}, METHODS, *COSTS)
 
 
 @pytest.mark.parametrize(

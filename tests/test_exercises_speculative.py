@@ -81,6 +81,7 @@ def test_the_packages_own_functions_are_right_answers():
         (lambda p, q, x: float(p.argmax() == x), "greedy rule"),
         (lambda p, q, x: float(p[x] >= q[x]), "a coin is flipped"),
         (lambda p, q, x: 1 - min(1, p[x] / q[x]), "refusing"),
+        (lambda p, q, x: max(1, p[x] / q[x]), "the larger of the two"),
         (lambda p, q, x: 0.123, "expected"),
         (lambda p, q, x: p / q, "Expected a number"),
     ],
@@ -117,6 +118,7 @@ def normalised(row):
         (lambda p, q: normalised(p.where(torch.arange(len(p)) != (q - p).argmax(), 0)), "refused token out of p"),
         (lambda p, q: normalised(p * (p > q)), "what it has *more*"),
         (lambda p, q: normalised((p - q).clamp(min=0)), "0 divided by 0"),
+        (lambda p, q: normalised(p / q), "is a difference"),
         (lambda p, q: torch.ones_like(p) / len(p), "expected"),
         (lambda p, q: p.sub_(q), "clone"),
         (lambda p, q: p[:2], "shape"),
@@ -139,9 +141,69 @@ def whole_check(*, row=0, accept=lambda p, q, x: p[x] / q[x], redraw=residual, b
     return my_check
 
 
+def goes_on(*, redraws):
+    """Does not stop at a refusal: counts all that are kept anywhere."""
+
+    def my_check(drafted, q, p, rng):
+        kept, last = 0, None
+        for i, token in enumerate(drafted):
+            if rng.accept(min(1.0, float(p[i][token] / q[i][token]))):
+                kept += 1
+            else:
+                last = rng.choose(residual(p[i], q[i])) if redraws else None
+        if last is None:
+            last = rng.choose(residual(p[kept], q[kept]) if kept < len(drafted) else p[-1])
+        return kept, last
+
+    return my_check
+
+
+def refused(answer, bonus=lambda drafted, p, rng: (len(drafted), rng.choose(p[-1]))):
+    """A right check but for what it returns at a refusal, or when all are kept."""
+
+    def my_check(drafted, q, p, rng):
+        for i, token in enumerate(drafted):
+            if not rng.accept(min(1.0, float(p[i][token] / q[i][token]))):
+                return answer(i, p, q, rng)
+        return bonus(drafted, p, rng)
+
+    return my_check
+
+
 @pytest.mark.parametrize(
     ("mistake", "complaint"),
     [
+        (goes_on(redraws=False), "go on after a refusal"),
+        (goes_on(redraws=True), "go on after a refusal"),
+        (refused(lambda i, p, q, rng: (i, rng.choose(p[i + 1]))), "row *after* the refused"),
+        (refused(lambda i, p, q, rng: (i, rng.choose(residual(p[i + 1], q[i])))), "row *after* the refused"),
+        (refused(lambda i, p, q, rng: (i + 1, rng.choose(residual(p[i], q[i])))), "among those kept"),
+        (
+            refused(
+                lambda i, p, q, rng: (i, int(residual(p[i], q[i]).argmax())),
+                lambda drafted, p, rng: (len(drafted), int(p[-1].argmax())),
+            ),
+            "after a refusal and as the bonus",
+        ),
+        (
+            refused(
+                lambda i, p, q, rng: (i, rng.choose(residual(p[i], q[i]))),
+                lambda drafted, p, rng: (len(drafted), int(p[-1].argmax())),
+            ),
+            "likeliest token as the bonus",
+        ),
+        (
+            refused(lambda i, p, q, rng: (i, rng.choose(residual(p[i], q[i]))), lambda drafted, p, rng: None),
+            "without an answer in some branches",
+        ),
+        (
+            refused(
+                lambda i, p, q, rng: (i, rng.choose(residual(p[i], q[i]))),
+                lambda drafted, p, rng: (len(drafted) - 1, drafted[-1]),
+            ),
+            "bonus token comes on top",
+        ),
+        (whole_check(accept=lambda p, q, x: p[x] / q[x] >= 0.5), "a bar that"),
         (whole_check(redraw=lambda p, q: p), "you draw from p"),
         (whole_check(redraw=lambda p, q: normalised((p - q).abs())), "|p - q|"),
         (whole_check(row=1), "the row *after*"),
@@ -202,7 +264,9 @@ def test_every_wrong_check_has_a_distribution_of_its_own_and_the_right_one_is_th
         (lambda a, g: g + 1, "the most that a round can give"),
         (lambda a, g: 2.0, "expected"),
         (lambda a, g: (1 - a ** (g + 1)) / (1 - a) if a < 1 else math.nan, "0/0"),
-        (lambda a, g: (1 - a ** (g + 1)) / (1 - a), "ZeroDivisionError"),
+        (lambda a, g: (1 - a ** (g + 1)) / (1 - a), "0/0"),
+        (lambda a, g: (1 - a**g) / (1 - a), "one power too few"),
+        (lambda a, g: 1 / a, "ZeroDivisionError"),
     ],
 )
 def test_wrong_expectations_are_told_why(mistake, complaint):
@@ -225,6 +289,7 @@ def test_a_right_expectation():
         (lambda g, a: (a, max(g - 1 - a, 0)), "The rest".lower()),
         (lambda g, a: (g - a, g - a), "only said"),
         (lambda g, a: (g - a, g - 1 - a), "Less than nothing"),
+        (lambda g, a: (max(g - 1 - a, 0), g - a), "in the other order"),
         (lambda g, a: (g - a, 7), "for the draft, expected"),
         (lambda g, a: (9, 0), "for the target, expected 3"),
         (lambda g, a: g - a, "Expected two numbers"),
@@ -278,6 +343,7 @@ def speed(*, tokens=theory.expected_tokens, width=1, drafts=lambda gamma: gamma,
         (speed(least=1), "the answer is 0"),
         (lambda alpha, times, draft: len(times), "cover γ up to"),
         (lambda alpha, times, draft: 1, "you chose 1"),
+        (lambda alpha, times, draft: 0.5, "a whole number"),
     ],
 )
 def test_wrong_choices_of_gamma_are_told_why(mistake, complaint):

@@ -698,3 +698,12 @@ def test_without_a_tokenizer_only_the_number_of_tokens_counts(models):
     check_same_vocabulary(expert=named, amateur=bare)
     with pytest.raises(ValueError, match=f"{VOCAB} tokens and 3"):
         check_same_vocabulary(expert=bare, amateur=TableLM.random(3, 1, 0))
+
+
+def test_the_width_is_that_of_what_the_output_head_reads():
+    assert LM(random_model("llama")).width == 16
+    sizes = {"vocab_size": 19, "hidden_size": 16, "ffn_dim": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    narrow = LM(hf.OPTForCausalLM(hf.OPTConfig(**sizes, word_embed_proj_dim=8, init_std=0.4)))
+    session = narrow.session([5, 6, 7], hidden=-1)
+    session.feed()
+    assert narrow.width == session.hidden.shape[-1] == 8

@@ -54,6 +54,8 @@ class LM:
     context : int
     layers : int
         How many layers the model has: its hidden states are numbered from 0, the embeddings, to this.
+    width : int
+        Numbers in a hidden state of the last layer: what the output head reads.
     device, dtype : of the model's weights
     stop_tokens : tuple of int
         End-of-text tokens of the tokenizer and of the model's generation settings; empty where there is none.
@@ -73,6 +75,8 @@ class LM:
         config = model.config.get_text_config()
         self._windows = _attention_windows(model, config)
         self.layers = config.num_hidden_layers
+        # OPT-350m, for instance, projects its states to another width before the output head.
+        self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
         self._keeps_logits = "logits_to_keep" in _forward_parameters(model)
         self.vocab_size = config.vocab_size
         self.context = context or getattr(config, "max_position_embeddings", None) or 1_000_000_000

@@ -79,7 +79,7 @@ class TableLM(LM):
         if not isinstance(context, int) or context < 1:
             raise ValueError(f"context must be a number of tokens, at least 1; got {context!r}")
         self.tokenizer = TableTokenizer(vocab)
-        self.vocab_size = len(self.tokenizer.vocab)
+        self.vocab_size = self.width = len(self.tokenizer.vocab)
         self.context = context
         self.calls = 0
         self.stop_tokens = tuple(self._token(token) for token in stop_tokens)

@@ -1,4 +1,4 @@
-"""The bug zoo: decoders as they were published, each with one mistake, kept so that the mistake can be seen and caught.
+"""The bug zoo: published mistakes, each in a decoder written here for it, so that it can be seen and caught.
 
 Nothing here is for use. Every specimen is a small function with the signature of the method that it wants to be, and
 its mistake is marked ``# the mistake``. `SPECIMENS` says of each what is wrong, why somebody writes it, what the right
@@ -429,7 +429,7 @@ def first_finished_beam(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0
     def score(tokens, total):
         return total / len(tokens) ** length_penalty
 
-    yield _beams(lm, prompt, beams, max_new_tokens, score=score, impatient=True)  # the mistake: finished[0]
+    yield _beams(lm, prompt, beams, max_new_tokens, score=score, impatient=True)  # the mistake: not finished[0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -639,7 +639,7 @@ SPECIMENS = [
     Specimen(
         greedy_with_coins, _greedy_speculation, 6,
         "\"Greedy\" decoding that flips the coin p/q all the same.",
-        "Choosing was replaced by an argmax everywhere, and the acceptance test was not a choice to look at.",
+        "Every draw was replaced by an argmax, and the acceptance test does not look like a draw.",
         _greedy_texts, 0.1,
     ),
     Specimen(
@@ -665,7 +665,7 @@ SPECIMENS = [
     Specimen(
         padding_as_text, speculative_batch, 10,
         "A batch is padded on the right, without a mask.",
-        "Rows of a tensor have one length, and it runs.",
+        "The rows of a tensor must have one length, and nothing complains. But the text goes on after the filling.",
         _first_of_a_batch, 0.05,
     ),
     Specimen(
@@ -700,13 +700,13 @@ SPECIMENS = [
     ),
     Specimen(
         beam_starts_at_one, beam_search, 16,
-        "The beams' scores start at 1.0.",
+        "The beams' scores start at 1.0; divided by the length, that is a bonus for short texts.",
         "It was a product of probabilities once. Then it became a sum of logarithms, and the 1 stayed.",
         _best_text, 1.0,
     ),
     Specimen(
         length_off_by_one, beam_search, 16,
-        "The length in the length penalty is one too many.",
+        "The length in the length penalty is one too many, which flatters short texts.",
         "Whether the prompt's last token or the end-of-text counts is a matter of where len() is called.",
         _best_text, 1.0,
     ),

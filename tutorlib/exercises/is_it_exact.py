@@ -58,6 +58,10 @@ TOTAL_VARIATION_MISTAKES = (
         lambda a, b: math.sqrt(sum(value * value for value in _differences(a, b))),
         "That is the Euclidean distance. Absolute values, not squares.",
     ),
+    (
+        lambda a, b: sum(value * value for value in _differences(a, b)) / 2,
+        "You squared the differences. Absolute values, not squares.",
+    ),
     (lambda a, b: 1 - _total_variation(a, b), "That is the overlap, Σ min(p, q). The distance is 1 less that."),
 )
 
@@ -203,8 +207,10 @@ def _plain(target, draft, prompt, *, gamma, rng, warp=()):
 RIGHT_ONES = (speculative, _another_right_one, _plain)
 WRONG_ONES = {
     zoo.greedy_drafts: "That one shows in the very first token. What do you compare with what, and how near is near?",
-    zoo.unwarped_bonus: "It is exact as long as there is no warp to forget: try it under one, temperature(2.0) say.",
-    zoo.forgets_at_least_one: "It shows after a full draft, its bonus token, and one token more: γ + 2 tokens.",
+    zoo.unwarped_bonus: "It is exact as long as there is no warp to forget: try it under one, temperature(2.0) say. "
+    "Its bonus is token γ + 1, and it is off by less than 0.1: look that far, and allow no more than rounding.",
+    zoo.forgets_at_least_one: "It shows after a full draft, its bonus token, and one token more: γ + 2 tokens. It is "
+    "off by a few hundredths there: allow no more than rounding.",
 }
 
 
@@ -263,6 +269,10 @@ SAMPLE_MISTAKES = (
         "The squares are not divided by what is due.",
     ),
     (
+        lambda made, due, excess: excess / sum(abs(made[key] - due[key]) / due[key] for key in due),
+        "You divided differences by what is due. Square them first.",
+    ),
+    (
         lambda made, due, excess: (excess / _excess(made, due)) ** 0.5,
         "The excess grows with n itself: no square root.",
     ),
@@ -287,5 +297,6 @@ def check_samples(my_samples) -> Verdict:
                 return wrong(f"{message} {said}")
         return wrong(said)
     return right(
-        "A coin that falls one way 51 times in 100 needs 37,500 tosses to be caught. A thousand will hardly ever do it."
+        "A coin that falls one way 51 times in 100 needs 37,500 tosses to be caught as often as not. A thousand will "
+        "hardly ever do it."
     )

@@ -77,6 +77,7 @@ ACCEPT_MISTAKES = (
         lambda p, q, x: p[x] >= q[x],
     ),
     ("That is the probability of refusing it.", lambda p, q, x: 1 - min(1.0, p[x] / q[x])),
+    ("You took the larger of the two: a probability is at most 1, min(1, p/q).", lambda p, q, x: max(1.0, p[x] / q[x])),
 )
 
 
@@ -142,6 +143,7 @@ def _residual_mistakes(p, q, excess):
             p / p.sum() * (p > q) / (p * (p > q)).sum(),
             "You took p where it is above q. Take what it has *more*: p - q.",
         ),
+        (p / q / (p / q).sum(), "You took p / q. The residual is a difference, what the target has *more*: p - q."),
     )
 
 
@@ -161,7 +163,15 @@ def check_check(my_check) -> Verdict:
     shape (rows, vocab)). `rng` has `accept(probability)` and `choose(probs)`. Every draft, and every way that the draws
     can fall, is gone through; what comes out has to have the target's distribution.
     """
-    found = _law(lambda *given: _checked_answer(attempt(my_check, *given)))
+    try:
+        found = _law(lambda *given: _checked_answer(attempt(my_check, *given)))
+    except _Ended as ended:
+        if ended.verdict.ok is None and _answers_at_times(my_check):
+            return wrong(
+                "Your function ends without an answer in some branches. There is one after a refusal, and one when "
+                "all are kept: then a bonus token is drawn from the last row of p."
+            )
+        raise
     expected = _law(_right_check)
     distance = total_variation(found, expected)
     if distance < 1e-9:
@@ -169,7 +179,8 @@ def check_check(my_check) -> Verdict:
         if shortest < _mean_kept(_right_check) - 1e-9:
             return wrong(
                 f"The distribution is right, but of 2 drafted tokens you keep {shortest:.3f} on average, and "
-                f"{_mean_kept(_right_check):.3f} can be kept. With min(1, p/q) none is refused needlessly."
+                f"{_mean_kept(_right_check):.3f} can be kept. With min(1, p/q) none is refused needlessly, and when "
+                "all are kept the bonus token comes on top of them."
             )
         return right(f"Total variation {distance:.0e} over every branch: your check is proved exact.")
     for message, law in _mistaken_laws():
@@ -209,6 +220,20 @@ def _mean_kept(check: Callable) -> float:
         kept, _ = check(list(drafted), q.clone(), p.clone(), rng)
         total += kept * rng.weight
     return total
+
+
+def _answers_at_times(check: Callable) -> bool:
+    """Whether there is a branch in which a check returns something."""
+    q, p = _rows(DRAFT_ROWS), _rows(TARGET_ROWS)
+    for rng in Exhaustive(100_000):
+        drafted = [rng.choose(row) for row in q]
+        try:
+            attempt(check, list(drafted), q.clone(), p.clone(), rng)
+        except _Ended as ended:
+            if ended.verdict.ok is None:
+                continue
+        return True
+    return False
 
 
 def _checked_answer(answer) -> tuple[int, int]:
@@ -252,6 +277,56 @@ def _itself(ours, theirs):
     return ours
 
 
+def _likeliest(row):
+    return (torch.arange(len(row)) == row.argmax()).double()
+
+
+def _goes_on(drafted, q, p, rng):
+    """Counts what is accepted anywhere, also after a refusal; then the residual at the place after those."""
+    kept = sum(rng.accept(min(1.0, float(p[i][x] / q[i][x]))) for i, x in enumerate(drafted))
+    return kept, rng.choose(_residual(p[kept], q[kept]) if kept < len(drafted) else p[-1])
+
+
+def _goes_on_and_redraws(drafted, q, p, rng):
+    """The same, but the token is drawn at the place of each refusal: the last one stays."""
+    kept, token = 0, None
+    for place, drafted_token in enumerate(drafted):
+        if rng.accept(min(1.0, float(p[place][drafted_token] / q[place][drafted_token]))):
+            kept += 1
+        else:
+            token = rng.choose(_residual(p[place], q[place]))
+    return kept, rng.choose(p[-1]) if token is None else token
+
+
+def _redraws_after(residual: bool):
+    """After a refusal the token is drawn from the row after it."""
+
+    def check(drafted, q, p, rng):
+        for place, token in enumerate(drafted):
+            if not rng.accept(min(1.0, float(p[place][token] / q[place][token]))):
+                row = p[place + 1]
+                return place, rng.choose(_residual(row, q[place]) if residual else row)
+        return len(drafted), rng.choose(p[-1])
+
+    return check
+
+
+def _counts_the_refused(drafted, q, p, rng):
+    kept, token = _right_check(drafted, q, p, rng)
+    return min(kept + 1, len(drafted)), token
+
+
+def _takes_the_likeliest(redraw: bool, bonus: bool):
+    def check(drafted, q, p, rng):
+        for place, token in enumerate(drafted):
+            if not rng.accept(min(1.0, float(p[place][token] / q[place][token]))):
+                rest = _residual(p[place], q[place])
+                return place, rng.choose(_likeliest(rest) if redraw else rest)
+        return len(drafted), rng.choose(_likeliest(p[-1]) if bonus else p[-1])
+
+    return check
+
+
 _right_check = _check_with()
 
 CHECK_MISTAKES: Sequence[tuple[Callable, str]] = (
@@ -272,7 +347,11 @@ CHECK_MISTAKES: Sequence[tuple[Callable, str]] = (
         _check_with(accept=lambda ours, theirs, token: min(1.0, float(theirs[token] / ours[token]))),
         "You accept with q/p: upside down.",
     ),
-    (_check_with(accept=lambda *_: 1.0), "You accept everything: this is the draft's distribution, and no check."),
+    (
+        _check_with(accept=lambda *_: 1.0),
+        "You accept everything: this is the draft's distribution, and no check. (Or you compare with a bar that "
+        "nothing here is below: the ratio is a probability, flip a coin with it.)",
+    ),
     (
         _check_with(accept=lambda ours, theirs, token: float(ours[token] >= theirs[token])),
         "You accept only where p is at least q. Below that, the ratio is a probability: flip the coin.",
@@ -294,6 +373,33 @@ CHECK_MISTAKES: Sequence[tuple[Callable, str]] = (
         _check_with(bonus=-2),
         "The bonus token comes from the wrong row: after n kept tokens the row is p[n], the last one.",
     ),
+    *(
+        (
+            mistaken,
+            "You go on after a refusal. What was drafted there follows a token that is not in the text: stop at the "
+            "first.",
+        )
+        for mistaken in (_goes_on, _goes_on_and_redraws)
+    ),
+    *(
+        (
+            _redraws_after(residual),
+            "After a refusal you draw from the row *after* the refused token. It is not in the text: the row that "
+            "judged it, p[i], says what comes in its place.",
+        )
+        for residual in (True, False)
+    ),
+    (_counts_the_refused, "You count the refused token among those kept: refused at place i, i are kept."),
+    *(
+        (
+            _takes_the_likeliest(redraw, bonus),
+            f"You take the likeliest token {where}, instead of drawing one: rng.choose.",
+        )
+        for redraw, bonus, where in (
+            (True, True, "after a refusal and as the bonus"),
+            (False, True, "as the bonus"),
+        )
+    ),
 )
 
 
@@ -307,7 +413,7 @@ def check_expected_tokens(my_expected_tokens) -> Verdict:
 
     Each drafted token is accepted with probability `alpha`, whatever became of the others.
     """
-    answers = [number(attempt(my_expected_tokens, alpha, gamma)) for alpha, gamma in EXPECTED_CASES]
+    answers = [_or_nan(my_expected_tokens, alpha, gamma) for alpha, gamma in EXPECTED_CASES]
     expected = [_tokens(alpha, gamma) for alpha, gamma in EXPECTED_CASES]
     case = _first_difference(answers, expected)
     if case is not None:
@@ -316,10 +422,22 @@ def check_expected_tokens(my_expected_tokens) -> Verdict:
         if not math.isfinite(answers[case]) and alpha == 1 and case == len(answers) - 1:
             return wrong(f"{said} At α = 1 the closed form is 0/0: add the powers of α up, or treat 1 by itself.")
         for message, mistaken in EXPECTED_MISTAKES:
-            if _first_difference(answers, [mistaken(*given) for given in EXPECTED_CASES]) is None:
+            made = [mistaken(*given) for given in EXPECTED_CASES]
+            # A closed form divides by 0 at α = 1: there is no answer there to compare.
+            if _first_difference([m if math.isnan(a) else a for a, m in zip(answers, made, strict=True)], made) is None:
                 return wrong(f"{said} {message}")
         return wrong(said)
     return right("1 + α + α² + ... + α^γ: from 1, when nothing is accepted, to γ + 1, when everything is.")
+
+
+def _or_nan(function: Callable, alpha: float, gamma: int) -> float:
+    """A reader's answer; NaN where the closed form, at α = 1, divides by 0."""
+    try:
+        return number(attempt(function, alpha, gamma))
+    except _Ended as ended:
+        if alpha == 1 and isinstance(ended.__cause__, ZeroDivisionError):
+            return math.nan
+        raise
 
 
 EXPECTED_CASES = ((0.8, 4), (0.6, 3), (0.0, 5), (0.9, 1), (1.0, 4))
@@ -371,6 +489,8 @@ def check_rollback(my_rollback) -> Verdict:
         if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             return wrong(f"Expected two numbers, the target's and the draft's; got {answer!r}.")
         answers.append([number(value) for value in answer])
+    if answers == [[_unread_less(*given), given[0] - given[1]] for given in ROLLBACK_CASES]:
+        return wrong("The two are in the other order: the target's comes first, and it has one token more to forget.")
     for who, mine, rule, mistakes in (
         ("target", [ours for ours, _ in answers], lambda gamma, accepted: gamma - accepted, TARGET_MISTAKES),
         ("draft", [theirs for _, theirs in answers], _unread_less, DRAFT_MISTAKES),
@@ -455,6 +575,8 @@ def check_gamma(my_gamma) -> Verdict:
     alpha, times, draft = GAMMA_CASES[case]
     said = f"For α = {alpha:g}, a draft call of {draft:g} and target calls of {list(times)} you chose {answers[case]}, "
     said += f"and not {right_answers[case]}."
+    if answers[case] != int(answers[case]):
+        return wrong(f"{said} Return the γ itself, a whole number, and not what it comes to.")
     if not 0 <= answers[case] < len(times):
         return wrong(f"{said} The times cover γ up to {len(times) - 1}: a call has γ + 1 tokens.")
     for message, speed, least in GAMMA_MISTAKES:

@@ -383,7 +383,8 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
             label=f"tokens a call: {name}",
         )
         for label, place in found.items():
-            ax.annotate(label, place, (5, 5), textcoords="offset points", fontsize=8.5, color=color(kind))
+            # To the left and above: the curve goes on to the right.
+            ax.annotate(label, place, (2, 7), textcoords="offset points", ha="right", fontsize=8.5, color=color(kind))
     ax.set(xlabel="tokens in the call (mean)", ylabel="per call")
     ax.set_ylim(0, None)
     ax.legend(loc="upper left")
