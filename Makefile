@@ -23,17 +23,30 @@ READY = $(VENV)/.installed-$(REQUIRED)
 SITE = _build/committed/_build/html
 NOTEBOOKS = $(wildcard notebooks/*.ipynb)
 
-.PHONY: book test check lint pages unit nbval notebooks bench clean
+# Tests and notebooks compute on one thread each, and as many of them run at a time as there are cores.
+CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
+NBVAL = $(NOTEBOOKS:%=nbval/%)
+
+.PHONY: book test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks bench clean
 
 book: $(READY)
 	$(BIN)/python book/_tools/build_book.py
 
 test: $(READY) lint pages
-	BOOK_SITE=$(SITE) $(BIN)/python -m pytest $(TEST_FLAGS) tests
-	$(MAKE) nbval
+	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."
+	$(SIDE_BY_SIDE) BOOK_SITE=$(SITE) unit/slow unit/fast $(NBVAL)
 
-check: $(READY) lint
+check: $(READY) lint unit/fast
+
+unit: unit/fast unit/slow
+
+unit/fast: $(READY)
 	$(BIN)/python -m pytest -m "not slow" $(TEST_FLAGS) tests
+
+unit/slow: $(READY)
+	$(BIN)/python -m pytest -m slow $(TEST_FLAGS) tests
 
 lint: $(READY)
 	$(BIN)/python -m ruff check .
@@ -46,8 +59,11 @@ pages: $(READY)
 
 # Every cell of every notebook, executed anew and compared with the committed output.
 nbval: $(READY)
-	$(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout=300 \
-		--nbval-sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS)
+	$(SIDE_BY_SIDE) $(NBVAL)
+
+$(NBVAL): nbval/%: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env \
+		--nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval_sanitize.cfg $*
 
 notebooks: $(READY)
 	$(BIN)/python book/_tools/setup_cells.py

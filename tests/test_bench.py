@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import random_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -26,6 +27,7 @@ from tutorlib.bench_rows import (
 )
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
+from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.randomness import Seeded
 from tutorlib.run import Step, run
@@ -49,7 +51,11 @@ def family():
     target, draft = LM(random_model("llama")), LM(random_model("gpt2"))
     tokenizer = letters(target)
     target.tokenizer = draft.tokenizer = tokenizer
-    return SimpleNamespace(target=target, draft=draft, other_draft=LM(random_model("gpt2"), letters(target)))
+    torch.manual_seed(0)
+    heads = MedusaHeads(target.width, target.vocab_size)
+    return SimpleNamespace(
+        target=target, draft=draft, other_draft=LM(random_model("gpt2"), letters(target)), medusa=heads
+    )
 
 
 def row_named(name):

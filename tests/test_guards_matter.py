@@ -35,7 +35,8 @@ from tutorlib.warp import frequency_penalty, no_repeat_ngram, temperature, top_k
 # In the order in which they import each other.
 FILES = (
     "vocabularies.py", "decoders/verification.py", "decoders/speculative.py", "decoders/speculative_batch.py",
-    "decoders/prompt_lookup.py", "decoders/suffix_lookup.py", "decoders/lookahead.py", "decoders/token_intersection.py",
+    "decoders/candidate_tree.py", "decoders/prompt_lookup.py",
+    "decoders/suffix_lookup.py", "decoders/lookahead.py", "decoders/token_intersection.py",
     "decoders/string_match.py",
 )  # fmt: skip
 HERE = Path(tutorlib.__file__).parent
@@ -563,6 +564,7 @@ def a_translation_begins_as_the_others_texts_do(m, limit):
 VERIFICATION, SPECULATIVE = "decoders/verification.py", "decoders/speculative.py"
 BATCH = "decoders/speculative_batch.py"
 PROMPT, SUFFIX, LOOKAHEAD = "decoders/prompt_lookup.py", "decoders/suffix_lookup.py", "decoders/lookahead.py"
+TREE = "decoders/candidate_tree.py"
 TLI, SLEM, VOCABULARIES = "decoders/token_intersection.py", "decoders/string_match.py", "vocabularies.py"
 
 # (file, check) -> mutations: what goes wrong, the text in the file, the text in its place.
@@ -773,6 +775,8 @@ MUTATIONS = {
     ],
     (SUFFIX, "suffix_lookup_is_exact"): [
         ("the last token fed twice", "    session.rollback(1)  # the last token is fed with the draft\n", ""),
+    ],
+    (TREE, "suffix_lookup_is_exact"): [
         ("accepted tokens that are not kept", "session.keep([0, *(node + 1 for node in path)])", "session.keep([0])"),
         ("rows of a tree one place early", "logits[node + 1 : node + 2]", "logits[max(node, 0) : max(node, 0) + 1]"),
         (

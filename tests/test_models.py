@@ -18,6 +18,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as hf_logging
 
 from tutorlib import greedy, models, run
+from tutorlib.decoders.medusa import medusa
+from tutorlib.heads.formats import save_medusa
+from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.training.storyworld import save
 from tutorlib.training.tokenizers import END, START, learn
 
@@ -106,10 +109,20 @@ def test_the_bundled_drafts_have_the_targets_tokenizer_and_another(bundled):
         assert lm.decode(lm.encode("Ünlikely {wörds}, 3 times!")) == "Ünlikely {wörds}, 3 times!"
 
 
+def test_the_bundled_heads_guess_for_the_bundled_target(bundled):
+    prompt = "Mia, Ben and Ada lived in a small village. Mia was at the mill."
+    plain, guessed = (
+        run(steps, max_new_tokens=40)
+        for steps in (greedy(bundled.target, prompt), medusa(bundled.target, bundled.medusa, prompt))
+    )
+    assert guessed.tokens == plain.tokens and guessed.target_calls < plain.target_calls / 2
+    assert bundled.medusa.accuracies is not None and next(bundled.medusa.parameters()).dtype == torch.float32
+
+
 def test_the_bundled_files_are_small_and_all_of_them_have_checksums():
     root = models.WEIGHTS / models.BUNDLED
     sums = json.loads((root / models.CHECKSUMS).read_text())
-    files = [path for role in ("target", "draft", "other_draft") for path in (root / role).iterdir()]
+    files = [path for role in models._ROLES + models._HEADS for path in (root / role).iterdir()]
     loaded = {path.relative_to(root).as_posix() for path in files if path.name != "training_log.json"}
     assert loaded <= set(sums)
     assert sum(entry["bytes"] for entry in sums.values()) <= 24e6
@@ -374,6 +387,111 @@ def test_a_model_without_a_tokenizer_takes_tokens_only(tmp_path):
         family.chat("Hello")
 
 
+# Medusa heads.
+
+
+def write_heads(folder, layout="medusa", seed=0, **sizes):
+    """Seeded heads of the tiny target's sizes, in half precision as the bundled ones, in a layout."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        heads = MedusaHeads(**{"width": 16, "vocab_size": 300, "heads": 2, **sizes})
+        for weight in heads.parameters():
+            torch.nn.init.normal_(weight)
+    heads.choices = [(0,), (0, 1)]
+    save_medusa(heads.half(), folder, layout)
+    return heads
+
+
+def assert_are(loaded, saved, dtype=torch.float32):
+    expected = saved.state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name].to(dtype)) for name, tensor in loaded.state_dict().items())
+
+
+def test_a_familys_heads_are_those_that_were_saved_in_the_targets_type(weights):
+    saved = write_heads(weights / "medusa")
+    (weights / "medusa" / "training_log.json").write_text("{}")
+    models.write_checksums(weights)
+    family = models.load("storyworld")
+    assert_are(family.medusa, saved)
+    assert family.medusa is family.medusa and family.medusa.choices == [(0,), (0, 1)]
+    assert_are(models.load("storyworld", dtype="float64").medusa, saved, torch.float64)
+    plain = run(greedy(family.target, "Mia was"), 12, stop=()).tokens
+    assert run(medusa(family.target, family.medusa, "Mia was"), 12, stop=()).tokens == plain
+
+
+def test_heads_are_checked_before_they_are_trusted(weights):
+    write_heads(weights / "medusa")
+    models.write_checksums(weights)
+    assert {"medusa/config.json", "medusa/medusa_lm_head.safetensors"} < set(
+        json.loads((weights / models.CHECKSUMS).read_text())
+    )
+    path = weights / "medusa" / "medusa_lm_head.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match=re.escape(f"{path} was altered")):
+        models.load("storyworld")
+
+
+def test_heads_from_a_directory_go_with_any_target(weights, tmp_path):
+    for layout in ("medusa", "vllm"):
+        saved = write_heads(tmp_path / layout, layout)
+        assert_are(models.load(weights / "target", medusa=tmp_path / layout).medusa, saved)
+    with pytest.raises(ValueError, match="holds no model: expected config.json"):
+        models.load(weights / "target", medusa=tmp_path)
+
+
+def test_heads_of_another_target_are_refused(weights, tmp_path):
+    write_heads(tmp_path / "wide", width=24)
+    write_heads(tmp_path / "other", vocab_size=290)
+    with pytest.raises(ValueError, match="width 24, the target's have 16"):
+        _ = models.load(weights / "target", medusa=tmp_path / "wide").medusa
+    with pytest.raises(ValueError, match="the heads know 290 tokens, the target 300"):
+        _ = models.load(weights / "target", medusa=tmp_path / "other").medusa
+
+
+def test_published_heads_are_found_by_their_hub_name(weights, hub, tmp_path):
+    hub.add("lmsys/vicuna-7b-v1.3", weights / "target")
+    family = models.load("vicuna")
+    with pytest.raises(ConnectionError, match="FasterDecoding/medusa-vicuna-7b-v1.3 is not on this machine"):
+        _ = family.medusa
+    saved = write_heads(tmp_path / "heads")
+    hub.add("FasterDecoding/medusa-vicuna-7b-v1.3", tmp_path / "heads", "config.json")
+    with pytest.raises(ConnectionError, match="FasterDecoding/medusa-vicuna-7b-v1.3 is not on this machine"):
+        _ = family.medusa  # the settings alone are not enough
+    hub.add("FasterDecoding/medusa-vicuna-7b-v1.3", tmp_path / "heads")
+    assert_are(family.medusa, saved)
+
+
+def test_of_published_heads_pickles_are_downloaded_only_where_there_is_nothing_else(
+    weights, hub, tmp_path, monkeypatch
+):
+    saved = write_heads(tmp_path / "heads")
+    save_medusa(saved, tmp_path / "heads", pickled=True)
+    here = hub.add("someone/heads", tmp_path / "heads", "nothing")
+    asked = []
+
+    def snapshot_download(repo, *, local_files_only=False, allow_patterns=(), ignore_patterns=None):
+        if not local_files_only:
+            asked.append([pattern for pattern in allow_patterns if pattern not in models._SMALL_FILES])
+            for pattern in allow_patterns:
+                hub.add("someone/heads", tmp_path / "heads", pattern)
+        return str(here)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert_are(models.load(weights / "target", medusa="someone/heads").medusa, saved)
+    assert asked == [["medusa_lm_head.safetensors"], ["medusa_lm_head.pt"]]
+
+
+def test_a_pickle_of_heads_that_brings_code_is_refused_and_the_code_does_not_run(weights, tmp_path):
+    write_heads(tmp_path / "heads")
+    (tmp_path / "heads" / "medusa_lm_head.safetensors").unlink()
+    torch.save({"0.0.linear.weight": Payload(tmp_path / "ran")}, tmp_path / "heads" / "medusa_lm_head.pt")
+    with pytest.raises(ValueError, match=r"medusa_lm_head.pt .*no code in it was run"):
+        _ = models.load(weights / "target", medusa=tmp_path / "heads").medusa
+    assert not (tmp_path / "ran").exists()
+
+
 # Nothing of a model's repository is executed.
 
 
@@ -582,8 +700,8 @@ def test_vicuna_is_asked_in_its_own_words(weights, hub):
     family = models.load("vicuna")
     text = family.target.decode(family.chat("Hello!"))
     assert text.startswith("A chat between a curious user") and text.endswith("questions. USER: Hello! ASSISTANT:")
-    with pytest.raises(AttributeError, match="medusa-vicuna-7b-v1.3 is published"):
-        _ = family.medusa
+    with pytest.raises(AttributeError, match="EAGLE-Vicuna-7B-v1.3 is published"):
+        _ = family.eagle
 
 
 # The table of published families, and its page.

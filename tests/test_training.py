@@ -11,6 +11,7 @@ from tutorlib.storyworld import story, told
 from tutorlib.training import accuracy, hints, loop, storyworld
 from tutorlib.training.__main__ import main
 from tutorlib.training.corpus import IGNORED, Stories
+from tutorlib.training.devices import Devices
 from tutorlib.training.tokenizers import END, START, learn
 
 TINY = storyworld.Recipe(
@@ -223,6 +224,36 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
             schedule=lambda step: 1.0,
             progress=False,
         )
+
+
+class AsIfTheOthersHadMore(Devices):
+    """Of several processes, with a mean that is always three times what this one brings."""
+
+    def average(self, tensors):
+        for tensor in tensors:
+            tensor.mul_(3)
+
+    def wait(self):
+        pass
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gradients_and_losses_are_means_over_the_processes_and_the_first_one_writes(tmp_path, rank):
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(model.weight, 1.0)
+    log = loop.train(
+        model,
+        lambda step: 0.1 * model.weight.sum(),
+        [torch.optim.SGD(model.parameters(), lr=1.0)],
+        steps=2,
+        folder=tmp_path,
+        schedule=lambda step: 1.0,
+        devices=AsIfTheOthersHadMore(rank=rank, processes=2),
+        progress=False,
+    )
+    assert model.weight.item() == pytest.approx(1 - 2 * 3 * 0.1)
+    assert log[-1]["loss"] == pytest.approx(3 * (0.1 + 0.07) / 2)
+    assert {path.name for path in tmp_path.iterdir()} == (set() if rank else {"checkpoint.pt", "log.jsonl"})
 
 
 def test_the_schedule_warms_up_and_decays():

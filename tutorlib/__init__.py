@@ -53,6 +53,10 @@ _HOME = {
     "lookahead": "decoders.lookahead",
     "string_match": "decoders.string_match",
     "token_intersection": "decoders.token_intersection",
+    "medusa": "decoders.medusa",
+    "acceptance": "decoders.acceptance",
+    "exact": "decoders.acceptance",
+    "MedusaHeads": "heads.medusa",
     "custom_generate": "hugging_face",
     "metrics": "metrics",
     "models": "models",
@@ -69,7 +73,7 @@ def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"tutorlib has no {name!r}; its names are {', '.join(__all__)}")
     module = import_module(f".{_HOME[name]}", __name__)
-    is_module = _HOME[name] == name and not hasattr(module, name)
+    is_module = _HOME[name].rpartition(".")[2] == name and not hasattr(module, name)
     value = globals()[name] = module if is_module else getattr(module, name)
     return value
 

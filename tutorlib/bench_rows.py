@@ -23,6 +23,7 @@ from .decoders.contrastive_decoding import contrastive_decoding
 from .decoders.contrastive_search import contrastive_search
 from .decoders.dola import dola, lower_layers
 from .decoders.lookahead import lookahead
+from .decoders.medusa import medusa
 from .decoders.prompt_lookup import prompt_lookup
 from .decoders.speculative import speculative
 from .decoders.speculative_batch import speculative_batch
@@ -317,6 +318,18 @@ ROWS = [
     Row(
         "lookahead",
         ours(lambda family, prompt, seed: lookahead(family.target, prompt)),
+        is_drafting=True,
+    ),
+    Row(
+        "medusa, greedy",
+        ours(lambda family, prompt, seed: medusa(family.target, family.medusa, prompt)),
+        peer=GENERATE_ASSISTED,
+        is_drafting=True,
+    ),
+    Row(
+        "medusa, sampling",
+        ours(lambda family, prompt, seed: medusa(family.target, family.medusa, prompt, rng=Seeded(seed))),
+        peer=GENERATE_ASSISTED_SAMPLING,
         is_drafting=True,
     ),
     Row(

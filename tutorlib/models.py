@@ -27,6 +27,8 @@ from pathlib import Path
 
 import torch
 
+from .heads import formats
+from .heads.medusa import MedusaHeads
 from .lm import LM
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -36,6 +38,7 @@ ENVIRONMENT = "TUTORLIB_MODELS"
 CHECKSUMS = "checksums.json"
 
 _ROLES = ("target", "draft", "other_draft")
+_HEADS = ("medusa",)  # networks on top of the target, which need no tokenizer
 _UNCHECKED = ("*.md", "training_log.json")  # in a family's folder, but not read when it is loaded
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a hub repository: all but the weights
 _T4 = 15.0  # GB
@@ -195,7 +198,7 @@ def families() -> list[Published]:
     return list(PUBLISHED)
 
 
-def load(name=None, *, draft=None, other_draft=None, device=None, dtype=None, quantization=None) -> Family:
+def load(name=None, *, draft=None, other_draft=None, medusa=None, device=None, dtype=None, quantization=None) -> Family:
     """Find a family of models. Its models are loaded when they are first used.
 
     Parameters
@@ -206,10 +209,10 @@ def load(name=None, *, draft=None, other_draft=None, device=None, dtype=None, qu
         - "storyworld": the bundled family.
         - A published family, by its name or its target's hub name, see `families`.
         - Any other model of the hub, as "owner/name": a family with a target only.
-        - A directory that holds a model (a family with a target only), or the subdirectories target, draft and
-          other_draft, as `python -m tutorlib.training storyworld` writes them. A family's name goes before a directory
+        - A directory that holds a model (a family with a target only), or the subdirectories target, draft,
+          other_draft and medusa, as `python -m tutorlib.training` writes them. A family's name goes before a directory
           of that name; write "./gpt2" for the directory.
-    draft, other_draft : str or path, optional
+    draft, other_draft, medusa : str or path, optional
         A hub name or a directory, in place of the family's own.
     device : str or torch.device, optional
         By default a GPU of the CUDA kind if there is one, else the processor. "mps" has to be asked for.
@@ -247,14 +250,14 @@ def load(name=None, *, draft=None, other_draft=None, device=None, dtype=None, qu
         name = ON_A_GPU if torch.cuda.is_available() else BUNDLED
     device = _device(device)
     name, sources, published, checked = _find(name, argument)
-    given = {"draft": draft, "other_draft": other_draft}
+    given = {"draft": draft, "other_draft": other_draft, "medusa": medusa}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = _dtype(dtype, device, checked)
     return Family(name, sources, device=device, dtype=dtype, quantization=quantization, published=published)
 
 
 class Family:
-    """A target and the drafts that go with it, each loaded when it is first used. Made by `load`.
+    """A target, and the drafts and heads that go with it, each loaded when it is first used. Made by `load`.
 
     Attributes
     ----------
@@ -290,10 +293,13 @@ class Family:
         """A smaller model with a tokenizer of its own."""
         return self._load("other_draft", self._tokenizer_of("other_draft"))
 
-    @property
-    def medusa(self):
-        """Medusa heads for the target. No family has any that could be loaded yet."""
-        raise self._no_heads("Medusa heads", "medusa")
+    @cached_property
+    def medusa(self) -> MedusaHeads:
+        """Medusa heads for the target, in its type and on its device. The target is loaded with them."""
+        if "medusa" not in self._sources:
+            raise self._no_heads("Medusa heads", "medusa")
+        folder = _heads_folder(self._sources["medusa"], formats.FILES["medusa"] + formats.FILES["vllm"])
+        return formats.load_medusa(folder, target=self.target).to(self.dtype)
 
     @property
     def eagle(self):
@@ -372,7 +378,8 @@ class Family:
     def _no_heads(self, what, role):
         hub = getattr(self.published, role, None)
         elsewhere = f" ({hub} is published, but cannot be loaded yet)" if hub else ""
-        return AttributeError(f"the family {self.name!r} has no {what} yet{elsewhere}")
+        cure = f": make some with `python -m tutorlib.training {role}`, and load(…, {role}=their directory)"
+        return AttributeError(f"the family {self.name!r} has no {what} yet{elsewhere}{cure if role in _HEADS else ''}")
 
 
 # Finding a family by its name.
@@ -388,6 +395,7 @@ def _find(name, argument):
             target = row.target.hub
             if name.casefold() in {other.casefold() for other in (row.name, target, target.partition("/")[2])}:
                 sources = {role: getattr(row, role).hub for role in _ROLES if getattr(row, role)}
+                sources |= {role: getattr(row, role) for role in _HEADS if getattr(row, role)}
                 return row.name, sources, row, False
     elif not isinstance(name, os.PathLike):
         raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")
@@ -428,7 +436,7 @@ def _hub_names() -> dict[str, str]:
 def _models_in(folder: Path) -> dict[str, Path]:
     if (folder / "config.json").is_file():
         return {"target": folder}
-    roles = {role: folder / role for role in _ROLES if (folder / role / "config.json").is_file()}
+    roles = {role: folder / role for role in _ROLES + _HEADS if (folder / role / "config.json").is_file()}
     if "target" not in roles:
         raise ValueError(f"{folder} holds no model: expected config.json in it, or target/config.json")
     return roles
@@ -678,13 +686,41 @@ def _folder(source, weights=False) -> Path:
     return folder
 
 
-def _cached(hub, weights) -> Path | None:
+def _heads_folder(source, files) -> Path:
+    """Where the files of some heads are: `config.json`, and the first of these files that there is, or that is had."""
+    if isinstance(source, Path):
+        return source
+    if (folder := _cached_heads(source, files)) is not None:
+        return folder
+    with _quiet(bars=True):
+        for name in files:
+            if (_download(source, [name]) / name).is_file():
+                break
+    if (folder := _cached_heads(source, files)) is None:
+        raise _unreachable(source, f"it has no config.json, or none of {', '.join(files)}")
+    return folder
+
+
+def _cached_heads(hub, files) -> Path | None:
+    folder = _snapshot(hub)
+    complete = folder and (folder / "config.json").is_file() and any((folder / name).is_file() for name in files)
+    return folder if complete else None
+
+
+def _snapshot(hub) -> Path | None:
+    """What this machine has of a repository, whole or not."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(hub, local_files_only=True, allow_patterns=_SMALL_FILES))
+        return Path(snapshot_download(hub, local_files_only=True, allow_patterns=_SMALL_FILES))
     except LocalEntryNotFoundError:
+        return None
+
+
+def _cached(hub, weights) -> Path | None:
+    folder = _snapshot(hub)
+    if folder is None:
         return None
     files = _weight_files(folder) if weights else []
     complete = (folder / "config.json").is_file() and all(path.is_file() for path in files)

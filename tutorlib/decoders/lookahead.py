@@ -3,7 +3,7 @@
 from ..run import Candidates, Step, decoder
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number
-from .suffix_lookup import check_tree
+from .candidate_tree import check_tree
 
 
 class Pool:

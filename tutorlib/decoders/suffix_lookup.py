@@ -2,13 +2,11 @@
 
 import heapq
 from collections.abc import Iterable
-from typing import NamedTuple
-
-import torch
 
 from ..run import Candidates, Step, decoder
-from ..tree import ROOT, TokenTree, walk
-from ..warp import check_whole_number, is_number, probabilities
+from ..tree import ROOT, TokenTree
+from ..warp import check_whole_number, is_number
+from .candidate_tree import check_tree
 
 
 class SuffixAutomaton:
@@ -117,56 +115,6 @@ class SuffixAutomaton:
             parents.append(parent)
             look_beyond(state, -share, len(tokens) - 1, level)
         return TokenTree(tokens, parents)
-
-
-class Checked(NamedTuple):
-    """What came of a tree of candidates.
-
-    Attributes
-    ----------
-    path : list of int
-        The nodes of the tree that were drawn.
-    tokens : list of int
-        Their tokens, and one more.
-    probs : float64 tensor, shape (tokens, vocab)
-        What each of the tokens was drawn from.
-    logits : tensor, shape (nodes + 1, vocab)
-        What follows the text, and then what follows each node.
-    """
-
-    path: list[int]
-    tokens: list[int]
-    probs: torch.Tensor
-    logits: torch.Tensor
-
-
-def check_tree(session, text: list[int], tree: TokenTree, rng, warp) -> Checked:
-    """Score a tree of deterministic candidates in one call, draw a way down it, and keep that branch in the session.
-
-    Exact by construction (see `tutorlib.tree.walk`). Only the rows that are drawn from are warped.
-
-    Parameters
-    ----------
-    session : Session
-        Holds all of `text` but its last token. Afterwards it holds all but the last of the new tokens.
-    text : list of int
-    tree : TokenTree
-        What may follow the text; may be empty.
-    rng, warp
-    """
-    # The last token goes in as the root, so that row 0 is what follows the text and row n + 1 what follows node n.
-    rooted = TokenTree([text[-1], *tree.tokens], [ROOT, *(parent + 1 for parent in tree.parents)])
-    logits = session.feed_tree(rooted)
-    rows = []
-
-    def draw(node):
-        history = text + [tree.tokens[above] for above in tree.path(node)]
-        rows.append(probabilities(logits[node + 1 : node + 2], warp, [history]))
-        return rng.choose(rows[-1][0])
-
-    path, tokens = walk(tree, draw)
-    session.keep([0, *(node + 1 for node in path)])
-    return Checked(path, tokens, torch.cat(rows), logits)
 
 
 def check(lm, gamma, texts, least):

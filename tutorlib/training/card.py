@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+from tutorlib.decoders.medusa import medusa
 from tutorlib.models import load, write_checksums
+from tutorlib.run import run
+from tutorlib.storyworld.questions import opening
 from tutorlib.training import accuracy
 from tutorlib.training.storyworld import RECIPES
 
@@ -26,6 +29,24 @@ Questions are answered greedily, right before the answer; 100 of each topic. Sen
 sampled at temperature 1 from held-out openings, as `storyworld.check` judges them. Acceptance is the mean over
 positions of Σ min(p, q) of the target and the draft, on the target's own stories.
 """
+HEADS = "## Medusa heads"
+OPENINGS = 20  # how many stories are told with heads
+HEADS_CARD = (
+    HEADS
+    + """
+
+{count} heads for the target, {layers} each, trained on {texts} texts that the target told itself, {steps} steps of
+{rows}; of the texts {cold:.0%} open at temperature 1 and go on at {temperature}. Made by `{command}`.
+
+| | |
+|---|---|
+{rows_of_table}
+
+A head is right when its best guess is the token that came, in {held_out} other texts of the target's own: where they
+had become cold, and where they were sampled at temperature 1. Tokens per call are those of greedy decoding with the
+bundled tree, on {openings} held-out openings.
+"""
+)
 
 
 def measure(folder):
@@ -89,6 +110,47 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
     )
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
+    if (folder / "medusa").exists():
+        write_heads_card(folder)
+
+
+def measure_heads(folder):
+    """Figures of the Medusa heads in `folder`, beside their target: what each head and what the tree achieves."""
+    log = json.loads((Path(folder) / "medusa" / "training_log.json").read_text())
+    family = load(folder, device="cpu", dtype="float32")
+    heads = family.medusa
+    tokens = calls = 0
+    for number in range(OPENINGS):
+        trace = run(medusa(family.target, heads, opening(f"held out {number}")), max_new_tokens=150)
+        tokens, calls = tokens + len(trace.tokens), calls + trace.target_calls
+    right = {
+        f"head {i}, right, {name}": head[0] for name, each in log["accuracies"].items() for i, head in enumerate(each)
+    }
+    nodes = len(heads.choices)
+    return {**right, "nodes": nodes, "tokens per call": round(tokens / calls, 2)}
+
+
+def write_heads_card(folder):
+    """Writes the section on heads of ``MODEL_CARD.md``, their figures, and the checksums, and leaves the rest."""
+    folder = Path(folder)
+    write_checksums(folder)  # of heads that are newer than the sums, for `load` to compare
+    figures = json.loads((folder / "figures.json").read_text())
+    figures["medusa"] = measure_heads(folder)
+    log = json.loads((folder / "medusa" / "training_log.json").read_text())
+    blocks = f"{log['layers']} residual block" + ("s" if log["layers"] != 1 else "")
+    numbers = {name: log[name] for name in ("texts", "steps", "rows", "cold", "temperature", "held_out", "command")}
+    section = HEADS_CARD.format(
+        count=log["heads"],
+        layers=blocks,
+        openings=OPENINGS,
+        rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in figures["medusa"].items()),
+        **numbers,
+    )
+    card = folder / "MODEL_CARD.md"
+    before, _, after = card.read_text().partition(HEADS)
+    _, mark, later = after.partition("\n## ")  # sections that are not ours
+    card.write_text(before.rstrip() + "\n\n" + section + mark + later)
+    (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def _minutes(log):

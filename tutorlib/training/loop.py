@@ -1,4 +1,4 @@
-"""The one training loop of the book: resumable at any step, on a CPU or a GPU.
+"""The one training loop of the book: resumable at any step, on a CPU, a GPU or many.
 
 It knows nothing of what is trained. The loss is a function of the model and the step, so that a step's data depends
 on its number alone and a run that was killed goes on exactly where its last checkpoint stands.
@@ -12,8 +12,23 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from .devices import ALONE, Devices
 
-def train(model, loss, optimizers, *, steps, folder, schedule, report=None, every=500, save_every=250, progress=True):
+
+def train(
+    model,
+    loss,
+    optimizers,
+    *,
+    steps,
+    folder,
+    schedule,
+    report=None,
+    every=500,
+    save_every=250,
+    devices: Devices = ALONE,
+    progress=True,
+):
     """Minimises `loss`, saving a checkpoint as it goes and resuming from the one it finds.
 
     Parameters
@@ -32,6 +47,10 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
         ``schedule(step)`` → factor on the learning rates.
     report : callable, optional
         ``report()`` → dict of figures, asked every `every` steps and at the end; logged and shown beside the loss.
+    devices : Devices
+        Several processes each compute the loss of their share of the step's batch, see `devices`: the gradient is the
+        mean of theirs, and so is the loss that is logged. The first of them writes the checkpoints, which any number of
+        processes can go on from.
     progress : bool
         Show a progress bar on the standard error stream.
 
@@ -44,9 +63,11 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
     folder.mkdir(parents=True, exist_ok=True)
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     step, seconds, log = _resume(folder / "checkpoint.pt", model, optimizers)
+    devices.wait()  # nobody writes a checkpoint that another has still to read
     began, losses = time.perf_counter(), []
     model.train()
-    bar = tqdm(total=steps, initial=step, disable=not progress, unit="step", desc=folder.name, dynamic_ncols=True)
+    shown = progress and devices.first
+    bar = tqdm(total=steps, initial=step, disable=not shown, unit="step", desc=folder.name, dynamic_ncols=True)
 
     try:
         while step < steps:
@@ -55,6 +76,7 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
                     group["lr"] = rate * schedule(step)
             value = loss(step)
             value.backward()
+            devices.average([weight.grad for weight in model.parameters() if weight.grad is not None])
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
@@ -63,7 +85,9 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
             step += 1
             bar.update()
             if step % every == 0 or step == steps:
-                mean = float(torch.stack(losses).mean())
+                mean = torch.stack(losses).mean()
+                devices.average([mean])
+                mean = float(mean)
                 if not mean < float("inf"):
                     raise FloatingPointError(
                         f"the loss is {mean} at step {step}; the checkpoint in {folder} is from before: "
@@ -75,12 +99,13 @@ def train(model, loss, optimizers, *, steps, folder, schedule, report=None, ever
                 losses = []
                 log.append({**entry, "seconds": round(seconds + time.perf_counter() - began)})
                 bar.set_postfix(entry)
-            if step % save_every == 0 or step == steps:
+            if devices.first and (step % save_every == 0 or step == steps):
                 elapsed = seconds + time.perf_counter() - began
                 _write(folder / "checkpoint.pt", model, optimizers, step, elapsed, log)
     finally:  # also when interrupted: at worst a kill loses the steps since the last checkpoint
         bar.close()
-    (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    if devices.first:
+        (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
     model.eval()
     return log
 

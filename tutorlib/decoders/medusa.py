@@ -1,0 +1,114 @@
+"""Medusa: more heads on the same model guess several tokens ahead, and one call checks a tree of their guesses."""
+
+import torch
+
+from ..heads.choices import Choices, checked_choices
+from ..heads.medusa import check_depth, check_target
+from ..run import Candidates, Step, decoder
+from ..tree import ROOT, TokenTree
+from .acceptance import exact, typical
+from .candidate_tree import check_tree
+
+
+def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], depth: int) -> TokenTree:
+    """The heads' guesses as a tree of tokens.
+
+    Parameters
+    ----------
+    guesses : tensor of shape (heads, vocab), or None
+        Logits of each head, at one place. None before there is one: then the tree is empty.
+    choices : list of tuples of int
+        Paths of ranks, parents before children.
+    depth : int
+        How many tokens a path may have; what lies deeper is left out.
+    """
+    choices = [path for path in choices if len(path) <= depth]
+    if guesses is None or not choices:
+        return TokenTree([], [])
+    most = 1 + max(max(path) for path in choices)
+    ranked = guesses.topk(most, dim=-1).indices.tolist()  # the tokens of each head, the likeliest first
+    node = {(): ROOT} | {path: number for number, path in enumerate(choices)}
+    return TokenTree([ranked[len(path) - 1][path[-1]] for path in choices], [node[path[:-1]] for path in choices])
+
+
+def check(target, heads, tree, accept):
+    """Raise ValueError for what is wrong with the arguments of `medusa`."""
+    if not all(hasattr(heads, name) for name in ("vocab_size", "width", "choices")):
+        raise ValueError(f"heads must be MedusaHeads, got {type(heads).__name__}: family.medusa, for instance")
+    check_target(target, heads.vocab_size, heads.width)
+    device = next(heads.parameters()).device
+    if device != target.device:
+        raise ValueError(f"the heads are on {device}, the target on {target.device}: heads.to(target.device)")
+    if not callable(accept) or accept is typical:
+        raise ValueError(f"accept must be a rule such as exact or typical(0.09, 0.3), got {accept!r}")
+    choices = heads.choices if tree is None else checked_choices(tree)
+    check_depth(choices, len(heads))
+    highest = max(max(path) for path in choices)
+    if highest >= target.vocab_size:
+        raise ValueError(f"the tree asks for rank {highest} of a vocabulary of {target.vocab_size} tokens")
+
+
+@decoder(check=check)
+def medusa(target, heads, prompt, *, tree: Choices | None = None, accept=exact, rng=None, warp=()):
+    """Let heads on the target guess the tokens after the next one, and check a tree of guesses in one call.
+
+    With ``accept=exact`` *lossless* by construction: every token is drawn from the target, warped, and the tree only
+    decides how many are drawn in one call; with one seed it gives the very text that `sample` gives. With a rule such
+    as ``typical(0.09, 0.3)`` it is *lossy*: see `tutorlib.decoders.acceptance`.
+
+    Cost: one call of `target`, as wide as the tree and one more, and one of the heads, for one token or more. The first
+    call, which reads the prompt, gives one token.
+
+    Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads". There
+    the root of each tree is the target's likeliest token; here it is drawn, as the last token of the step before.
+
+    Parameters
+    ----------
+    target : LM
+    heads : MedusaHeads
+        Trained on this target, see ``python -m tutorlib.training medusa``.
+    prompt : str or list of int
+    tree : sequence of tuples of int, optional
+        Which guesses are candidates: paths of ranks, head by head, see `tutorlib.heads.choices`. By default the tree
+        that the heads come with.
+    accept : function
+        `exact`, or a rule that is lossy.
+    rng : Randomness or None
+        For example ``Seeded(7)``. None takes the likeliest token instead.
+    warp : sequence of functions
+
+    Yields
+    ------
+    Step
+        The accepted tokens and one more; the tree, and the path taken in it.
+
+    Raises
+    ------
+    ValueError
+        At the call for a bad argument, heads of another model for instance.
+    """
+    choices = heads.choices if tree is None else checked_choices(tree)
+    session = target.session(prompt, hidden=-1)
+    session.rollback(1)  # the last token is fed with the tree
+    text, hidden = list(prompt), None
+    while len(text) < target.context:
+        guesses = None if hidden is None else guess(heads, hidden)
+        tokens = candidates(guesses, choices, depth=target.context - len(text) - 1)
+        checked = check_tree(session, text, tokens, rng, warp, accept)
+        hidden = session.hidden[checked.last_row]
+        text += checked.tokens
+        yield Step(
+            checked.tokens,
+            tokens.tokens,
+            len(checked.path),
+            tree=tokens or None,
+            path=tuple(checked.path),
+            candidates=Candidates(checked.probs.log()),
+        )
+    return "context"
+
+
+def guess(heads, hidden: torch.Tensor) -> torch.Tensor:
+    """The heads' logits (heads, vocab) for one hidden state (width,), in the heads' own type."""
+    with torch.inference_mode():
+        return heads(hidden.to(next(heads.parameters()).dtype))

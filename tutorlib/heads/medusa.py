@@ -1,0 +1,158 @@
+"""Medusa heads: beside the target's own head, some more that each guess a token further ahead."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .choices import Accuracies, Choices, checked_accuracies, checked_choices, grow, usual_accuracies
+
+NODES = 16  # of the tree that heads have until somebody has measured a better one
+
+
+class ResidualBlock(nn.Module):
+    """x + SiLU(Wx + b), from and to the same width. It starts as the identity: W and b are zero.
+
+    Parameters
+    ----------
+    width : int
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden + F.silu(self.linear(hidden))
+
+
+class MedusaHeads(nn.ModuleList):
+    """What a model's hidden state at position t says of the tokens at t + 2, t + 3, ...
+
+    The model's own head makes the token at t + 1 of it. Head i, counted from 0, is some residual blocks and an output
+    layer of its own, and guesses the token at t + 2 + i. The heads do not see each other's guesses.
+
+    Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+    section 2.1. Parameters have the names of the published files, ``{head}.{block}.linear.weight`` and so on.
+
+    Parameters
+    ----------
+    width : int
+        Numbers in the target's hidden state, after its final norm: what its own output head reads.
+    vocab_size : int
+        The target's.
+    heads : int
+        How many tokens are guessed beyond the next one.
+    layers : int
+        Residual blocks in each head, 0 or more.
+    output : tensor of shape (vocab_size, width), optional
+        What the output layers start as: the weight of the target's own output head, so that each head begins with what
+        the target says of the *next* token. By default small random numbers.
+    choices : sequence of tuples of int, optional
+        The tree of guesses that pays with these heads, see `tutorlib.heads.choices`; by default one of 16 nodes, grown
+        from their accuracies.
+    accuracies : sequence of sequences of floats, optional
+        How often each head's guess of each rank is right, where somebody has measured it.
+    token_map : sequence of int, optional
+        The tokens that the output layers know, where these are not all: row j is token ``token_map[j]``, and the
+        others are never guessed. It makes heads over a large vocabulary smaller.
+
+    Raises
+    ------
+    ValueError
+        For a number below 1 (layers: 0), an output of another shape, a tree deeper than the heads, accuracies of
+        another number of heads, a token that is none or comes twice.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        vocab_size: int,
+        heads: int = 4,
+        layers: int = 1,
+        output: torch.Tensor | None = None,
+        choices: Choices | None = None,
+        accuracies: Accuracies | None = None,
+        token_map: Sequence[int] | None = None,
+    ):
+        for name, number, least in (("width", width, 1), ("vocab_size", vocab_size, 1), ("heads", heads, 1)):
+            if number < least:
+                raise ValueError(f"Medusa heads need {name} of at least {least}, got {number}")
+        if layers < 0:
+            raise ValueError(f"Medusa heads need layers, the residual blocks of each, of 0 or more, got {layers}")
+        token_map = None if token_map is None else checked_token_map(token_map, vocab_size)
+        known = vocab_size if token_map is None else len(token_map)
+        if output is not None and tuple(output.shape) != (known, width):
+            raise ValueError(f"output must have shape {(known, width)}, got {tuple(output.shape)}")
+        super().__init__(
+            nn.Sequential(*(ResidualBlock(width) for _ in range(layers)), nn.Linear(width, known, bias=False))
+            for _ in range(heads)
+        )
+        self.width, self.vocab_size, self.layers = width, vocab_size, layers
+        self.accuracies = None if accuracies is None else checked_accuracies(accuracies)
+        if self.accuracies is not None and len(self.accuracies) != heads:
+            raise ValueError(f"accuracies are of {len(self.accuracies)} heads, but there are {heads}")
+        if choices is None:
+            choices = grow(self.accuracies or usual_accuracies(heads, vocab_size), NODES)
+        self.choices = checked_choices(choices)
+        check_depth(self.choices, heads)
+        # Not among the parameters, whose names are those of the published files; it follows them to another device.
+        token_map = None if token_map is None else torch.tensor(token_map)
+        self.register_buffer("token_map", token_map, persistent=False)
+        if output is not None:
+            for head in self:
+                head[-1].weight.data.copy_(output)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Guess from hidden states.
+
+        Parameters
+        ----------
+        hidden : tensor of shape (..., width)
+
+        Returns
+        -------
+        tensor of shape (heads, ..., vocab_size)
+            Logits: row i is what head i says of the token i + 2 places further on. -inf for a token that the heads do
+            not know.
+        """
+        logits = torch.stack([head(hidden) for head in self])
+        if self.token_map is None:
+            return logits
+        scattered = logits.new_full((*logits.shape[:-1], self.vocab_size), -math.inf)
+        scattered[..., self.token_map] = logits
+        return scattered
+
+    def extra_repr(self) -> str:
+        return f"heads={len(self)}, width={self.width}, vocab_size={self.vocab_size}, layers={self.layers}"
+
+
+def check_target(target, vocab_size: int, width: int) -> None:
+    """Raise ValueError when heads of this vocabulary and width cannot be a target's."""
+    if vocab_size != target.vocab_size:
+        raise ValueError(f"the heads know {vocab_size} tokens, the target {target.vocab_size}: they are not its")
+    if width != target.width:
+        raise ValueError(
+            f"the heads read hidden states of width {width}, the target's have {target.width}: they are not its"
+        )
+
+
+def check_depth(choices: Choices, heads: int) -> None:
+    """Raise ValueError when a tree has more levels than there are heads."""
+    deepest = max(map(len, choices))
+    if deepest > heads:
+        raise ValueError(f"the tree is {deepest} tokens deep, but there are {heads} heads: one for each level")
+
+
+def checked_token_map(tokens: Sequence[int], vocab_size: int) -> list[int]:
+    """Return the tokens as ints; raise ValueError when they are none, outside the vocabulary, or not all different."""
+    tokens = [int(token) for token in tokens]
+    wrong = [token for token in tokens if not 0 <= token < vocab_size]
+    if not tokens or wrong or len(set(tokens)) < len(tokens):
+        what = f"{wrong[:5]} among them" if wrong else "some of them twice" if tokens else "none"
+        raise ValueError(f"token_map must hold different tokens of a vocabulary of {vocab_size}, got {what}")
+    return tokens

@@ -1,0 +1,313 @@
+"""Texts that a model tells itself, for training what guesses that model's words: any target will do, no data needed.
+
+Half of each text or so may be *cold*: it opens at temperature 1, for variety, and goes on at a low one, so that it is
+much like what greedy decoding writes. The texts are kept in files of some texts each. A file is there whole or not at
+all, and depends on its number alone: who is stopped goes on after the last file, and gets the very same texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from ..lm import LM
+from .devices import ALONE, Devices
+
+
+class Text(NamedTuple):
+    """A text that a model told.
+
+    Attributes
+    ----------
+    tokens : list of int
+        The prompt, and what the model made of it, with the end if it came to one.
+    own : int
+        Where the model's own words begin.
+    cold : int
+        Where those begin that were drawn at the low temperature; len(tokens) if there are none.
+    """
+
+    tokens: list[int]
+    own: int
+    cold: int
+
+
+@dataclass(frozen=True)
+class Telling:
+    """How texts are told.
+
+    Attributes
+    ----------
+    length : int
+        Tokens in a text at most, the prompt's included.
+    cold : float
+        The share of texts that become cold, from 0 to 1.
+    temperature : float
+        What they become.
+    seed : str
+        Other seeds, other texts.
+    rows : int
+        Texts told together, which make a file.
+    """
+
+    length: int = 256
+    cold: float = 0.5
+    temperature: float = 0.1
+    seed: str = "train"
+    rows: int = 64
+
+    def __post_init__(self):
+        if self.length < 8 or self.rows < 1:
+            raise ValueError(f"texts need length >= 8 and rows >= 1, got {self.length} and {self.rows}")
+        if not 0 <= self.cold <= 1 or not 0 < self.temperature <= 1:
+            raise ValueError(
+                f"cold is a share from 0 to 1 and temperature above 0 and up to 1, got {self.cold}, {self.temperature}"
+            )
+
+
+def own_texts(
+    lm: LM,
+    count: int,
+    folder,
+    telling: Telling | None = None,
+    *,
+    prompts: Sequence[Sequence[int]] = (),
+    devices: Devices = ALONE,
+    progress: bool = True,
+) -> list[Text]:
+    """Let a model tell so many texts, or read those that it has told.
+
+    Parameters
+    ----------
+    lm : LM
+    count : int
+    folder : path
+        Keeps the texts; made if missing. A second call tells only what is missing.
+    telling : Telling, optional
+    prompts : sequence of sequences of int, optional
+        What the texts begin with, in turn; by default the start token alone.
+    devices : Devices
+        Several processes tell a file each, in turn.
+    progress : bool
+        Show a progress bar on the standard error stream.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds texts of another model or of another telling; if a prompt leaves no room; if there is
+        neither a prompt nor a start token.
+    """
+    telling, folder = telling or Telling(), Path(folder)
+    prompts = [lm.prompt_tokens(prompt) for prompt in prompts] or [[start_token(lm)]]
+    length = min(telling.length, lm.context)
+    longest = max(map(len, prompts))
+    if longest >= length:
+        raise ValueError(f"a prompt has {longest} tokens, which leaves no room in texts of {length}: shorten it")
+    digest = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
+    claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **vars(telling)}, devices)
+
+    files = [folder / f"{number:05}.json" for number in range(-(-count // telling.rows))]
+    missing = [number for number, file in enumerate(files) if not file.exists()]
+    bar = tqdm(
+        total=len(files), initial=len(files) - len(missing), disable=not (progress and devices.first), unit="file",
+        desc=f"{telling.seed} texts", dynamic_ncols=True,
+    )  # fmt: skip
+    with bar:
+        for number in missing:
+            if number % devices.processes != devices.rank:  # by number: others may have written some in the meantime
+                continue
+            places = range(number * telling.rows, (number + 1) * telling.rows)
+            seed = f"{telling.seed} {number}"
+            texts = _tell(lm, [prompts[i % len(prompts)] for i in places], length, telling, seed)
+            write_whole(files[number], json.dumps(texts))
+            bar.update(min(devices.processes, len(files) - bar.n))
+    devices.wait()
+    return [Text(*text) for file in files for text in _read(file)][:count]
+
+
+def _tell(lm, prompts, length, telling, seed) -> list[Text]:
+    """One text for each prompt, all drawn together; finished ones leave the batch."""
+    plan = random.Random(seed)
+    generator = torch.Generator(lm.device).manual_seed(plan.getrandbits(60))
+    cold = [
+        len(prompt) + plan.randrange(max(1, (length - len(prompt)) // 2)) if plan.random() < telling.cold else length
+        for prompt in prompts
+    ]
+    rows, going = [list(prompt) for prompt in prompts], list(range(len(prompts)))
+    batch, fresh = lm.batch(prompts), [[] for _ in prompts]
+    while True:
+        logits = torch.stack([last[-1] for last in batch.feed(fresh)]).float()
+        degrees = [telling.temperature if len(rows[i]) >= cold[i] else 1.0 for i in going]
+        probs = (logits / torch.tensor(degrees, device=lm.device)[:, None]).softmax(-1)
+        drawn = torch.multinomial(probs, 1, generator=generator)[:, 0].tolist()
+        for i, token in zip(going, drawn, strict=True):
+            rows[i].append(token)
+        staying = [k for k, i in enumerate(going) if drawn[k] not in lm.stop_tokens and len(rows[i]) < length]
+        if not staying:
+            return [
+                Text(row, len(prompt), min(first, len(row)))
+                for row, prompt, first in zip(rows, prompts, cold, strict=True)
+            ]
+        if len(staying) < len(going):
+            batch.reorder(staying)
+            going = [going[k] for k in staying]
+        fresh = [[rows[i][-1]] for i in going]
+
+
+def start_token(lm: LM) -> int:
+    """The token that the model's texts begin with, as its tokenizer or its settings have it."""
+    config = lm.model.config.get_text_config()
+    for place, name in ((lm.tokenizer, "bos_token_id"), (config, "bos_token_id"), (lm.tokenizer, "eos_token_id")):
+        token = getattr(place, name, None)
+        if isinstance(token, int) and 0 <= token < lm.vocab_size:
+            return token
+    raise ValueError("this model has no start token for its texts to begin with: give prompts")
+
+
+def fingerprint(model) -> str:
+    """Tells a model from another one, or from itself before some training: a few numbers of each of its weights."""
+    digest = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        digest.update(weight.flatten()[:16].float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
+    """Write down in a folder what its files are made with; raise ValueError if they were made with something else."""
+    folder = Path(folder)
+    file = folder / "setting.json"
+    if devices.first:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            write_whole(file, json.dumps(setting, indent=1) + "\n")
+    devices.wait()
+    found = json.loads(file.read_text())
+    other = [name for name in setting if found.get(name) != setting[name]]
+    if other:
+        told = ", ".join(f"{name} {found.get(name)!r} instead of {setting[name]!r}" for name in other)
+        raise ValueError(f"{folder} was begun with {told}: use another folder, or delete this one to start anew")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file beside its place, then put it there: a kill leaves no half of it."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def _read(file):
+    try:
+        return json.loads(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{file} holds no texts ({error}); delete it to have them told anew") from error
+
+
+class Batch(NamedTuple):
+    """Some texts of about one length, and what the target's hidden states are in them.
+
+    Attributes
+    ----------
+    texts : list of Text
+        This process's share of the batch's rows.
+    tokens : (rows, longest) int64 tensor
+        Filled up on the right; attention is causal, so that what stands there changes nothing before it.
+    hidden : dict from layer to (rows, longest, width) tensor
+        As transformers counts layers; -1 has passed the final norm.
+    everybody : list of Text
+        The rows of all processes, so that a mean can be taken over all of them.
+    """
+
+    texts: list[Text]
+    tokens: torch.Tensor
+    hidden: dict[int, torch.Tensor]
+    everybody: list[Text]
+
+
+class Batches:
+    """Own texts in batches, of which batch number n is always the same, with the hidden states of a frozen target.
+
+    Texts of like length stay together, so that what the target makes of them can be kept from one round to the next;
+    the order of the batches is another one in each round.
+
+    Parameters
+    ----------
+    lm : LM
+        The target, which must not change.
+    texts : list of Text
+    rows : int
+        Texts in a batch; what is left over is added to the last one.
+    layers : sequence of int
+        Whose hidden states are wanted.
+    devices : Devices
+    memory : float
+        Bytes for hidden states that are kept; others are computed each time.
+
+    Raises
+    ------
+    ValueError
+        If there are not so many texts, or rows, that each process has one.
+    """
+
+    def __init__(self, lm, texts, rows, *, layers=(-1,), devices: Devices = ALONE, memory: float = 2e9):
+        if min(len(texts), rows) < devices.processes:
+            raise ValueError(
+                f"{len(texts)} texts in batches of {rows} do not give each of {devices.processes} processes one: "
+                "have more texts, more rows or fewer processes"
+            )
+        self.lm, self.layers, self.devices, self.memory = lm, tuple(layers), devices, memory
+        texts = sorted(texts, key=lambda text: len(text.tokens))
+        starts = range(0, max(len(texts) - rows, 0) + 1, rows)  # a rest goes with the last full batch
+        self._parts = [texts[start : start + rows] for start in starts]
+        self._parts[-1] = texts[starts[-1] :]
+        self._kept: dict[int, dict[int, torch.Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def step(self, step: int) -> Batch:
+        """The batch of a training step."""
+        turn, place = divmod(step, len(self))
+        order = list(range(len(self)))
+        random.Random(f"batches {turn}").shuffle(order)
+        return self[order[place]]
+
+    def __getitem__(self, number: int) -> Batch:
+        if not 0 <= number < len(self):
+            raise IndexError(f"there are {len(self)} batches, and no number {number}")
+        everybody = self._parts[number]
+        texts = self.devices.share(everybody)
+        tokens = padded([text.tokens for text in texts], self.lm.device)
+        return Batch(texts, tokens, self._hidden(number, tokens), everybody)
+
+    def _hidden(self, number, tokens):
+        if number not in self._kept:
+            with torch.no_grad():
+                states = hidden_states(self.lm.model, tokens, self.layers)
+            needed = sum(state.numel() * state.element_size() for state in states.values())
+            if needed > self.memory:
+                return states
+            self.memory -= needed
+            self._kept[number] = {layer: state.cpu() for layer, state in states.items()}
+        return {layer: state.to(self.lm.device) for layer, state in self._kept[number].items()}
+
+
+def hidden_states(model, tokens: torch.Tensor, layers: Sequence[int]) -> dict[int, torch.Tensor]:
+    """Hidden states (rows, length, width) of some layers at each of the tokens (rows, length), by layer."""
+    states = model.get_decoder()(input_ids=tokens, use_cache=False, output_hidden_states=True).hidden_states
+    return {layer: states[layer] for layer in layers}
+
+
+def padded(rows: Sequence[Sequence[int]], device) -> torch.Tensor:
+    """Rows of tokens as one tensor (rows, longest), filled up on the right with token 0."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
