@@ -1,0 +1,119 @@
+"""The sweep of chapter 10: tokens for each call by the size of the tree, and what typical acceptance does to the text.
+
+Trees are grown from the accuracies that the bundled heads come with. What is drawn is drawn with ``Seeded(i)`` for text
+i. Nothing is timed here.
+
+How far a lossy rule is from the target is measured place by place. A token that the rule has accepted was bound to come
+there, with probability 1, where plain sampling would have drawn it with p(x): the total variation of the two laws at
+that place is 1 - p(x). A token that was drawn from the target has 0.
+"""
+
+import math
+from functools import cache
+
+from .. import models
+from ..decoders.acceptance import exact, typical
+from ..decoders.medusa import medusa
+from ..heads.choices import grow
+from ..randomness import Seeded
+from ..run import run
+from ..tree import ROOT
+from . import figures, village_prompts
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors have it
+SETTING = {
+    "target": "storyworld target",
+    "heads": "storyworld medusa",
+    "prompts": 24,
+    "quality_prompts": 60,
+    "tokens": 60,
+    "nodes": 16,
+}
+
+
+def rule_name(epsilon: float) -> str:
+    """The name of the row of typical acceptance with this ε and δ = √ε."""
+    return f"typical {epsilon:g}"
+
+
+# A row's name -> (nodes, rule, whether it is drawn, whether the texts are judged too).
+SETTINGS = {
+    **{f"greedy, {nodes} nodes": (nodes, exact, False, False) for nodes in SIZES},
+    **{f"sampling, {nodes} nodes": (nodes, exact, True, False) for nodes in SIZES},
+    "greedy": (SETTING["nodes"], exact, False, True),
+    "exact": (SETTING["nodes"], exact, True, True),
+    **{
+        rule_name(epsilon): (SETTING["nodes"], typical(epsilon, math.sqrt(epsilon)), True, True) for epsilon in EPSILONS
+    },
+    "typical, swapped": (SETTING["nodes"], typical(0.3, 0.09), True, True),
+}
+
+
+@cache
+def bundled_heads():
+    """The bundled heads, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32").medusa
+
+
+class Watched:
+    """A rule of acceptance that notes, for each token that it gives, how far its law is from the target's there.
+
+    Parameters
+    ----------
+    rule : function
+        `exact` or another rule of `tutorlib.decoders.acceptance`.
+
+    Attributes
+    ----------
+    distances : list of float
+        Total variation at each place: 0 where the token was drawn, 1 - p(x) where it was bound to come.
+    """
+
+    def __init__(self, rule):
+        self.rule, self.distances = rule, []
+
+    def __call__(self, tree, probs_at, rng):
+        path, token = self.rule(tree, probs_at, rng)
+        for above, node in zip((ROOT, *path), path):
+            bound = 0.0 if self.rule is exact else 1 - float(probs_at(above)[tree.tokens[node]])
+            self.distances.append(bound)
+        self.distances.append(0.0)
+        return path, token
+
+
+def row(lm, name: str, heads=None) -> dict:
+    """The figures of one row: some ten seconds on one core, a minute where the texts are judged.
+
+    Parameters
+    ----------
+    lm : LM
+        The target.
+    name : str
+        A key of `SETTINGS`.
+    heads : MedusaHeads, optional
+        By default the bundled ones.
+
+    Returns
+    -------
+    dict
+        ``tokens``, ``calls`` of the target (prompts' included) and ``per_call``, their ratio; ``accepted``, candidates
+        accepted in a step with a tree, the mean. Where texts are judged also ``distance``, the mean over places of the
+        total variation from the target, and the figures of `sweeps.figures`.
+    """
+    heads = heads if heads is not None else bundled_heads()
+    nodes, rule, drawn, judged = SETTINGS[name]
+    prompts = village_prompts(SETTING["quality_prompts" if judged else "prompts"])
+    choices, watched = grow(heads.accuracies, nodes), Watched(rule)
+    traces = []
+    for i, prompt in enumerate(prompts):
+        steps = medusa(lm, heads, prompt, tree=choices, accept=watched, rng=Seeded(i) if drawn else None)
+        traces.append(run(steps, SETTING["tokens"], progress=False))
+    tokens, calls = sum(len(trace.tokens) for trace in traces), sum(trace.target_calls for trace in traces)
+    drafting = [step.accepted for trace in traces for step in trace.steps if step.drafted]
+    found = {"tokens": tokens, "calls": calls, "per_call": tokens / calls, "accepted": sum(drafting) / len(drafting)}
+    if judged:
+        # The last step of a text is cut to fit; what it gave beyond is counted here: it came about in the same way.
+        found["distance"] = math.fsum(watched.distances) / len(watched.distances)
+        found |= figures(lm, prompts, traces)
+    return found
