@@ -1,9 +1,11 @@
 """The exercises of chapter 9: right answers pass, and every usual mistake is told which one it is."""
 
 import math
+import re
 
 import pytest
 import torch
+from exercise_answers import exercises_of, found, is_right
 
 from tutorlib import TableLM
 from tutorlib.decoders.lookahead import Pool
@@ -21,19 +23,6 @@ from tutorlib.exercises.drafts_for_free import (
 )
 
 FUNCTIONS = [check_continuation, check_pool, check_law, check_padding, check_alpha]
-
-
-def found(check, *answer):
-    """A checker's verdict, which must be a ✗, as text."""
-    ok, message = check.judge(*answer)
-    assert ok is False, message
-    return message
-
-
-def is_right(check, *answer):
-    verdict = check.judge(*answer)
-    assert verdict.ok, verdict.message
-    return verdict.message
 
 
 @pytest.mark.parametrize("check", FUNCTIONS)
@@ -408,3 +397,25 @@ def test_what_pays():
 )
 def test_wrong_factors_are_told_why(value, complaint):
     assert complaint in found(check_pays, {"a draft model": value}, METHODS, *COSTS)
+
+
+# The chapter itself.
+
+CHAPTER = "09_drafts_for_free"
+
+
+def test_every_checker_is_used_in_the_chapter():
+    tasks, codes = exercises_of(CHAPTER)
+    used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
+    assert used == {name for name in vars(exercises) if name.startswith("check_")}
+    assert len(codes) == len(tasks) >= 4
+
+
+def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
+    names = {"torch": torch, "math": math}
+    for task, code in zip(*exercises_of(CHAPTER), strict=True):
+        exec(task, names)
+        assert capsys.readouterr().out == "… not answered yet\n"
+        exec(code, names)
+        exec("\n".join(re.findall(r"(?m)^check_.*", task)), names)
+        assert capsys.readouterr().out.startswith("✓")

@@ -2,10 +2,9 @@
 
 import math
 import re
-from pathlib import Path
 
-import nbformat
 import pytest
+from exercise_answers import exercises_of, found, is_right
 
 from tutorlib import proof, zoo
 from tutorlib.decoders.speculative import speculative
@@ -20,19 +19,6 @@ from tutorlib.exercises.is_it_exact import (
 from tutorlib.warp import temperature
 
 FUNCTIONS = [check_total_variation, check_my_check, check_samples]
-
-
-def found(check, *answer):
-    """A checker's verdict, which must be a ✗, as text."""
-    ok, message = check.judge(*answer)
-    assert ok is False, message
-    return message
-
-
-def is_right(check, *answer):
-    verdict = check.judge(*answer)
-    assert verdict.ok, verdict.message
-    return verdict.message
 
 
 @pytest.mark.parametrize("check", FUNCTIONS)
@@ -270,19 +256,11 @@ def test_wrong_numbers_of_samples_are_told_why(mistake, complaint):
 
 # The chapter itself.
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "08_is_it_exact.ipynb"
-
-
-def chapter():
-    """The cells of the exercises, and the code in their folded solutions."""
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    tasks = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
-    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
-    return tasks, [code for text in solutions for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+CHAPTER = "08_is_it_exact"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = chapter()
+    tasks, codes = exercises_of(CHAPTER)
     used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
     assert used == {name for name in vars(exercises) if name.startswith("check_")}
     assert len(codes) == len(tasks) >= 4
@@ -290,7 +268,7 @@ def test_every_checker_is_used_in_the_chapter():
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
     names = {"math": math, "zoo": zoo, "proof": proof, "temperature": temperature}
-    for task, code in zip(*chapter(), strict=True):
+    for task, code in zip(*exercises_of(CHAPTER), strict=True):
         exec(task, names)
         assert capsys.readouterr().out.endswith("… not answered yet\n")
         exec(code, names)

@@ -3,12 +3,11 @@
 import itertools
 import math
 import re
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import torch
+from exercise_answers import exercises_of, found, is_right
 
 from tutorlib import TokenTree
 from tutorlib.decoders.acceptance import threshold
@@ -24,19 +23,6 @@ from tutorlib.exercises.medusa import (
 from tutorlib.heads.choices import expected_tokens
 
 FUNCTIONS = [check_labels, check_mask, check_positions, check_paths, check_threshold, check_worth]
-
-
-def found(check, *answer):
-    """A checker's verdict, which must be a ✗, as text."""
-    ok, message = check.judge(*answer)
-    assert ok is False, message
-    return message
-
-
-def is_right(check, *answer):
-    verdict = check.judge(*answer)
-    assert verdict.ok, verdict.message
-    return verdict.message
 
 
 @pytest.mark.parametrize("check", FUNCTIONS)
@@ -354,29 +340,19 @@ def test_a_right_worth():
 
 # The chapter itself.
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "10_medusa.ipynb"
+CHAPTER = "10_medusa"
 
 
-def chapter():
-    """The cells of the exercises, and the code in their folded solutions."""
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    tasks = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
-    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
-    return tasks, [code for text in solutions for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
-
-
-@pytest.mark.skipif(not NOTEBOOK.exists(), reason="the chapter is not there yet")
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = chapter()
+    tasks, codes = exercises_of(CHAPTER)
     used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
     assert used == {name for name in vars(exercises) if name.startswith("check_")}
     assert len(codes) == len(tasks) >= 4
 
 
-@pytest.mark.skipif(not NOTEBOOK.exists(), reason="the chapter is not there yet")
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
     names = {"torch": torch}
-    for task, code in zip(*chapter(), strict=True):
+    for task, code in zip(*exercises_of(CHAPTER), strict=True):
         exec(task, names)
         assert capsys.readouterr().out == "… not answered yet\n"
         exec(code, names)

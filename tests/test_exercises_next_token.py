@@ -2,12 +2,11 @@
 
 import math
 import re
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import torch
+from exercise_answers import exercises_of
 
 from tutorlib import exercises
 from tutorlib.exercises import next_token as checks
@@ -324,27 +323,18 @@ def test_mistakes_in_checking_a_guess_are_named(function, words):
 
 # The chapter itself.
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "01_next_token.ipynb"
-
-
-def chapter():
-    """What exercise cells and folded solutions define, and the lines of the exercise cells that call a checker."""
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    exercises = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
-    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
-    codes = [found for source in solutions for found in re.findall(r"```python\n(.*?)```", source, re.DOTALL)]
-    return exercises, codes
+CHAPTER = "01_next_token"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    exercises, codes = chapter()
+    exercises, codes = exercises_of(CHAPTER)
     used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(exercises)))
     assert used == {name for name in vars(checks) if name.startswith("check_")}
     assert len(codes) == len(exercises) >= 4
 
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
-    exercises, codes = chapter()
+    exercises, codes = exercises_of(CHAPTER)
     names = {}
     for exercise, code in zip(exercises, codes, strict=True):
         calls = re.findall(r"(?m)^check_.*", exercise)

@@ -3,11 +3,10 @@
 import math
 import re
 from collections import Counter
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
+from exercise_answers import exercises_of, found, is_right
 
 from tutorlib import metrics, warp
 from tutorlib.exercises import repetition as exercises
@@ -26,19 +25,6 @@ CHECKS = [
     check_no_repeat_ngram,
     check_batch_penalty,
 ]
-
-
-def found(check, *answer):
-    """A checker's verdict, which must be a ✗, as text."""
-    ok, message = check.judge(*answer)
-    assert ok is False, message
-    return message
-
-
-def is_right(check, *answer):
-    verdict = check.judge(*answer)
-    assert verdict.ok, verdict.message
-    return verdict.message
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -346,19 +332,11 @@ def test_wrong_batches_are_told_why(mistake, complaint):
 
 # The chapter itself.
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_repetition.ipynb"
-
-
-def chapter():
-    """The cells of the exercises, and the code in their folded solutions."""
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    tasks = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
-    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
-    return tasks, [code for text in solutions for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+CHAPTER = "05_repetition"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = chapter()
+    tasks, codes = exercises_of(CHAPTER)
     used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
     assert used == {name for name in vars(exercises) if name.startswith("check_")}
     assert len(codes) == len(tasks) >= 4
@@ -366,7 +344,7 @@ def test_every_checker_is_used_in_the_chapter():
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
     names = {"torch": torch}
-    for task, code in zip(*chapter(), strict=True):
+    for task, code in zip(*exercises_of(CHAPTER), strict=True):
         exec(task, names)
         assert capsys.readouterr().out == "… not answered yet\n"
         exec(code, names)

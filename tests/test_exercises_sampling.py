@@ -2,12 +2,11 @@
 
 import math
 import re
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import torch
+from exercise_answers import exercises_of, found, is_right
 
 from tutorlib import min_p, temperature, top_k, top_p, typical
 from tutorlib.exercises import sampling as exercises
@@ -21,20 +20,6 @@ from tutorlib.exercises.sampling import (
     check_typical,
 )
 from tutorlib.warp import probabilities
-
-
-def found(check, *answer):
-    """A checker's verdict, which must be a ✗, as text."""
-    ok, message = check.judge(*answer)
-    assert ok is False, message
-    return message
-
-
-def is_right(check, *answer):
-    verdict = check.judge(*answer)
-    assert verdict.ok, verdict.message
-    return verdict.message
-
 
 FUNCTIONS = [check_draw, check_top_k, check_top_p, check_min_p, check_typical, check_two_warps]
 
@@ -387,19 +372,11 @@ def test_two_warps_that_are_wrong_in_no_usual_way_are_shown_what_was_expected():
 
 # The chapter itself.
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "04_sampling.ipynb"
-
-
-def chapter():
-    """The cells of the exercises, and the code in their folded solutions."""
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    tasks = [cell.source for cell in cells if cell.cell_type == "code" and re.search(r"(?m)^check_", cell.source)]
-    solutions = [cell.source for cell in cells if "solution" in cell.metadata.get("tags", [])]
-    return tasks, [code for text in solutions for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+CHAPTER = "04_sampling"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = chapter()
+    tasks, codes = exercises_of(CHAPTER)
     used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
     assert used == {name for name in vars(exercises) if name.startswith("check_")}
     assert len(codes) == len(tasks) >= 4
@@ -407,7 +384,7 @@ def test_every_checker_is_used_in_the_chapter():
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
     names = {"torch": torch}
-    for task, code in zip(*chapter(), strict=True):
+    for task, code in zip(*exercises_of(CHAPTER), strict=True):
         exec(task, names)
         assert capsys.readouterr().out == "… not answered yet\n"
         exec(code, names)
