@@ -1,6 +1,7 @@
 """Small random models of many families, as fixtures: seeded, tiny, unlike enough to show what fits only one."""
 
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -150,3 +151,18 @@ def lm(models, family):
 def llama(models):
     """A small random Llama, in float32: for claims that do not depend on the family."""
     return LM(models("llama"))
+
+
+@pytest.fixture
+def figures():
+    """The book's style for a test that draws, no warning let through, and no figure left open."""
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    from tutorlib.viz import use_book_style
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        use_book_style()
+        yield
+    plt.close("all")

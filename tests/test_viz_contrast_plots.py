@@ -1,7 +1,5 @@
 """Figures about contrast: the numbers drawn are those given, and what is cut out is crossed out."""
 
-import warnings
-
 import matplotlib
 
 matplotlib.use("agg")
@@ -11,21 +9,14 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from tutorlib.viz import contrast_plots, palette, use_book_style
+from tutorlib.viz import contrast_plots, palette
 
 NAMES = ["$x_1$", " b", "\n", "d", "e"]
 EXPERT = [0.30, 0.40, 0.25, 0.02, 0.03]
 AMATEUR = [0.05, 0.50, 0.30, 0.001, 0.149]
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 def drawn(**options):

@@ -1,7 +1,5 @@
 """Figures about drafts: what is drawn is what was given, place by place, and what cannot be so is refused."""
 
-import warnings
-
 import matplotlib
 
 matplotlib.use("agg")
@@ -12,17 +10,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from tutorlib import TokenTree
-from tutorlib.viz import draft_plots, palette, use_book_style
+from tutorlib.viz import draft_plots, palette
 
-
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Figures about Medusa: what is drawn is what was given, and what cannot be so is refused."""
 
 import math
-import warnings
 
 import matplotlib
 
@@ -14,19 +13,12 @@ from matplotlib.colors import to_hex
 
 from tutorlib.decoders.acceptance import threshold
 from tutorlib.heads.choices import full, grow
-from tutorlib.viz import medusa_plots, palette, use_book_style
+from tutorlib.viz import medusa_plots, palette
 
 ACCURACIES = [[0.6, 0.2, 0.1], [0.5, 0.1, 0.02]]
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import itertools
 import subprocess
 import sys
-import warnings
 
 import matplotlib
 
@@ -15,19 +14,12 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from tutorlib import TableLM
-from tutorlib.viz import palette, plots, use_book_style, widgets
+from tutorlib.viz import palette, plots, widgets
 
 NASTY = ["$x_1$", "a_b", "\\frac{a}{b}$", " $", "\n", " 日本", "{", "^", "é", "%", "#"]
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 def texts(ax):

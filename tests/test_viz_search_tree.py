@@ -1,7 +1,5 @@
 """The tree of a search: what became of each hypothesis, read off a trace or off lists, and drawn as it is."""
 
-import warnings
-
 import matplotlib
 
 matplotlib.use("agg")
@@ -13,7 +11,7 @@ from tutorlib import TableLM, greedy, run
 from tutorlib.decoders.beam_search import beam_search
 from tutorlib.decoders.best_first_beam_search import best_first_beam_search
 from tutorlib.run import Trace
-from tutorlib.viz import palette, use_book_style
+from tutorlib.viz import palette
 from tutorlib.viz.search_tree import FATES, _heights, search_nodes, search_tree
 
 # By hand, two beams: b is behind a, and wins. Of what is seen, "aa" and "ac" are not kept.
@@ -27,14 +25,7 @@ FINISHED = [[["b", "c", "e", "."], -1.35], [["b", "c", "a", "."], -2.5]]
 WHOLE = {"dropped": DROPPED, "finished": FINISHED, "winner": ["b", "c", "e", "."]}
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 def axes():

@@ -1,6 +1,5 @@
 """Figures about speculation: the areas are those of the formulas, and nothing is said by colour alone."""
 
-import warnings
 from types import SimpleNamespace
 
 import matplotlib
@@ -13,20 +12,13 @@ from matplotlib.colors import to_hex
 
 from tutorlib import theory
 from tutorlib.bench import GammaResult, Spread
-from tutorlib.viz import palette, speculation_plots, use_book_style
+from tutorlib.viz import palette, speculation_plots
 
 NAMES = ["$x_1$", " b", "\n"]
 P, Q = [0.4, 0.4, 0.2], [0.1, 0.3, 0.6]
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 @pytest.fixture

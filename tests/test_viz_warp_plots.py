@@ -1,7 +1,5 @@
 """Figures about warps: what is kept is filled, what is dropped is crossed out, and the numbers are those given."""
 
-import warnings
-
 import matplotlib
 
 matplotlib.use("agg")
@@ -11,21 +9,14 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from tutorlib.viz import palette, use_book_style, warp_plots
+from tutorlib.viz import palette, warp_plots
 
 NAMES = ["$x_1$", " b", "\n", "日", "e"]
 BEFORE = [0.1, 0.4, 0.3, 0.15, 0.05]
 TOP_2 = [0, 4 / 7, 3 / 7, 0, 0]
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 def texts(ax):

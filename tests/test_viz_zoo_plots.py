@@ -1,7 +1,5 @@
 """Figures about exactness: bars and lines are the distributions given, sorted bars the distances."""
 
-import warnings
-
 import matplotlib
 
 matplotlib.use("agg")
@@ -10,19 +8,12 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_hex
 
-from tutorlib.viz import palette, use_book_style, zoo_plots
+from tutorlib.viz import palette, zoo_plots
 
 MADE, DUE = {(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}
 
 
-@pytest.fixture(autouse=True)
-def figures():
-    """The book's style for each test, no warning let through, and no figure left open."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        use_book_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("figures")
 
 
 def axes():

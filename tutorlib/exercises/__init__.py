@@ -17,6 +17,9 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import numpy as np
+import torch
+
 NOT_YET = "not answered yet"
 
 
@@ -122,6 +125,20 @@ def number(answer) -> float | int:
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         raise _Ended(wrong(f"Expected a number, got {_short(answer)}."))
     return int(answer) if isinstance(answer, numbers.Integral) else float(answer)
+
+
+def as_array(answer, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
+    if isinstance(answer, torch.Tensor):
+        answer = answer.detach().cpu()
+    try:
+        array = np.asarray(answer, dtype=float)
+    except (TypeError, ValueError, RuntimeError):
+        array = np.zeros(())
+    if array.shape != shape:
+        found = tuple(array.shape) if array.ndim else type(answer).__name__
+        raise _Ended(wrong(f"Expected {what}, shape {shape}; got {found}."))
+    return array
 
 
 def compare(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from . import NOT_YET, Verdict, _Ended, attempt, checker, compare, number, right, wrong
+from . import NOT_YET, Verdict, as_array, attempt, checker, compare, number, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Where the cut falls
@@ -78,7 +78,7 @@ def check_cut(my_cut) -> Verdict:
         answer = attempt(my_cut, given, alpha)
         if not torch.equal(given, torch.tensor(logits)):
             return wrong("Your function changed the tensor that it was given: work on a copy, logits.clone().")
-        answer = _array(answer, (len(logits),), f"True or False for each of the {len(logits)} tokens")
+        answer = as_array(answer, (len(logits),), f"True or False for each of the {len(logits)} tokens")
         if not np.isin(answer, (0, 1)).all():
             return wrong("Expected True or False for each token; you gave back numbers. Which tokens stay?")
         kept, should = answer.astype(bool), _plausible(logits, alpha)
@@ -154,7 +154,7 @@ def check_scores(my_scores) -> Verdict:
         answer = attempt(my_scores, *given, alpha, heat)
         if [row.tolist() for row in given] != [list(EXPERT), list(AMATEUR)]:
             return wrong("Your function changed a tensor that it was given: work on a copy, logits.clone().")
-        answer = _array(answer, (len(EXPERT),), f"one score for each of the {len(EXPERT)} tokens")
+        answer = as_array(answer, (len(EXPERT),), f"one score for each of the {len(EXPERT)} tokens")
         verdict = _judge_scores(answer, np.array(EXPERT), np.array(AMATEUR), alpha, heat)
         if not verdict.ok:
             return verdict
@@ -341,7 +341,7 @@ def check_search_scores(my_scores) -> Verdict:
         answer = attempt(my_scores, *given, penalty)
         if not all(row.tolist() == torch.tensor(rows, dtype=torch.float64).tolist() for row, rows in _pairs(given)):
             return wrong("Your function changed a tensor that it was given: work on copies.")
-        answer = _array(answer, (len(PROBS),), f"one score for each of the {len(PROBS)} candidates")
+        answer = as_array(answer, (len(PROBS),), f"one score for each of the {len(PROBS)} candidates")
         probs, states, past = (np.array(rows) for rows in (PROBS, STATES, PAST))
         cosines = _directions(states) @ _directions(past).T
         expected = (1 - penalty) * probs - penalty * cosines.max(1)
@@ -493,20 +493,6 @@ def _jsd_mistakes(p, q):
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Small parts
-
-
-def _array(answer, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
-    if isinstance(answer, torch.Tensor):
-        answer = answer.detach().cpu()
-    try:
-        array = np.asarray(answer, dtype=float)
-    except (TypeError, ValueError, RuntimeError):
-        array = np.zeros(())
-    if array.shape != shape:
-        found = tuple(array.shape) if array.ndim else type(answer).__name__
-        raise _Ended(wrong(f"Expected {what}, shape {shape}; got {found}."))
-    return array
 
 
 def _same(one, other) -> bool:

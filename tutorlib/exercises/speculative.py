@@ -15,7 +15,7 @@ import torch
 
 from ..proof import total_variation
 from ..randomness import Exhaustive
-from . import Verdict, _Ended, attempt, checker, number, right, wrong
+from . import Verdict, _Ended, as_array, attempt, checker, number, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The accept probability
@@ -102,7 +102,7 @@ def check_residual(my_residual) -> Verdict:
         answer = attempt(my_residual, *given)
         if [row.tolist() for row in given] != [list(ours), list(theirs)]:
             return wrong("Your function changed a tensor that it was given: work on a copy, p.clone().")
-        answer = _array(answer, (len(ours),), f"a probability for each of the {len(ours)} tokens")
+        answer = as_array(answer, (len(ours),), f"a probability for each of the {len(ours)} tokens")
         p, q = np.array(ours), np.array(theirs)
         excess = np.clip(p - q, 0, None)
         expected = excess / excess.sum() if excess.sum() else p
@@ -674,17 +674,3 @@ def _softmax(values) -> np.ndarray:
 
 def _shown(row) -> list[float]:
     return [round(float(value), 4) for value in row]
-
-
-def _array(answer, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
-    if isinstance(answer, torch.Tensor):
-        answer = answer.detach().cpu()
-    try:
-        array = np.asarray(answer, dtype=float)
-    except (TypeError, ValueError, RuntimeError):
-        array = np.zeros(())
-    if array.shape != shape:
-        found = tuple(array.shape) if array.ndim else type(answer).__name__
-        raise _Ended(wrong(f"Expected {what}, shape {shape}; got {found}."))
-    return array
