@@ -27,10 +27,12 @@ from tutorlib.bench_rows import (
 )
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
+from tutorlib.heads.eagle import Eagle3Head, EagleHead
 from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.randomness import Seeded
 from tutorlib.run import Step, run
+from tutorlib.training.eagle import layer_config
 from tutorlib.tree import TokenTree
 from tutorlib.warp import probabilities
 
@@ -52,9 +54,14 @@ def family():
     tokenizer = letters(target)
     target.tokenizer = draft.tokenizer = tokenizer
     torch.manual_seed(0)
-    heads = MedusaHeads(target.width, target.vocab_size)
+    config = layer_config(target)
     return SimpleNamespace(
-        target=target, draft=draft, other_draft=LM(random_model("gpt2"), letters(target)), medusa=heads
+        target=target,
+        draft=draft,
+        other_draft=LM(random_model("gpt2"), letters(target)),
+        medusa=MedusaHeads(target.width, target.vocab_size),
+        eagle=EagleHead(config).eval(),
+        eagle3=Eagle3Head(config, (0, 1, -1)).eval(),
     )
 
 
@@ -121,13 +128,25 @@ def test_rows_of_ours_count_a_call_a_token_or_fewer(family):
             assert output.calls == 12 + prompts_own, row.name
 
 
-def test_rows_that_are_foretold_draft_with_the_model_that_they_name(family):
+def counting(function, counts, name):
+    def called(*arguments):
+        counts[name] += 1
+        return function(*arguments)
+
+    return called
+
+
+def test_rows_that_are_foretold_draft_with_the_model_that_they_name(family, monkeypatch):
     """The target and that draft alone are called, the draft for each token drafted; lookups call none."""
+    called = dict.fromkeys(("draft", "other_draft", "eagle", "eagle3"), 0)
+    for name in ("eagle", "eagle3"):
+        monkeypatch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
     for row in ROWS:
         if row.is_drafting:
             before = {name: getattr(family, name).calls for name in ("draft", "other_draft")}
+            called |= dict.fromkeys(called, 0)
             steps = row.decode(family, PROMPTS, 12, 0).steps
-            called = {name: getattr(family, name).calls - count for name, count in before.items()}
+            called |= {name: getattr(family, name).calls - count for name, count in before.items()}
             assert sum(len(step.tokens) for step in steps) == 24
             others = {name for name, count in called.items() if count} - {row.draft}
             assert not others, (row.name, called)
@@ -224,31 +243,36 @@ def test_acceptance_and_what_is_foretold_by_hand(family):
     chains = [Step([0, 0], [0, 1], 1), Step([0, 0, 0], [0, 0], 2)]
     tree = TokenTree([0, 1], [-1, -1])
     trees = [Step([0, 0], [0, 1], 1, tree=tree, path=(0,))]
+    level = Step([0, 0, 0], [0, 1, 2], 2, tree=TokenTree([0, 1, 2], [-1, -1, 1]), path=(1, 2))
     rows = [
         drafting_row(clock, "with a draft", chains, 1.0, draft="draft"),
         drafting_row(clock, "looked up", chains, 1.0),
         drafting_row(clock, "trees", trees, 1.0),
+        drafting_row(clock, "trees level by level", [level], 1.0, draft="draft"),
         *clocked_rows(clock),
     ]
     asked = []
 
     def costs(family, prompt, drafts, new_tokens):
         asked.append((prompt, drafts, new_tokens))
-        return Costs([2.0, 2.5, 3.0], {"draft": 0.25})
+        return Costs([2.0, 2.5, 3.0, 3.5], {"draft": 0.25})
 
     results = measure(family, PROMPTS, new_tokens=5, rounds=2, rows=rows, clock=clock, costs=costs)
-    drafting, looked_up, grown, *others = results
+    drafting, looked_up, grown, by_level, *others = results
     assert asked == [(PROMPTS[0], ["draft"], 5)] * 2, "once in each round, for the drafts in use"
     assert drafting.acceptance == looked_up.acceptance == pytest.approx(3 / 4)
     assert drafting.predicted == pytest.approx(5 * 2.0 / (2 * (3.0 + 2 * 0.25)))
     assert looked_up.predicted == pytest.approx(5 * 2.0 / (2 * 3.0))
     assert (grown.acceptance, grown.predicted) == (None, pytest.approx(2 * 2.0 / 3.0))
+    assert (by_level.acceptance, by_level.predicted) == (None, pytest.approx(3 * 2.0 / (3.5 + 2 * 0.25)))
     assert all(result.acceptance is None and result.predicted is None for result in others)
 
 
 def test_costs_of_the_machine_are_those_of_the_middle_of_a_text():
-    small = SimpleNamespace(target=LM(random_model("llama")), draft=LM(random_model("gpt2")))
-    costs = bench.measured_costs(small, [1, 2, 3], ["draft"], 8)
+    target = LM(random_model("llama"))
+    small = SimpleNamespace(target=target, draft=LM(random_model("gpt2")), eagle=EagleHead(layer_config(target)))
+    costs = bench.measured_costs(small, [1, 2, 3], ["draft", "eagle"], 8)
+    assert set(costs.draft_seconds) == {"draft", "eagle"}
     assert len(costs.call_seconds) == max(bench.WIDTHS)
     assert all(seconds > 0 for seconds in [*costs.call_seconds, *costs.draft_seconds.values()])
     assert bench.median_costs([Costs([1.0], {"d": 5.0}), Costs([9.0], {"d": 1.0}), Costs([2.0], {"d": 2.0})]) == (

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from conftest import exactly, random_model
+from draft_networks import ring_network
 from lossless import ring
 
 from tutorlib.decoders import (
@@ -15,6 +16,8 @@ from tutorlib.decoders import (
     suffix_lookup,
     token_intersection,
 )  # fmt: skip
+from tutorlib.decoders.draft_trees import chain
+from tutorlib.decoders.eagle import eagle
 from tutorlib.lm import LM
 from tutorlib.run import run, run_batch
 from tutorlib.table import TableLM, TableTokenizer
@@ -28,6 +31,7 @@ METHODS = {
     "prompt_lookup": lambda lm, prompt, gamma: run(prompt_lookup(lm, prompt, gamma=gamma), 99),
     "suffix_lookup": lambda lm, prompt, gamma: run(suffix_lookup(lm, prompt, gamma=gamma, least=0), 99),
     "lookahead": lambda lm, prompt, gamma: run(lookahead(lm, prompt, window=gamma), 99),
+    "eagle": lambda lm, prompt, gamma: run(eagle(lm, ring_network(lm), prompt, tree=chain(gamma)), 99),
     "token_intersection": lambda lm, prompt, gamma: run(token_intersection(lm, lm, prompt, gamma=gamma), 99),
     "string_match": lambda lm, prompt, gamma: run(string_match(lm, lm, prompt, gamma=gamma), 99),
 }
@@ -42,7 +46,7 @@ with_a_draft = pytest.mark.parametrize(
 @pytest.mark.parametrize("gamma", [0, -3, 2.5, True, "4", None], ids=repr)
 @every_method
 def test_a_gamma_below_1_or_that_is_no_number_is_named_with_what_it_should_be(method, gamma):
-    with pytest.raises(ValueError, match=f"(gamma|window) .*, a whole number of 1 or more, got {gamma!r}"):
+    with pytest.raises(ValueError, match=f"(gamma|window|length) .*, a whole number of 1 or more, got {gamma!r}"):
         method(ring(4), [0, 1], gamma)
 
 

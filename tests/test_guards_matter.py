@@ -9,6 +9,7 @@ guard is there for.
 import contextlib
 import functools
 import sys
+import tempfile
 import types
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +19,7 @@ import pytest
 import torch
 from conftest import random_model
 from lossless import distance, ring, table
+from test_heads_formats_eagle import KNOWN, maps, package, package_config, third, third_config, write
 from test_suffix_lookup import reached
 from test_vocabularies import Speller, byte_level, piece, sentencepiece
 from two_tokenizers import renumbered, tables
@@ -37,7 +39,7 @@ FILES = (
     "vocabularies.py", "decoders/verification.py", "decoders/speculative.py", "decoders/speculative_batch.py",
     "decoders/candidate_tree.py", "decoders/prompt_lookup.py",
     "decoders/suffix_lookup.py", "decoders/lookahead.py", "decoders/token_intersection.py",
-    "decoders/string_match.py",
+    "decoders/string_match.py", "heads/formats/eagle.py",
 )  # fmt: skip
 HERE = Path(tutorlib.__file__).parent
 # A distribution that is wrong is wrong by more than this, and one that is right by less than 1e-9.
@@ -77,7 +79,7 @@ def changed(mutation):
 
 @contextlib.contextmanager
 def methods(mutation=None):
-    """All names of the nine files, compiled anew, one of them mutated. While they are made, they import each other."""
+    """All names of the files, compiled anew, one of them mutated. While they are made, they import each other."""
     names = [module_name(file) for file in FILES]
     known = {name: import_module(name) for name in names}
     found = {}
@@ -558,6 +560,41 @@ def a_translation_begins_as_the_others_texts_do(m, limit):
         assert m.Translation(family.target, family.other_draft)(given) == expected
 
 
+@check
+def a_network_that_lies_in_its_file_is_refused(m, limit):
+    target, count = LM(random_model("llama")), len(KNOWN)
+    never_filled = {"d2t": torch.zeros(count, dtype=torch.int64), "t2d": torch.arange(target.vocab_size) < count}
+    other_marks = {"t2d": maps([*KNOWN[:-1], 17])["t2d"]}
+    beyond = {"d2t": maps(KNOWN)["d2t"] + torch.tensor([0] * (count - 1) + [1])}
+    far = {"eagle_aux_hidden_state_layer_ids": [0, 1, 4]}
+    with tempfile.TemporaryDirectory() as place:
+        for config, tensors, says in (
+            ({}, never_filled, "d2t is all zeros"),
+            ({}, other_marks, "t2d has the target's token 17, d2t has not"),
+            ({}, beyond, "d2t makes token 5 the target's 19"),
+            ({"num_hidden_layers": 2}, {}, "num_hidden_layers is 2"),
+            ({}, {"layers.1.mlp.up_proj.weight": torch.ones(2)}, "num_hidden_layers is 1, .* layers.1.mlp.up_proj"),
+            ({"draft_vocab_size": 20}, {}, "draft_vocab_size is 20"),
+            ({"norm_output": True}, {}, "norm_output is True"),
+            ({"vocab_size": 21}, {"t2d": torch.ones(21)}, "vocab_size is 21, the target's is 19"),
+            (far, {}, "hidden state 4, but this target has 0 to 3"),
+        ):
+            write(Path(place), third_config(**config), third() | tensors)
+            with pytest.raises(ValueError, match=says):
+                m.load_eagle(place, target)
+
+
+@check
+def a_network_is_read_as_its_layout_means_it(m, limit):
+    with tempfile.TemporaryDirectory() as place:
+        for written, tensors, normed in ((third_config(), third(), False), (package_config(), package(), True)):
+            del written["eagle_aux_hidden_state_layer_ids"]
+            written.pop("norm_before_residual", None)
+            written["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+            head = m.load_eagle(write(Path(place), written, tensors))
+            assert head.norm_before_residual is normed and head.feature_layers == (1, 2, 3)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The mutations
 
@@ -565,6 +602,7 @@ VERIFICATION, SPECULATIVE = "decoders/verification.py", "decoders/speculative.py
 BATCH = "decoders/speculative_batch.py"
 PROMPT, SUFFIX, LOOKAHEAD = "decoders/prompt_lookup.py", "decoders/suffix_lookup.py", "decoders/lookahead.py"
 TREE = "decoders/candidate_tree.py"
+NETWORKS = "heads/formats/eagle.py"
 TLI, SLEM, VOCABULARIES = "decoders/token_intersection.py", "decoders/string_match.py", "vocabularies.py"
 
 # (file, check) -> mutations: what goes wrong, the text in the file, the text in its place.
@@ -949,6 +987,21 @@ MUTATIONS = {
         ("any two devices", "if target.device != draft.device:", "if False:"),
         ("a gamma of 0", "check_whole_number(gamma, 1,", "check_whole_number(gamma, 0,"),
     ],
+    (NETWORKS, "a_network_that_lies_in_its_file_is_refused"): [
+        ("a map that was never filled", "if known < vocab_size and not d2t.any():", "if False:"),
+        ("a map beyond the vocabulary", "    if outside:\n", "    if False:\n"),
+        ("maps that contradict each other", "    if differing:\n", "    if False:\n"),
+        ("any number of layers, said", "if count == 1 and not further:", "if not further:"),
+        ("any number of layers, there", "if count == 1 and not further:", "if count == 1:"),
+        ("more tokens than the target has", "if known > sizes.vocab_size:", "if False:"),
+        ("norms that are unknown", "if config.get(key):", "if False:"),
+        ("another target's tokens", "if said != its:", "if False:"),
+        ("a deeper target's layers", "    if beyond:\n", "    if False:\n"),
+    ],
+    (NETWORKS, "a_network_is_read_as_its_layout_means_it"): [
+        ("the residual of one layout for both", 'layout == "speculators", place)', "False, place)"),
+        ("layers counted by what puts them out", "nested.get(AUXILIARY), 1)", "nested.get(AUXILIARY), 0)"),
+    ],
 }
 ALL = [Mutation(*place, *change) for place, changes in MUTATIONS.items() for change in changes]
 
@@ -957,6 +1010,7 @@ QUICK = {
     "a_wrong_law_is_refused", "the_residual_is_a_distribution_where_nothing_is_left_too", "a_wrong_pair_is_refused",
     "the_longest_prompt_must_fit_the_draft", "the_latest_continuation_of_the_longest_ngram_is_found",
     "prompt_lookup_fills_the_context_and_no_more", "an_end_is_drafted_by_its_role",
+    "a_network_that_lies_in_its_file_is_refused", "a_network_is_read_as_its_layout_means_it",
 }  # fmt: skip
 
 

@@ -600,7 +600,7 @@ def test_writing_that_is_cut_off_leaves_the_old_heads(folder, layout, monkeypatc
     old, new = random_heads(), random_heads(layers=1)
     save_medusa(old, folder, layout)
     with monkeypatch.context() as patch:
-        patch.setattr(formats, "save_file", half)
+        patch.setattr(formats.files, "save_file", half)
         with pytest.raises(KeyboardInterrupt):
             save_medusa(new, folder, layout)
     assert same(load_medusa(folder), old)
@@ -618,7 +618,7 @@ def test_a_kill_between_the_two_files_is_never_taken_for_whole(folder, monkeypat
         replace(source, place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(formats.os, "replace", only_once)
+        patch.setattr(formats.files.os, "replace", only_once)
         with pytest.raises(KeyboardInterrupt):
             save_medusa(random_heads(), folder)
     with pytest.raises(

@@ -7,11 +7,14 @@ import pytest
 import torch
 import transformers
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly, random_model
+from draft_networks import eagle3
 from lossless import EXACT, small
 from two_tokenizers import letters_tokenizer
 
 import tutorlib
 from tutorlib import decoders
+from tutorlib.decoders.draft_trees import dynamic
+from tutorlib.decoders.eagle import eagle
 from tutorlib.hugging_face import as_warps, custom_generate
 from tutorlib.lm import LM
 from tutorlib.proof import target_distribution, total_variation
@@ -60,6 +63,12 @@ def draft(dtype=torch.float64):
     return LM(random_model("gpt2", dtype, seed=1), LETTERS)
 
 
+@functools.cache
+def network():
+    """An EAGLE-3 network for the small Llama, whose guesses are random."""
+    return eagle3(LM(random_model("llama", torch.float64)))
+
+
 # Every method of the chapters on drafts, and a few others; each as (method, what makes its settings).
 METHODS = {
     "speculative": lambda: custom_generate(decoders.speculative, draft=draft(), gamma=3),
@@ -73,6 +82,7 @@ METHODS = {
         decoders.token_intersection, tokenizer=OTHER_LETTERS, draft=draft(), gamma=3
     ),
     "string_match": lambda: custom_generate(decoders.string_match, tokenizer=OTHER_LETTERS, draft=draft(), gamma=3),
+    "eagle": lambda: custom_generate(eagle, head=network(), tree=dynamic(9, 3, 4)),
     "speculative_batch": lambda: custom_generate(decoders.speculative_batch, draft=draft(), gamma=3),
     "sample": lambda: custom_generate(decoders.sample),
 }

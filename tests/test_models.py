@@ -18,8 +18,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as hf_logging
 
 from tutorlib import greedy, models, run
+from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads.formats import save_medusa
+from tutorlib.heads.eagle import Eagle3Head, EagleHead
+from tutorlib.heads.formats import save_eagle, save_medusa
 from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.training.storyworld import save
 from tutorlib.training.tokenizers import END, START, learn
@@ -122,7 +124,7 @@ def test_the_bundled_heads_guess_for_the_bundled_target(bundled):
 def test_the_bundled_files_are_small_and_all_of_them_have_checksums():
     root = models.WEIGHTS / models.BUNDLED
     sums = json.loads((root / models.CHECKSUMS).read_text())
-    files = [path for role in models._ROLES + models._HEADS for path in (root / role).iterdir()]
+    files = [path for folder in models._models_in(root).values() for path in folder.iterdir()]
     loaded = {path.relative_to(root).as_posix() for path in files if path.name != "training_log.json"}
     assert loaded <= set(sums)
     assert sum(entry["bytes"] for entry in sums.values()) <= 24e6
@@ -492,6 +494,121 @@ def test_a_pickle_of_heads_that_brings_code_is_refused_and_the_code_does_not_run
     assert not (tmp_path / "ran").exists()
 
 
+# EAGLE networks.
+
+
+def write_network(folder, role, layout="eagle", **sizes):
+    """A seeded network of the tiny target's sizes, in half precision as the bundled ones, in a layout."""
+    given = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
+    config = LlamaConfig(**{**given, "num_hidden_layers": 1, **sizes})
+    network = EagleHead(config) if role == "eagle" else Eagle3Head(config, (0, 1, 2), range(0, 300, 2))
+    for seed, weight in enumerate(network.parameters()):
+        weight.data = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)).half()
+    network.tree = {"nodes": 5, "depth": 3, "top_k": 2}
+    save_eagle(network, folder, layout)
+    return network
+
+
+NETWORKS = [("eagle", "eagle"), ("eagle3", "eagle"), ("eagle3", "speculators")]
+
+
+@pytest.mark.parametrize(("role", "layout"), NETWORKS)
+def test_a_familys_networks_are_those_that_were_saved_in_the_targets_type(weights, role, layout):
+    saved = write_network(weights / role, role, layout)
+    (weights / role / "training_log.json").write_text("{}")
+    models.write_checksums(weights)
+    assert {f"{role}/config.json", f"{role}/model.safetensors"} < set(
+        json.loads((weights / models.CHECKSUMS).read_text())
+    )
+    family = models.load("storyworld")
+    network = getattr(family, role)
+    assert_network(network, saved, torch.float32)
+    assert network is getattr(family, role) and network.tree == {"nodes": 5, "depth": 3, "top_k": 2}
+    assert network.fc.weight.device == family.target.device
+    plain = run(greedy(family.target, "Mia was"), 12, stop=()).tokens
+    assert run(eagle(family.target, network, "Mia was"), 12, stop=()).tokens == plain
+    for dtype in (torch.float64, torch.bfloat16):
+        network = getattr(models.load("storyworld", dtype=dtype), role)
+        assert_network(network, saved, dtype)
+        assert network.rotary.inv_freq.dtype == torch.float32  # angles are not rounded with the weights
+
+
+def assert_network(loaded, saved, dtype):
+    expected = saved.state_dict()
+    assert type(loaded) is type(saved) and loaded.state_dict().keys() == expected.keys()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, expected[name].to(dtype) if tensor.is_floating_point() else expected[name])
+        assert tensor.dtype == (dtype if expected[name].is_floating_point() else expected[name].dtype)
+
+
+def test_networks_from_a_directory_go_with_any_target(weights, tmp_path):
+    for role, layout in NETWORKS:
+        saved = write_network(tmp_path / role / layout, role, layout)
+        family = models.load(weights / "target", **{role: tmp_path / role / layout})
+        assert_network(getattr(family, role), saved, torch.float32)
+    with pytest.raises(ValueError, match="holds no model: expected config.json"):
+        models.load(weights / "target", eagle=tmp_path)
+    path = write_network(weights / "eagle3", "eagle3") and weights / "eagle3" / "model.safetensors"
+    models.write_checksums(weights)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=re.escape(f"{path} was altered")):
+        models.load("storyworld")
+
+
+def test_one_kind_of_network_in_place_of_the_other_is_named(weights, tmp_path):
+    for role, _ in NETWORKS:
+        write_network(tmp_path / role, role)
+    with pytest.raises(
+        ValueError, match=r"eagle3 holds an EAGLE-3 network, expected an EAGLE network: load.…, eagle3="
+    ):
+        _ = models.load(weights / "target", eagle=tmp_path / "eagle3").eagle
+    with pytest.raises(ValueError, match=r"eagle holds an EAGLE network, expected an EAGLE-3 network: load.…, eagle="):
+        _ = models.load(weights / "target", eagle3=tmp_path / "eagle").eagle3
+
+
+@pytest.mark.parametrize("role", ["eagle", "eagle3"])
+def test_networks_of_another_target_are_refused(weights, tmp_path, role):
+    for name, sizes, says in (
+        ("wide", {"hidden_size": 24}, "hidden_size is 24, the target's is 16: the network is not its"),
+        ("other", {"vocab_size": 310}, "vocab_size is 310, the target's is 300: the network is not its"),
+    ):
+        write_network(tmp_path / name, role, **sizes)
+        with pytest.raises(ValueError, match=says):
+            getattr(models.load(weights / "target", **{role: tmp_path / name}), role)
+
+
+def test_published_networks_are_found_by_their_hub_name(weights, hub, tmp_path):
+    hub.add("lmsys/vicuna-7b-v1.3", weights / "target")
+    family = models.load("vicuna")
+    saved = write_network(tmp_path / "network", "eagle")
+    for there in ("nothing", "config.json"):  # the settings alone are not enough
+        hub.add("yuhuili/EAGLE-Vicuna-7B-v1.3", tmp_path / "network", there)
+        with pytest.raises(ConnectionError, match="yuhuili/EAGLE-Vicuna-7B-v1.3 is not on this machine"):
+            _ = family.eagle
+    hub.add("yuhuili/EAGLE-Vicuna-7B-v1.3", tmp_path / "network")
+    assert_network(family.eagle, saved, torch.float32)
+    assert family.published.eagle == "yuhuili/EAGLE-Vicuna-7B-v1.3"
+
+
+def test_a_published_pickle_without_embeddings_takes_the_targets(weights, tmp_path):
+    saved = write_network(tmp_path / "network", "eagle3")
+    tensors = {name: tensor for name, tensor in saved.state_dict().items() if name != "embed_tokens.weight"}
+    (tmp_path / "network" / "model.safetensors").unlink()
+    torch.save(tensors, tmp_path / "network" / "pytorch_model.bin")
+    family = models.load(weights / "target", eagle3=tmp_path / "network")
+    embeddings = family.target.model.get_input_embeddings().weight
+    assert torch.equal(family.eagle3.embed_tokens.weight, embeddings)
+
+
+def test_a_pickle_of_a_network_that_brings_code_is_refused_and_the_code_does_not_run(weights, tmp_path):
+    write_network(tmp_path / "network", "eagle")
+    (tmp_path / "network" / "model.safetensors").unlink()
+    torch.save({"fc.weight": Payload(tmp_path / "ran")}, tmp_path / "network" / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model.bin .*no code in it was run"):
+        _ = models.load(weights / "target", eagle=tmp_path / "network").eagle
+    assert not (tmp_path / "ran").exists()
+
+
 # Nothing of a model's repository is executed.
 
 
@@ -700,8 +817,6 @@ def test_vicuna_is_asked_in_its_own_words(weights, hub):
     family = models.load("vicuna")
     text = family.target.decode(family.chat("Hello!"))
     assert text.startswith("A chat between a curious user") and text.endswith("questions. USER: Hello! ASSISTANT:")
-    with pytest.raises(AttributeError, match="EAGLE-Vicuna-7B-v1.3 is published"):
-        _ = family.eagle
 
 
 # The table of published families, and its page.

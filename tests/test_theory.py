@@ -194,15 +194,20 @@ def test_alpha_is_estimated_from_the_tokens_that_were_judged():
 def test_rounds_of_one_length_cost_what_the_formula_says():
     call_seconds, alpha = [2.0, 2.2, 2.5, 2.9], 0.5
     # With alpha = 1/2 and gamma = 2, of four rounds two accept nothing, one accepts one token, and one accepts both.
-    rounds = [(2, 1), (2, 1), (2, 2), (2, 3)]
+    rounds = [(2, 2, 1), (2, 2, 1), (2, 2, 2), (2, 2, 3)]
     expected = theory.measured_factor(alpha, 2, call_seconds, 0.3)
     assert theory.rounds_factor(rounds, call_seconds, 0.3) == pytest.approx(expected)
-    assert theory.rounds_factor([(0, 1)] * 3, call_seconds) == 1, "who drafts nothing is the plain loop"
+    assert theory.rounds_factor([(0, 0, 1)] * 3, call_seconds) == 1, "who drafts nothing is the plain loop"
+
+
+def test_a_round_takes_its_draft_calls_however_many_tokens_they_drafted():
+    """A tree of 3 nodes on 2 levels: a call of 4 tokens, and two draft calls."""
+    assert theory.rounds_factor([(3, 2, 3)], [2.0, 2.2, 2.5, 2.9], 0.3) == pytest.approx(3 * 2.0 / (2.9 + 2 * 0.3))
 
 
 @pytest.mark.parametrize(
     ("rounds", "seconds", "words"),
-    [([], [1.0], "0 rounds"), ([(3, 1)], [1.0, 2.0], "up to 4 tokens"), ([(1, 1)], [1.0, 0.0], "above 0")],
+    [([], [1.0], "0 rounds"), ([(3, 3, 1)], [1.0, 2.0], "up to 4 tokens"), ([(1, 1, 1)], [1.0, 0.0], "above 0")],
 )
 def test_rounds_of_unknown_cost_are_refused(rounds, seconds, words):
     with pytest.raises(ValueError, match=words):

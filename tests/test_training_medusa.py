@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import random_model
+from training_runs import started, two_processes, weights, write_family
 
 import tutorlib
 from tutorlib import greedy, models, run
@@ -47,10 +46,6 @@ def texts(target, tmp_path_factory):
 def fit(target, texts, folder, **settings):
     settings = {"heads": 2, "steps": 8, "rows": 8, "rate": 0.01, "progress": False, **settings}
     return training.fit(target, texts[:36], texts[36:], folder, cold_temperature=COLD, **settings)
-
-
-def weights(module):
-    return torch.cat([weight.detach().flatten() for weight in module.state_dict().values()])
 
 
 # -- the loss --
@@ -284,23 +279,8 @@ def test_a_share_is_every_so_many_th():
 
 
 @pytest.fixture(scope="module")
-def family_folder(tmp_path_factory, target):
-    """A target with a tokenizer, as a folder."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from tutorlib.training.storyworld import save
-    from tutorlib.training.tokenizers import learn
-
-    folder = tmp_path_factory.mktemp("family")
-    tokenizer = learn(300, seed="one", stories=30)
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=300, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.4,
-        bos_token_id=0, eos_token_id=1, pad_token_id=None,
-    )  # fmt: skip
-    save(LlamaForCausalLM(config), tokenizer, folder / "target")
-    return folder
+def family_folder(tmp_path_factory):
+    return write_family(tmp_path_factory.mktemp("family"))
 
 
 def arguments(family_folder, tmp_path, *more):
@@ -374,17 +354,10 @@ def test_an_interrupt_says_that_the_same_command_goes_on(family_folder, tmp_path
 # -- really killed, really shared --
 
 
-def started(command, **environment):
-    root = str(Path(__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"} | environment
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.slow
 def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
     """Killed while texts are told, before the first step and while it trains: no text is told twice, and what comes out
     is what an unbroken run gives."""
-    command = [sys.executable, "-m", "tutorlib.training"]
     (tmp_path / "whole").mkdir()
     whole = arguments(family_folder, tmp_path / "whole", "--texts", "256", "--steps", "600")
     assert main(whole) == 0
@@ -392,7 +365,7 @@ def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
     broken = arguments(family_folder, tmp_path / "broken", "--texts", "256", "--steps", "600")
     runs = tmp_path / "broken" / "runs"
     for moment in ("train texts/00001.json", "medusa/setting.json", "medusa/checkpoint.pt"):
-        process = started([*command, *broken])
+        process = started(broken)
         while process.poll() is None and not list(runs.glob(f"*/{moment}")):
             time.sleep(0.005)
         kills += process.poll() is None
@@ -402,7 +375,7 @@ def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
         assert len(told | files) >= 2 and told.items() <= files.items()
         told = files
     assert kills == 3
-    process = started([*command, *broken])
+    process = started(broken)
     assert process.wait() == 0, process.stderr.read()
     one, two = (load_medusa(tmp_path / name / "out") for name in ("whole", "broken"))
     assert torch.equal(weights(one), weights(two)) and one.accuracies == two.accuracies
@@ -415,12 +388,7 @@ def test_two_processes_give_what_one_gives(family_folder, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     assert main(arguments(family_folder, tmp_path / "one")) == 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    process = started([sys.executable, *launch, "-m", "tutorlib.training", *arguments(family_folder, tmp_path / "two")])
-    assert process.wait() == 0, process.stderr.read()
+    assert two_processes(arguments(family_folder, tmp_path / "two")) is None
     one, two = (load_medusa(tmp_path / name / "out") for name in ("one", "two"))
     assert torch.allclose(weights(one), weights(two), atol=2e-3)
     texts = [sorted(path.read_text() for path in tmp_path.glob(f"{name}/runs/*/*/0*.json")) for name in ("one", "two")]

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,24 @@ def test_no_threshold_is_right_but_one_that_accepts_nothing():
     assert nothing.acceptance == 0
 
 
+def test_perplexity_moves_the_bar_as_worked_out_by_hand():
+    # After b the draft says a for sure, after a either: its perplexity is the root of 2, the bar 0.3 times that, 0.42.
+    target = TableLM({"": [0.5, 0.5], "a": [0.4, 0.6]})
+    draft = TableLM({"": [1.0, 0.0], "a": [0.5, 0.5]})
+    made = exact_distribution(lambda rng: zoo.perplexity_threshold(target, draft, "b", gamma=2, rng=rng), 2, stop=())
+    # a, with 0.5, is kept. Then b is kept; a, with 0.4, is refused, and one of the two drawn from (0.4, 0.6).
+    assert made == pytest.approx({(0, 0): 0.5 * 0.4, (0, 1): 0.5 + 0.5 * 0.6})
+
+
+def test_no_threshold_is_right_wherever_perplexity_moves_it():
+    target, draft = zoo.tables()
+    for threshold in (0.1, 0.3, 0.6):
+        made, due = zoo.texts(partial(zoo.perplexity_threshold, threshold=threshold), length=3)
+        assert total_variation(made, due) > 0.001
+    nothing = run(zoo.perplexity_threshold(target, draft, "b", gamma=2, rng=Seeded(0), threshold=1.0), 20, stop=())
+    assert nothing.acceptance == 0
+
+
 def test_the_loop_that_specimens_share_is_right_with_the_right_judge():
     from tutorlib.decoders.verification import check_sampled
     from tutorlib.run import decoder
@@ -125,7 +144,7 @@ def test_specimens_run_to_the_end_of_a_text_without_an_error(name):
 
 def test_all_sixteen_of_the_published_mistakes_are_here():
     assert {specimen.number for specimen in zoo.SPECIMENS} - {None} == set(range(1, 17))
-    assert len(BY_NAME) == len(zoo.SPECIMENS) >= 20
+    assert len(BY_NAME) == len(zoo.SPECIMENS) >= 21
 
 
 def test_every_public_function_of_the_zoo_is_a_specimen_or_shows_them():

@@ -33,13 +33,15 @@ from .bench_rows import PLAIN, ROWS, Row, speculative_row
 from .cost import _synchronize as synchronize
 from .cost import call_times
 from .decoders import sample
+from .decoders.draft_trees import Draft, dynamic
+from .heads.eagle import DraftNetwork
 from .lm import LM
 from .randomness import Seeded
 from .run import run
 from .theory import estimated_alpha, measured_factor, rounds_factor
 
-# Of calls this wide the time is measured; that of others lies between.
-WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33)
+# Of calls this wide the time is measured; that of others lies between. The widest is that of EAGLE-2's published tree.
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33, 60)
 
 
 class Spread(NamedTuple):
@@ -63,7 +65,8 @@ class Costs(NamedTuple):
     call_seconds : list of float
         Time of a target call with 1, 2, 3, ... tokens.
     draft_seconds : dict of str to float
-        For each draft, by its name in the family: what a token takes in its own loop, so with choosing it.
+        For each draft, by its name in the family: what a token takes in its own loop, so with choosing it. For a draft
+        network: what a level of its tree takes.
     """
 
     call_seconds: list[float]
@@ -72,16 +75,40 @@ class Costs(NamedTuple):
 
 def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tokens: int) -> Costs:
     """Measure what a call of the target costs by its width, and a token of each draft, halfway through a text."""
-    cached = min(len(prompt) + new_tokens // 2, family.target.context - max(WIDTHS))
-    times = call_times(family.target, WIDTHS, cached=cached, repeats=5)
+    cached = len(prompt) + new_tokens // 2
+    widths = [width for width in WIDTHS if cached + width <= family.target.context]
+    times = call_times(family.target, widths, cached=cached, repeats=5)
+    # (A wider one than fits takes as long as the widest that does: it is not so wide in the end.)
     call_seconds = np.interp(range(1, max(WIDTHS) + 1), times.widths, times.seconds).tolist()
     draft_seconds = {}
     for name in drafts:
-        lm = getattr(family, name)
-        text = [token % lm.vocab_size for token in prompt]
-        trace = run(sample(lm, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
+        draft = getattr(family, name)
+        if isinstance(draft, DraftNetwork):
+            draft_seconds[name] = level_seconds(family.target, draft, prompt)
+            continue
+        text = [token % draft.vocab_size for token in prompt]
+        trace = run(sample(draft, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
         draft_seconds[name] = trace.seconds / len(trace.tokens)
     return Costs(call_seconds, draft_seconds)
+
+
+def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20) -> float:
+    """Measure what a level of a draft network's own tree takes, with choosing the guesses; the median of some."""
+    session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
+    session.feed()
+    features = torch.cat([session.prompt_hidden[layer] for layer in head.feature_layers], dim=-1)
+    tokens, shape = session.tokens, dynamic(**head.tree)
+    times = []
+    for _ in range(repeats):
+        drafts = head.session(target)
+        drafts.feed(tokens[1:-1], features[:-2])
+        synchronize(target.device)
+        began = time.perf_counter()
+        logits = drafts.feed(tokens[-1:], features[-2:-1])
+        tree = shape(Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
+        synchronize(target.device)
+        times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
+    return float(np.median(times))
 
 
 @dataclass
@@ -220,7 +247,9 @@ def prediction(row: Row, steps, costs: Costs | None) -> float | None:
     if not row.is_drafting or costs is None:
         return None
     draft_seconds = costs.draft_seconds[row.draft] if row.draft else 0.0
-    rounds = [(len(step.drafted), len(step.tokens)) for step in steps]
+    # A tree is drafted level by level, a chain token by token.
+    levels = [1 + max(step.tree.depths) if step.tree else len(step.drafted) for step in steps]
+    rounds = [(len(step.drafted), level, len(step.tokens)) for step, level in zip(steps, levels, strict=True)]
     return rounds_factor(rounds, costs.call_seconds, draft_seconds)
 
 

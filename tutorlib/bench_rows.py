@@ -22,6 +22,7 @@ from .decoders import beam_search, greedy, sample
 from .decoders.contrastive_decoding import contrastive_decoding
 from .decoders.contrastive_search import contrastive_search
 from .decoders.dola import dola, lower_layers
+from .decoders.eagle import drawn_chain, eagle
 from .decoders.lookahead import lookahead
 from .decoders.medusa import medusa
 from .decoders.prompt_lookup import prompt_lookup
@@ -82,7 +83,8 @@ class Row:
         Whether its time can be foretold from its steps: each is a call of the target, as wide as what was drafted and
         one token more.
     draft : str or None
-        Which model of the family was called once for each drafted token; None where drafts cost nothing.
+        Which model of the family was called once for each drafted token, or for each level of a tree; None where drafts
+        cost nothing.
     """
 
     name: str
@@ -242,6 +244,19 @@ ASSISTANT_GREEDY = {
 }
 ASSISTANT_SAMPLING = ASSISTANT_GREEDY | {"num_assistant_tokens": 10, "assistant_confidence_threshold": 0.0}
 
+DRAWN = 6  # tokens that an EAGLE network draws in a step when sampling
+
+
+def eagle_row(name: str, *, sampling: bool) -> Row:
+    """A row for `eagle` with this network of the family: its own tree, or when sampling a chain that is drawn."""
+
+    def steps(family, prompt, seed):
+        tree, rng = (drawn_chain(DRAWN), Seeded(seed)) if sampling else (None, None)
+        return eagle(family.target, getattr(family, name), prompt, tree=tree, rng=rng)
+
+    how, peer = (f"sampling, {DRAWN} drawn", GENERATE_ASSISTED_SAMPLING) if sampling else ("greedy", GENERATE_ASSISTED)
+    return Row(f"{name}, {how}", ours(steps), peer, is_drafting=True, draft=name)
+
 
 def speculative_row(gamma: int, *, sampling: bool, confidence: float = 0.0) -> Row:
     """A row for `speculative` with this γ."""
@@ -332,6 +347,7 @@ ROWS = [
         peer=GENERATE_ASSISTED_SAMPLING,
         is_drafting=True,
     ),
+    *(eagle_row(name, sampling=sampling) for name in ("eagle", "eagle3") for sampling in (False, True)),
     Row(
         "token_intersection, sampling, gamma=8",
         ours(

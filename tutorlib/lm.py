@@ -132,18 +132,18 @@ class LM:
 
         Returns
         -------
-        (..., vocab) tensor, in the model's dtype and on its device, without gradient
+        (..., vocab) tensor, in the model's dtype and on the device of `hidden`, without gradient
 
         Raises
         ------
         ValueError
             If that does not give this model's own logits: `LM` does not know what lies between its layers and them.
         """
-        after_layers = self._after_layers
+        after_layers, device = self._after_layers, hidden.device
         with torch.no_grad():
             for module in () if normed else after_layers:
                 hidden = module(hidden)
-            return self._head(hidden).to(self.device)
+            return self._head(hidden).to(device)
 
     @functools.cached_property
     def _after_layers(self) -> list[torch.nn.Module]:
@@ -174,12 +174,18 @@ class LM:
 
     def _head(self, states: torch.Tensor) -> torch.Tensor:
         """The output head, and the scaling or capping that some families have after it."""
-        config = self.model.config.get_text_config()
+        scale, cap = self._after_head
         logits = self.model.get_output_embeddings()(states)
-        logits = logits * (getattr(config, "logit_scale", None) or 1)  # Cohere
-        logits = logits / (getattr(config, "logits_scaling", None) or 1)  # Granite
-        cap = getattr(config, "final_logit_softcapping", None)  # Gemma
+        logits = logits if scale == 1 else logits * scale
         return logits if cap is None else (logits / cap).tanh() * cap
+
+    @functools.cached_property
+    def _after_head(self) -> tuple[float, float | None]:
+        """What logits are multiplied by, and what they are capped at."""
+        config = self.model.config.get_text_config()
+        scale = getattr(config, "logit_scale", None) or 1  # Cohere
+        scale /= getattr(config, "logits_scaling", None) or 1  # Granite
+        return scale, getattr(config, "final_logit_softcapping", None)  # Gemma
 
     def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt, text or tokens, checked.

@@ -28,6 +28,7 @@ from pathlib import Path
 import torch
 
 from .heads import formats
+from .heads.eagle import Eagle3Head, EagleHead
 from .heads.medusa import MedusaHeads
 from .lm import LM
 
@@ -38,7 +39,7 @@ ENVIRONMENT = "TUTORLIB_MODELS"
 CHECKSUMS = "checksums.json"
 
 _ROLES = ("target", "draft", "other_draft")
-_HEADS = ("medusa",)  # networks on top of the target, which need no tokenizer
+_HEADS = ("medusa", "eagle", "eagle3")  # networks on top of the target, which need no tokenizer
 _UNCHECKED = ("*.md", "training_log.json")  # in a family's folder, but not read when it is loaded
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a hub repository: all but the weights
 _T4 = 15.0  # GB
@@ -180,6 +181,7 @@ PUBLISHED = (
         Model("meta-llama/Llama-2-7b-chat-hf", 6738, 13.5, "Llama 2", gated=True),
         Model("JackFram/llama-68m", 68, 0.27, "Apache 2.0"),
         Model("google/gemma-2b", 2506, 5.01, "Gemma", gated=True),
+        eagle="yuhuili/EAGLE-llama2-chat-7B",
     ),
     Published(
         "vicuna",
@@ -198,7 +200,18 @@ def families() -> list[Published]:
     return list(PUBLISHED)
 
 
-def load(name=None, *, draft=None, other_draft=None, medusa=None, device=None, dtype=None, quantization=None) -> Family:
+def load(
+    name=None,
+    *,
+    draft=None,
+    other_draft=None,
+    medusa=None,
+    eagle=None,
+    eagle3=None,
+    device=None,
+    dtype=None,
+    quantization=None,
+) -> Family:
     """Find a family of models. Its models are loaded when they are first used.
 
     Parameters
@@ -210,9 +223,9 @@ def load(name=None, *, draft=None, other_draft=None, medusa=None, device=None, d
         - A published family, by its name or its target's hub name, see `families`.
         - Any other model of the hub, as "owner/name": a family with a target only.
         - A directory that holds a model (a family with a target only), or the subdirectories target, draft,
-          other_draft and medusa, as `python -m tutorlib.training` writes them. A family's name goes before a directory
-          of that name; write "./gpt2" for the directory.
-    draft, other_draft, medusa : str or path, optional
+          other_draft, medusa, eagle and eagle3, as `python -m tutorlib.training` writes them. A family's name goes
+          before a directory of that name; write "./gpt2" for the directory.
+    draft, other_draft, medusa, eagle, eagle3 : str or path, optional
         A hub name or a directory, in place of the family's own.
     device : str or torch.device, optional
         By default a GPU of the CUDA kind if there is one, else the processor. "mps" has to be asked for.
@@ -250,7 +263,7 @@ def load(name=None, *, draft=None, other_draft=None, medusa=None, device=None, d
         name = ON_A_GPU if torch.cuda.is_available() else BUNDLED
     device = _device(device)
     name, sources, published, checked = _find(name, argument)
-    given = {"draft": draft, "other_draft": other_draft, "medusa": medusa}
+    given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = _dtype(dtype, device, checked)
     return Family(name, sources, device=device, dtype=dtype, quantization=quantization, published=published)
@@ -301,15 +314,15 @@ class Family:
         folder = _heads_folder(self._sources["medusa"], formats.FILES["medusa"] + formats.FILES["vllm"])
         return formats.load_medusa(folder, target=self.target).to(self.dtype)
 
-    @property
-    def eagle(self):
-        """An EAGLE network for the target. No family has one that could be loaded yet."""
-        raise self._no_heads("EAGLE network", "eagle")
+    @cached_property
+    def eagle(self) -> EagleHead:
+        """An EAGLE-1 network for the target, in its type and on its device. The target is loaded with it."""
+        return self._network("eagle", EagleHead)
 
-    @property
-    def eagle3(self):
-        """An EAGLE-3 network for the target. No family has one that could be loaded yet."""
-        raise self._no_heads("EAGLE-3 network", "eagle3")
+    @cached_property
+    def eagle3(self) -> Eagle3Head:
+        """An EAGLE-3 network for the target, in its type and on its device. The target is loaded with it."""
+        return self._network("eagle3", Eagle3Head)
 
     @cached_property
     def tokenizer(self):
@@ -375,11 +388,22 @@ class Family:
             tokenizer.chat_template = self.published.chat
         return tokenizer
 
+    def _network(self, role, kind):
+        what = {"eagle": "EAGLE network", "eagle3": "EAGLE-3 network"}
+        if role not in self._sources:
+            raise self._no_heads(what[role], role)
+        folder = _heads_folder(self._sources[role], formats.FILES["eagle"])
+        network = formats.load_eagle(folder, self.target, dtype=self.dtype)
+        if not isinstance(network, kind):
+            (other,) = what.keys() - {role}
+            raise ValueError(f"{folder} holds an {what[other]}, expected an {what[role]}: load(…, {other}=…) takes it")
+        return network
+
     def _no_heads(self, what, role):
-        hub = getattr(self.published, role, None)
-        elsewhere = f" ({hub} is published, but cannot be loaded yet)" if hub else ""
-        cure = f": make some with `python -m tutorlib.training {role}`, and load(…, {role}=their directory)"
-        return AttributeError(f"the family {self.name!r} has no {what} yet{elsewhere}{cure if role in _HEADS else ''}")
+        return AttributeError(
+            f"the family {self.name!r} has no {what} yet: make some with `python -m tutorlib.training {role}`, and "
+            f"load(…, {role}=their directory)"
+        )
 
 
 # Finding a family by its name.

@@ -308,7 +308,7 @@ def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
 
 
 def rounds_factor(
-    rounds: Sequence[tuple[int, int]], call_seconds: Sequence[float], draft_seconds: float = 0.0
+    rounds: Sequence[tuple[int, int, int]], call_seconds: Sequence[float], draft_seconds: float = 0.0
 ) -> float:
     """How much faster than the plain loop some rounds are, by what calls were measured to cost.
 
@@ -318,12 +318,12 @@ def rounds_factor(
 
     Parameters
     ----------
-    rounds : sequence of (drafted, emitted)
-        How many tokens were drafted, and how many came out.
+    rounds : sequence of (drafted, draft calls, emitted)
+        How many tokens were drafted, in how many calls of what drafts them, and how many came out.
     call_seconds : sequence of floats
         Time of a target call with 1, 2, 3, ... tokens.
     draft_seconds : float
-        Time of a drafted token; 0 for those that were looked up.
+        Time of a draft call; 0 for tokens that were looked up.
 
     Raises
     ------
@@ -332,11 +332,11 @@ def rounds_factor(
 
     Examples
     --------
-    >>> rounds_factor([(1, 2), (1, 1)], [2.0, 2.5], 0.5)
+    >>> rounds_factor([(1, 1, 2), (1, 1, 1)], [2.0, 2.5], 0.5)
     1.0
     """
     _check_not_negative("draft_seconds", draft_seconds)
-    widest = max((drafted for drafted, _ in rounds), default=0) + 1
+    widest = max((drafted for drafted, _, _ in rounds), default=0) + 1
     if not rounds or len(call_seconds) < widest:
         raise ValueError(
             f"need rounds, and the time of a call with up to {widest} tokens; got {len(rounds)} rounds and "
@@ -344,8 +344,8 @@ def rounds_factor(
         )
     if not all(0 < float(seconds) < math.inf for seconds in call_seconds):
         raise ValueError(f"call_seconds must be finite and above 0, got {list(call_seconds)}")
-    seconds = math.fsum(drafted * draft_seconds + float(call_seconds[drafted]) for drafted, _ in rounds)
-    return sum(emitted for _, emitted in rounds) * float(call_seconds[0]) / seconds
+    seconds = math.fsum(calls * draft_seconds + float(call_seconds[drafted]) for drafted, calls, _ in rounds)
+    return sum(emitted for _, _, emitted in rounds) * float(call_seconds[0]) / seconds
 
 
 def best_gamma(alpha: float, c: float, most: int) -> int:

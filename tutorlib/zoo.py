@@ -137,6 +137,21 @@ def fixed_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3
 
 
 @decoder
+def perplexity_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3):
+    """The more perplexed the draft is by its own tokens, the higher the probability that each of them must have."""
+
+    def judge(round, rng):
+        own = round.draft_probs[range(gamma), round.drafted]
+        bar = threshold * own.log().mean().neg().exp()  # times the draft's perplexity
+        for place, token in enumerate(round.drafted):
+            if round.target_probs[place][token] <= bar:  # the mistake: no p/q, no luck, wherever the bar is put
+                return place, rng.choose(round.target_probs[place])
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from _speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
 def score_only(target, draft, prompt, *, gamma, rng, warp=()):
     """The draft writes everything, and the target only says how likely it finds it: the average log-likelihood."""
     target_session, draft_session = target.session(prompt), draft.session(prompt)
@@ -721,6 +736,13 @@ SPECIMENS = [
         "After a draft that was accepted whole, one accepted token is forgotten with the rejected ones.",
         "There is nearly always something to forget, and a count of 0 looked like the special case to guard against.",
         _texts, 0.01, "not seen in print: kept because short texts do not show it",
+    ),
+    Specimen(
+        perplexity_threshold, speculative, None,
+        "\"EAGLE\" as a guard over a draft model: the draft's perplexity moves a threshold, tokens above it are kept.",
+        "Uncertainty and speculation are both in the paper's title, and a bar that moves with the one looks like the "
+        "other. Its uncertainty is that of features: see chapter 11.",
+        _short_texts, 0.15, "a much-read article that explains EAGLE",
     ),
     Specimen(
         lagging_draft, speculative, None,

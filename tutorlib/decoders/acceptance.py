@@ -7,13 +7,14 @@ the last of them.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from ..randomness import Randomness
 from ..tree import ROOT, TokenTree, walk
 from ..warp import is_number
+from .verification import check_sampled
 
 ProbsAt = Callable[[int], torch.Tensor]
 Accept = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int]]
@@ -23,6 +24,27 @@ def exact(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int
     """Draw each token from the target, and go on as long as the tree holds it: *lossless*, see `tutorlib.tree.walk`."""
     path, tokens = walk(tree, lambda node: rng.choose(probs_at(node)))
     return path, tokens[-1]
+
+
+def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
+    """Accept a chain whose tokens were drawn from a draft's own law: *lossless*, see `verification.check_sampled`.
+
+    Parameters
+    ----------
+    draft_probs : sequence of float64 tensors of shape (vocab,)
+        For each node of the chain the law that it was drawn from.
+
+    Returns
+    -------
+    function, a rule for trees that are chains
+    """
+
+    def accept_drawn(tree, probs_at, rng):
+        target_probs = torch.stack([probs_at(node) for node in (ROOT, *range(len(tree)))])
+        accepted, token = check_sampled(tree.tokens, draft_probs, target_probs, rng)
+        return list(range(accepted)), token
+
+    return accept_drawn
 
 
 def typical(epsilon: float = 0.09, delta: float = 0.3) -> Accept:

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import torch
 
-from tutorlib.training import devices, medusa, storyworld
-from tutorlib.training.card import write_card, write_heads_card
+from tutorlib.heads.eagle import TREE
+from tutorlib.models import load
+from tutorlib.training import devices, eagle, medusa, storyworld
+from tutorlib.training.card import write_card, write_eagle_card, write_heads_card
+from tutorlib.training.tell import tell
 
 
 def main(arguments=None):
@@ -30,12 +33,36 @@ def main(arguments=None):
     heads.add_argument("--heads", type=int, default=4, help="how many (default: 4)")
     heads.add_argument("--layers", type=int, default=1, help="residual blocks in each (default: 1)")
     heads.add_argument("--nodes", type=int, default=medusa.NODES, help="of their tree (default: %(default)s)")
-    heads.add_argument("--steps", type=int, default=3000, help="training steps (default: 3000)")
-    heads.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
-    heads.add_argument("--rate", type=float, default=1e-3, help="learning rate (default: 0.001)")
+    _add_training(heads, steps=3000, rate=1e-3)
     heads.add_argument("--hard", action="store_true", help="learn from the tokens, not from the target's probabilities")
     heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2); a family is written")
-    for command in (village, heads):
+    first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=eagle.__doc__)
+    _add_own_text(first)
+    _add_training(first, steps=4000, rate=3e-3)
+    first.add_argument("--noise", type=float, default=0.2, help="width of the noise on features (default: 0.2)")
+    third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=eagle.__doc__)
+    _add_own_text(third)
+    third.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="hidden states that it reads (default: a low, a middle, a high)",
+    )
+    third.add_argument(
+        "--vocabulary", type=int, metavar="N",
+        help=f"tokens that it knows, the most frequent (default: {100 * eagle.KNOWN:g} %% of the target's)",
+    )  # fmt: skip
+    _add_training(third, steps=2500, rate=3e-3)
+    third.add_argument("--depth", type=int, default=7, help="its own steps that it learns on (default: 7)")
+    for command in (first, third):
+        command.add_argument(
+            "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
+            help="the dynamic tree that it comes with (default: {nodes} {depth} {top_k})".format_map(TREE),
+        )  # fmt: skip
+        command.add_argument("--confidence", type=float, default=0.0, help="of that tree (default: 0)")
+        command.add_argument("--greedy-temperature", type=float, default=1.0, help="of that tree (default: 1)")
+    for command in (village, heads, first, third):
         command.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints and logs (default: runs)")
         command.add_argument("--device", help="cpu or cuda (default: a GPU if there is one)")
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
@@ -44,8 +71,9 @@ def main(arguments=None):
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     command = ["python", "-m", "tutorlib.training", *(sys.argv[1:] if arguments is None else arguments)]
+    work = {"storyworld": _storyworld, "medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}
     try:
-        {"storyworld": _storyworld, "medusa": _medusa}[chosen.what](chosen, command)
+        work[chosen.what](chosen, command)
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on from what is in {chosen.runs}", file=sys.stderr)
         return 130
@@ -64,6 +92,12 @@ def _add_own_text(parser):
     parser.add_argument("--prompts", type=Path, help="a file with one on each line (default: the start token)")
 
 
+def _add_training(parser, steps, rate):
+    parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
+    parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
+
+
 def _storyworld(chosen, command):
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("the village's models are trained by one process: start one")
@@ -80,21 +114,65 @@ def _storyworld(chosen, command):
 
 def _medusa(chosen, command):
     here = devices.find(chosen.device)
-    given = ("texts", "held_out", "length", "cold", "temperature", "prompts")
-    given += ("heads", "layers", "nodes", "steps", "rows", "rate", "hard", "joint")
-    folder = medusa.make(
-        chosen.target,
+    family = load(chosen.target, device=here.device, dtype="float32" if chosen.joint else None)
+    settings = _given(chosen, "heads", "layers", "nodes", "steps", "rows", "rate", "hard", "joint")
+    told = _tell(family, chosen, here)
+    folder = medusa.make(told, chosen.out, **settings, devices=here, command=command, progress=not chosen.quiet)
+    _done(folder, here, write_heads_card, ("medusa",))
+
+
+def _eagle(chosen, command):
+    here = devices.find(chosen.device)
+    family = load(chosen.target, device=here.device)
+    head = eagle.new_eagle(family.target)
+    _draft_network(chosen, command, here, family, lambda told: head, "noise")
+
+
+def _eagle3(chosen, command):
+    here = devices.find(chosen.device)
+    target = (family := load(chosen.target, device=here.device)).target
+    known = round(eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
+    # What cannot be is said before texts are told, which may take hours.
+    eagle.check_vocabulary(known, target.vocab_size)
+    layers = eagle.checked_layers(target, chosen.layers)
+    _draft_network(
+        chosen, command, here, family, lambda told: eagle.new_eagle3(target, told.train, layers, known), "depth"
+    )
+
+
+def _draft_network(chosen, command, here, family, new, its_own):
+    """Both kinds of EAGLE networks: `new` makes an untrained one from the texts."""
+    tree = eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
+    told = _tell(family, chosen, here)
+    folder = eagle.make(
+        told,
+        new(told),
         chosen.out,
-        chosen.runs,
-        **{name: getattr(chosen, name) for name in given},
+        tree=tree,
         devices=here,
         command=command,
         progress=not chosen.quiet,
+        **_given(chosen, "steps", "rows", "rate", its_own),
     )
+    _done(folder, here, write_eagle_card, ("eagle", "eagle3"))
+
+
+def _tell(family, chosen, here):
+    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    return tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+
+
+def _given(chosen, *names):
+    """Some of the options, by name."""
+    return {name: getattr(chosen, name) for name in names}
+
+
+def _done(folder, here, write_section, names):
+    """Say where the heads are; a family that has a card has them in it, if their folder has a name that it knows."""
     if here.first:
         print(folder)
-        if (folder.parent / "MODEL_CARD.md").exists():
-            write_heads_card(folder.parent)
+        if folder.name in names and (folder.parent / "MODEL_CARD.md").exists():
+            write_section(folder.parent)
     here.leave()
 
 

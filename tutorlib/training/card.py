@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.models import load, write_checksums
 from tutorlib.run import run
@@ -30,6 +31,8 @@ sampled at temperature 1 from held-out openings, as `storyworld.check` judges th
 positions of Σ min(p, q) of the target and the draft, on the target's own stories.
 """
 HEADS = "## Medusa heads"
+EAGLE = "## EAGLE networks"
+DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3"}  # folder → name
 OPENINGS = 20  # how many stories are told with heads
 HEADS_CARD = (
     HEADS
@@ -45,6 +48,24 @@ HEADS_CARD = (
 A head is right when its best guess is the token that came, in {held_out} other texts of the target's own: where they
 had become cold, and where they were sampled at temperature 1. Tokens per call are those of greedy decoding with the
 bundled tree, on {openings} held-out openings.
+"""
+)
+EAGLE_CARD = (
+    EAGLE
+    + """
+
+One layer each, beside the target's embeddings, trained on texts that the target told itself. Made by
+
+{commands}
+
+| | {names} |
+|---|{rule}
+{rows_of_table}
+
+Hidden states are those of the target that a network reads, -1 the last one. A step of a draft is right when its best
+guess is the token that came, all tokens before it being the text's, in other texts of the target's own: where they had
+become cold, and where they were sampled at temperature 1. Tokens per call are those of greedy decoding with the bundled
+tree, on {openings} held-out openings.
 """
 )
 
@@ -101,17 +122,17 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
             "wall time": f"{_minutes(log):.0f} min",
             **figures,
         }
-    rows = list(dict.fromkeys(row for column in columns.values() for row in column))
-    table = "\n".join(
-        f"| {row} | " + " | ".join(str(column.get(row, "–")) for column in columns.values()) + " |" for row in rows
-    )
     (folder / "MODEL_CARD.md").write_text(
-        CARD.format(command=command, names=" | ".join(columns), rule="---|" * len(columns), rows=table, prompts=PROMPTS)
+        CARD.format(
+            command=command, names=" | ".join(columns), rule="---|" * len(columns), rows=_rows(columns), prompts=PROMPTS
+        )
     )
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
     if (folder / "medusa").exists():
         write_heads_card(folder)
+    if any((folder / name).exists() for name in DRAFT_NETWORKS):
+        write_eagle_card(folder)
 
 
 def measure_heads(folder):
@@ -119,15 +140,30 @@ def measure_heads(folder):
     log = json.loads((Path(folder) / "medusa" / "training_log.json").read_text())
     family = load(folder, device="cpu", dtype="float32")
     heads = family.medusa
-    tokens = calls = 0
-    for number in range(OPENINGS):
-        trace = run(medusa(family.target, heads, opening(f"held out {number}")), max_new_tokens=150)
-        tokens, calls = tokens + len(trace.tokens), calls + trace.target_calls
     right = {
         f"head {i}, right, {name}": head[0] for name, each in log["accuracies"].items() for i, head in enumerate(each)
     }
-    nodes = len(heads.choices)
-    return {**right, "nodes": nodes, "tokens per call": round(tokens / calls, 2)}
+    per_call = _tokens_per_call(lambda prompt: medusa(family.target, heads, prompt))
+    return {**right, "nodes": len(heads.choices), "tokens per call": per_call}
+
+
+def measure_eagle(folder, name):
+    """Figures of the EAGLE network `name` in `folder`, beside its target."""
+    log = json.loads((Path(folder) / name / "training_log.json").read_text())
+    family = load(folder, device="cpu", dtype="float32")
+    head = getattr(family, name)
+    right = {
+        f"step {i}, right, {kind}": share
+        for kind, shares in log["accuracies"].items()
+        for i, share in enumerate(shares)
+    }
+    return {**right, "tokens per call": _tokens_per_call(lambda prompt: eagle(family.target, head, prompt))}
+
+
+def _tokens_per_call(method):
+    """Tokens to a call of the target, greedily, over some held-out stories."""
+    traces = [run(method(opening(f"held out {number}")), max_new_tokens=150) for number in range(OPENINGS)]
+    return round(sum(len(trace.tokens) for trace in traces) / sum(trace.target_calls for trace in traces), 2)
 
 
 def write_heads_card(folder):
@@ -146,8 +182,65 @@ def write_heads_card(folder):
         rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in figures["medusa"].items()),
         **numbers,
     )
+    _put_section(folder, HEADS, section, figures)
+
+
+def write_eagle_card(folder):
+    """Writes the section on EAGLE networks as `write_heads_card` does that on heads."""
+    folder = Path(folder)
+    write_checksums(folder)
+    figures = json.loads((folder / "figures.json").read_text())
+    columns, commands = {}, []
+    for name, title in DRAFT_NETWORKS.items():
+        if not (folder / name).exists():
+            figures.pop(name, None)
+            continue
+        log = json.loads((folder / name / "training_log.json").read_text())
+        figures[name] = measure_eagle(folder, name)
+        columns[title] = _made(log) | {"tree": _tree(log["tree"])} | figures[name]
+        commands.append(f"- {title}: `{log['command']}`")
+    section = EAGLE_CARD.format(
+        commands="\n".join(commands),
+        names=" | ".join(columns),
+        rule="---|" * len(columns),
+        rows_of_table=_rows(columns),
+        openings=OPENINGS,
+    )
+    _put_section(folder, EAGLE, section, figures)
+
+
+def _made(log):
+    """How an EAGLE network was made, as cells of a table."""
+    texts = f"{log['texts']}, {log['cold']:.0%} of which open at temperature 1 and go on at {log['temperature']}"
+    special = f"noise {log['noise']} on features" if "noise" in log else f"{log['depth']} of its own steps"
+    return {
+        "parameters": f"{log['parameters']:,}",
+        "hidden states": ", ".join(map(str, log["layers"])),
+        "tokens known": log["tokens"],
+        "texts": f"{texts}; {log['held_out']} others to measure with",
+        "training": f"{log['steps']} steps of {log['rows']} texts, learning rate {log['rate']}, {special}",
+    }
+
+
+def _tree(tree):
+    """Arguments of `dynamic` in words."""
+    words = f"{tree['nodes']} nodes, {tree['depth']} levels, {tree['top_k']} guesses a node"
+    more = {"confidence": tree.get("confidence"), "greedy temperature": tree.get("greedy_temperature")}
+    return words + "".join(f", {name} {value}" for name, value in more.items() if value)
+
+
+def _rows(columns):
+    """Rows of a table, from a column for each model: a dict from row to cell."""
+    rows = dict.fromkeys(row for column in columns.values() for row in column)
+    return "\n".join(
+        f"| {row} | " + " | ".join(str(column.get(row, "–")) for column in columns.values()) + " |" for row in rows
+    )
+
+
+def _put_section(folder, title, section, figures):
+    """Puts a section into the card where one of its title stood, or at the end; and the figures beside it."""
     card = folder / "MODEL_CARD.md"
-    before, _, after = card.read_text().partition(HEADS)
+    before, _, after = card.read_text().partition(title)
     _, mark, later = after.partition("\n## ")  # sections that are not ours
     card.write_text(before.rstrip() + "\n\n" + section + mark + later)
     (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")

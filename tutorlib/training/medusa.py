@@ -10,9 +10,6 @@ Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework 
 from __future__ import annotations
 
 import copy
-import json
-import re
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -27,10 +24,10 @@ from ..heads.choices import grow
 from ..heads.formats import save_medusa
 from ..heads.medusa import NODES, MedusaHeads
 from ..lm import LM
-from ..models import load
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
-from .own_text import Batch, Batches, Telling, Text, claim, fingerprint, hidden_states, own_texts, write_whole
+from .own_text import Batch, Batches, Text, claim, fingerprint, hidden_states
+from .tell import Told, write_log
 
 DECAY = 0.8  # the weight of each head's loss, in proportion to that of the head before
 HEADS_WEIGHT = 0.2  # of the heads' losses beside the target's own, in joint training
@@ -341,47 +338,30 @@ def write(
         fitted.target.model.save_pretrained(out / "target")
         if fitted.target.tokenizer is not None:
             fitted.target.tokenizer.save_pretrained(out / "target")
-    folder.mkdir(parents=True, exist_ok=True)
-    log = {"command": shlex.join(command), **settings, "accuracies": fitted.accuracies, "log": fitted.log}
-    write_whole(folder / "training_log.json", json.dumps(log, indent=1) + "\n")
+    write_log(folder, command, settings, fitted.accuracies, fitted.log)
     heads = copy.deepcopy(fitted.heads)
     save_medusa(heads.half() if half else heads, folder, base=base).chmod(0o644)  # safetensors are written as private
     return folder
 
 
 def make(
-    name,
+    told: Told,
     out,
-    runs,
     *,
-    texts: int = 4096,
-    held_out: int = 256,
-    length: int = 256,
-    cold: float = 0.5,
-    temperature: float = 0.1,
-    prompts: str | Path | None = None,
     joint: bool = False,
     devices: Devices = ALONE,
     command: Sequence[str] = (),
     progress: bool = True,
     **settings,
 ) -> Path:
-    """Have a model tell texts, train heads on them, and write the heads; what was done before is gone on from.
+    """Train heads on a target's own texts, and write them; what was done before is gone on from.
 
     Parameters
     ----------
-    name : str or path
-        As for `models.load`: heads are made for that family's target.
+    told : Told
+        See `tell.tell`.
     out : path
         Where the heads go.
-    runs : path
-        For texts, checkpoints and logs: a subfolder for the model.
-    texts, held_out : int
-        How many to learn from, and to measure with.
-    length, cold, temperature :
-        How they are told, see `own_text.Telling`.
-    prompts : path, optional
-        A file with a prompt on each line, in the chat format of a model that has one.
     **settings
         See `fit`.
 
@@ -389,31 +369,19 @@ def make(
     -------
     path of the heads' folder
     """
-    family = load(name, device=devices.device, dtype="float32" if joint else None)
-    target, place = family.target, Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
-    lines = Path(prompts).read_text(encoding="utf-8").splitlines() if prompts else []
-    asked = [family.chat(line) for line in lines if line.strip()]
-    told = {}
-    for seed, count in (("train", texts), ("held out", held_out)):
-        telling = Telling(length, cold, temperature, seed)
-        told[seed] = own_texts(
-            target, count, place / f"{seed} texts", telling, prompts=asked, devices=devices, progress=progress
-        )
     fitted = fit(
-        target,
-        told["train"],
-        told["held out"],
-        place / ("medusa joint" if joint else "medusa"),
-        cold_temperature=temperature,
+        told.target,
+        told.train,
+        told.held_out,
+        told.place / ("medusa joint" if joint else "medusa"),
+        cold_temperature=told.setting["temperature"],
         joint=joint,
         devices=devices,
         progress=progress,
         **settings,
     )
-    folder = Path(out) / "medusa" if joint else Path(out)
     if devices.first:
-        shown = {"texts": texts, "held_out": held_out, "length": length, "cold": cold, "temperature": temperature}
-        base = family.published.target.hub if family.published else family.name
-        write(fitted, out, settings=shown | {"joint": joint} | settings, command=command, base=base, joint=joint)
+        settings = told.setting | {"joint": joint} | settings
+        write(fitted, out, settings=settings, command=command, base=told.base, joint=joint)
     devices.wait()
-    return folder
+    return Path(out) / "medusa" if joint else Path(out)

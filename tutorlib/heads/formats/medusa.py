@@ -1,43 +1,34 @@
-"""The files that heads are published in: each layout a plain map, from the names of tensors here to those in the file.
+"""Medusa heads in files: as their authors publish them, and as vLLM reads them.
 
-A layout is a folder with a `config.json`, which tells the sizes, and one file of tensors, safetensors or a pickle.
-Tensors keep their bits and their type both ways. Files come from anywhere, so nothing in them is executed, and nothing
-is guessed: a tensor that is missing, unknown or of another shape is an error that names it.
-
-What this file does not do: find or download folders (`tutorlib.models`), or train (`tutorlib.training`).
+What the published configuration has no word for, the tree that pays and how often each guess is right, is in an entry
+of our own.
 """
 
-import contextlib
-import json
-import os
-import pickle
 import statistics
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from .choices import checked_accuracies, checked_choices
-from .medusa import MedusaHeads, check_target, checked_token_map
+from ..choices import checked_accuracies, checked_choices
+from ..medusa import MedusaHeads, check_target, checked_token_map
+from .files import (
+    CONFIG,
+    FILES,
+    OURS,
+    Names,
+    Tensors,
+    check_names,
+    read_config,
+    read_tensors,
+    renamed,
+    weight_file,
+    whole_number,
+    words,
+    write_folder,
+)
 
-Tensors = dict[str, torch.Tensor]
-Names = dict[str, str]  # of a tensor: name here -> name in the file
-
-CONFIG = "config.json"
-# Where the tensors are: the first is looked for first, and is what is written unless a pickle is asked for.
-FILES = {
-    "medusa": ("medusa_lm_head.safetensors", "medusa_lm_head.pt"),
-    "vllm": ("model.safetensors", "pytorch_model.bin"),
-}
-# Our own entry in config.json, which other readers pass over: the tree that pays, and how often each guess is right.
-OURS = "tutorlib"
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Medusa: names
+LAYOUTS = ("medusa", "vllm")
 
 
 def medusa_names(heads: int, layers: int) -> Names:
@@ -75,10 +66,6 @@ def head_names(head: int, layers: int) -> list[str]:
     return [*blocks, f"{head}.{layers}.weight"]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Medusa: whole folders
-
-
 def save_medusa(heads: MedusaHeads, folder, layout: str = "medusa", *, base: str = "", pickled: bool = False) -> Path:
     """Write heads to a folder.
 
@@ -107,7 +94,7 @@ def save_medusa(heads: MedusaHeads, folder, layout: str = "medusa", *, base: str
         For another layout; for a folder that holds something else, a model for instance; for heads with a `token_map`,
         of which the published layout knows nothing.
     """
-    if layout not in FILES:
+    if layout not in LAYOUTS:
         raise ValueError(f'layout={layout!r} is not known: use "medusa", as published, or "vllm"')
     if layout == "medusa" and heads.token_map is not None:
         raise ValueError('heads with a token_map cannot be written in the published layout: use layout="vllm"')
@@ -186,7 +173,7 @@ def load_medusa(folder, target=None) -> MedusaHeads:
 
 
 def layout_of(config: Mapping, folder: Path) -> str:
-    """Which layout of `FILES` a configuration belongs to; a ValueError for that of something else."""
+    """Which of the `LAYOUTS` a configuration belongs to; a ValueError for that of something else."""
     if any(key in config for key in ("medusa_num_heads", "medusa_num_layers")):
         return "medusa"
     if config.get("model_type") == "medusa" or "MedusaModel" in (config.get("architectures") or ()):
@@ -255,7 +242,7 @@ def _from_vllm(config, tensors, target, path) -> tuple[dict, Tensors]:
     if truncated:
         token_map = tensors.pop("token_map")
         if token_map.dtype.is_floating_point or token_map.dtype is torch.bool or tuple(token_map.shape) != (known,):
-            raise ValueError(f"{path}: token_map is {_words(token_map)}, expected {known} token ids, int64")
+            raise ValueError(f"{path}: token_map is {words(token_map)}, expected {known} token ids, int64")
         try:
             sizes["token_map"] = checked_token_map(token_map.tolist(), vocab_size)
         except ValueError as error:
@@ -311,152 +298,3 @@ def _ours(config, place) -> dict:
         return {key: check(entry[key]) for key, check in checks.items() if key in entry}
     except ValueError as error:
         raise ValueError(f'{place}: "{OURS}": {error}') from error
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Files of any layout
-
-
-def read_config(folder: Path) -> dict:
-    """What a folder's configuration says; a ValueError if there is none, or it is broken."""
-    place = Path(folder) / CONFIG
-    try:
-        config = json.loads(place.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(
-            f"{place} is missing: this folder holds no heads, or they were not written to the end"
-        ) from None
-    except ValueError as error:
-        raise ValueError(f"{place} is half-written or broken ({error}): download or copy it again") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{place} must hold an object with keys and values, got {config!r}")
-    return config
-
-
-def whole_number(config: Mapping, key: str, least: int, place: Path) -> int:
-    """A number of a configuration; a ValueError if it is missing, or none of at least `least`."""
-    if key not in config:
-        raise ValueError(f"{place} lacks the key {key!r}; it has {', '.join(config)}")
-    number = config[key]
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise ValueError(f"{place}: {key} must be a whole number of {least} or more, got {number!r}")
-    return number
-
-
-def weight_file(folder: Path, files: tuple[str, ...]) -> Path:
-    """The first of these files that there is; a ValueError if there is none."""
-    for name in files:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{folder} has a {CONFIG} but no tensors: expected {' or '.join(files)}")
-
-
-def read_tensors(path: Path) -> Tensors:
-    """The tensors in a file, by the names they have there, on the processor.
-
-    Raises
-    ------
-    ValueError
-        If it is half-written or broken, or a pickle with anything but tensors by name. No code in it is executed:
-        torch's reader for weights alone refuses whatever would have to be called.
-    """
-    if path.suffix == ".safetensors":
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ValueError(f"{path} is half-written or broken ({error}): download or copy it again") from error
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of unusual protocols: what comes of them is looked at below
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings
-        raise ValueError(
-            f"{path} is broken, or a pickle that holds more than tensors; no code in it was run. Ask for a copy in "
-            "safetensors"
-        ) from None
-    except Exception as error:  # torch raises nearly anything for a broken file
-        raise ValueError(f"{path} is half-written or broken ({error}): download or copy it again") from error
-    if not isinstance(tensors, dict):
-        raise ValueError(f"{path} must hold tensors by name, got {type(tensors).__name__}")
-    for name, tensor in tensors.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{path} must hold tensors by name, got {type(tensor).__name__} at {name!r}")
-    return tensors
-
-
-def check_names(tensors: Mapping, names: Names, path: Path) -> None:
-    """Raise ValueError that names the tensors which are missing in a file, and those that nobody knows."""
-    expected = set(names.values())
-    missing = [name for name in dict.fromkeys(names.values()) if name not in tensors]
-    unknown = sorted(name for name in tensors if name not in expected)
-    problems = [f"{_listed(found)} {verb}" for found, verb in ((missing, "missing"), (unknown, "unknown")) if found]
-    if problems:
-        raise ValueError(
-            f"{path}: {', and '.join(problems)}, by what {path.parent / CONFIG} says: the two do not belong together"
-        )
-
-
-def renamed(tensors: Mapping, names: Names, shapes: Mapping, path: Path) -> Tensors:
-    """The tensors of a file by their names here, checked.
-
-    Parameters
-    ----------
-    tensors : dict of tensors, by name in the file
-    names : dict
-        From names here to names in the file; two of them may share a tensor.
-    shapes : dict
-        From names here to the shape expected.
-
-    Raises
-    ------
-    ValueError
-        If one is missing or unknown, has another shape, or is not of the floating type that they all have.
-    """
-    check_names(tensors, names, path)
-    dtype = None
-    for name, there in names.items():
-        tensor = tensors[there]
-        if tuple(tensor.shape) != tuple(shapes[name]):
-            raise ValueError(f"{path}: {there} has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}")
-        dtype = dtype or tensor.dtype
-        if tensor.dtype != dtype or not dtype.is_floating_point:
-            expected = f"{dtype} as the others" if tensor.dtype != dtype else "numbers of a floating type"
-            raise ValueError(f"{path}: {there} is {tensor.dtype}, expected {expected}")
-    return {name: tensors[there] for name, there in names.items()}
-
-
-def write_folder(folder: Path, config: Mapping, tensors: Tensors, files: tuple[str, str], pickled: bool) -> Path:
-    """Write tensors to the first of two files, or as a pickle to the second, and a configuration; return the file."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / files[pickled]
-    with replacing(path) as fresh:
-        if pickled:
-            torch.save(tensors, fresh)
-        else:
-            save_file(tensors, fresh, metadata={"format": "pt"})
-    (folder / files[not pickled]).unlink(missing_ok=True)  # older, and it might be read in place of this one
-    with replacing(folder / CONFIG) as fresh:
-        fresh.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A place to write to, which becomes `path` once all is written: a kill before that leaves the old file whole."""
-    fresh = path.with_name(path.name + ".new")
-    try:
-        yield fresh
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def _listed(names: list[str], most: int = 6) -> str:
-    """Some names in words."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest + (" is" if len(names) == 1 else " are")
-
-
-def _words(tensor: torch.Tensor) -> str:
-    return f"of shape {tuple(tensor.shape)} and {tensor.dtype}"

@@ -1,0 +1,235 @@
+"""EAGLE for tests: random networks, one that knows a ring, and its arithmetic written out a second time.
+
+`law` and `best_tree` share nothing with the library: no cache, no mask, no pruning, each path from its beginning.
+"""
+
+import math
+
+import torch
+from transformers import LlamaConfig
+
+from tutorlib.heads.eagle import DraftNetwork, Eagle3Head, EagleHead
+
+BASE = 10000.0  # of the rotary angles
+
+
+def sizes(lm, **changes):
+    """The configuration of a small network for a target; its heads, where there are several, share keys and values."""
+    heads = next(heads for heads in (2, 3, 5, 1) if lm.width % heads == 0)
+    return LlamaConfig(
+        **{
+            "vocab_size": lm.vocab_size,
+            "hidden_size": lm.width,
+            "intermediate_size": 7,
+            "num_hidden_layers": 1,
+            "num_attention_heads": heads,
+            "num_key_value_heads": 1,
+            "head_dim": 4,
+            "max_position_embeddings": 64,
+            "rope_parameters": {"rope_type": "default", "rope_theta": BASE},
+            **changes,
+        }
+    )
+
+
+def randomised(head, dtype, seed=0, scale=0.6):
+    """`head` with random weights, in `dtype`: its guesses depend on all that it reads."""
+    for number, (name, weight) in enumerate(sorted(head.named_parameters())):
+        generator = torch.Generator().manual_seed(1000 * seed + number)
+        numbers = scale * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        weight.data = numbers + ("norm" in name and weight.dim() == 1)
+    return head.to(dtype).eval()
+
+
+def eagle1(lm, seed=0, make=EagleHead, bias=True, scale=0.6, **changes):
+    return randomised(make(sizes(lm, **changes), bias=bias), lm.dtype, seed, scale)
+
+
+def eagle3(lm, seed=0, make=Eagle3Head, layers=None, tokens=None, norm_before_residual=False, **changes):
+    layers = (0, lm.layers // 2, -1) if layers is None else layers
+    head = make(sizes(lm, **changes), layers, tokens, norm_before_residual=norm_before_residual)
+    return randomised(head, lm.dtype, seed)
+
+
+def reduced(lm, seed=0, make=Eagle3Head):
+    """EAGLE-3 that does not know the target's first token, nor one in its middle."""
+    unknown = {0, lm.vocab_size // 2 + 1}
+    return eagle3(lm, seed, make, tokens=[token for token in range(lm.vocab_size) if token not in unknown])
+
+
+NETWORKS = {"EAGLE-1": eagle1, "EAGLE-3": eagle3, "EAGLE-3, fewer tokens": reduced}
+
+
+def ring_network(lm, base=DraftNetwork):
+    """Knows that on a ring each token is followed by the next; and guesses so where its inputs belong together.
+
+    A feature of the ring says which token comes. So the token that goes in beside it must be that one: where it is
+    another, the network says the same token once more, which is wrong.
+    """
+
+    class RingNetwork(base):
+        feature_layers = (-1,)
+
+        def __init__(self):
+            super().__init__(sizes(lm))
+            self.fc = torch.nn.Linear(1, 1)
+
+        def start(self, features):
+            return torch.nn.functional.one_hot(features.argmax(-1), lm.vocab_size).to(self.fc.weight.dtype)
+
+        def forward(self, tokens, hidden, rotation, mix=None):
+            belongs = hidden.argmax(-1) == tokens
+            return 5 * torch.nn.functional.one_hot((tokens + belongs) % lm.vocab_size, lm.vocab_size).to(hidden.dtype)
+
+        def read_out(self, hidden, target=None):
+            return hidden
+
+    return RingNetwork()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The networks a second time, as the papers and the published files have them, in float64
+
+
+def features_of(lm, text, layers):
+    """The target's features of each token of a text, (tokens, width * layers), without a session."""
+    if lm.model is None:  # a table
+        states = torch.stack([lm.log_probs(text[: place + 1]) for place in range(len(text))])
+        return torch.cat([states] * len(layers), dim=-1)
+    with torch.no_grad():
+        states = lm.model(torch.tensor([text]), output_hidden_states=True).hidden_states
+    return torch.cat([states[layer][0] for layer in layers], dim=-1)
+
+
+def law(head, lm, text, path=(), features=None):
+    """Logits (vocab) of what follows a text and then a path of guesses, everything computed anew.
+
+    `features` are of all tokens of the text but the last.
+    """
+    weights = {name: value.detach() for name, value in head.state_dict().items()}
+    weights = {name: value.double() if value.is_floating_point() else value for name, value in weights.items()}
+    features = features_of(lm, list(text), head.feature_layers)[: len(text) - 1] if features is None else features
+    step, given = _step1, features.double()
+    if "midlayer.hidden_norm.weight" in weights:
+        step, given = _step3, given @ weights["fc.weight"].T
+    tokens = list(text[1:])
+    made = step(weights, head, tokens, given)
+    for token in path:  # a guess is read beside what the network itself made of the place before it
+        tokens, given = [*tokens, token], torch.cat([given, made[-1:]])
+        made = step(weights, head, tokens, given)
+    return _read_out(weights, head, lm, made[-1])
+
+
+def _step1(weights, head, tokens, given):
+    bias = weights.get("fc.bias", 0.0)
+    x = torch.cat([weights["embed_tokens.weight"][tokens], given], dim=-1) @ weights["fc.weight"].T + bias
+    return _layer(weights, head, "layers.0.", x, x)
+
+
+def _step3(weights, head, tokens, given):
+    embedded = _normed(weights["embed_tokens.weight"][tokens], weights["midlayer.input_layernorm.weight"], head)
+    normed = _normed(given, weights["midlayer.hidden_norm.weight"], head)
+    residual = normed if head.norm_before_residual else given
+    return _layer(weights, head, "midlayer.", residual, torch.cat([embedded, normed], dim=-1))
+
+
+def _layer(weights, head, prefix, residual, x):
+    count, size = head.config.num_attention_heads, head.config.head_dim
+    shared = count // head.config.num_key_value_heads
+    queries, keys, values = (
+        _linear(weights, f"{prefix}self_attn.{name}_proj", x).unflatten(-1, (-1, size)) for name in "qkv"
+    )
+    queries, keys = _turned(queries), _turned(keys)
+    later = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+    mixed = []
+    for number in range(count):
+        scores = queries[:, number] @ keys[:, number // shared].T / math.sqrt(size)
+        mixed.append(scores.masked_fill(later, -math.inf).softmax(-1) @ values[:, number // shared])
+    mixed = torch.cat(mixed, dim=-1)
+    x = residual + _linear(weights, f"{prefix}self_attn.o_proj", mixed)
+    normed = _normed(x, weights[f"{prefix}post_attention_layernorm.weight"], head)
+    gate, up = (_linear(weights, f"{prefix}mlp.{name}_proj", normed) for name in ("gate", "up"))
+    return x + _linear(weights, f"{prefix}mlp.down_proj", gate / (1 + torch.exp(-gate)) * up)
+
+
+def _linear(weights, name, x):
+    return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
+
+
+def _turned(states):
+    """Of states (places, heads, size): number j of the first half is turned against number j of the second half.
+
+    By the angle place * base^(-2j / size).
+    """
+    half = states.shape[-1] // 2
+    speeds = torch.tensor([BASE ** (-j / half) for j in range(half)], dtype=torch.float64)
+    angles = torch.arange(len(states), dtype=torch.float64)[:, None, None] * speeds
+    one, other = states[..., :half], states[..., half:]
+    return torch.cat([one * angles.cos() - other * angles.sin(), other * angles.cos() + one * angles.sin()], dim=-1)
+
+
+def _normed(x, weight, head):
+    return x / (x.pow(2).mean(-1, keepdim=True) + head.config.rms_norm_eps).sqrt() * weight
+
+
+def _read_out(weights, head, lm, state):
+    if "lm_head.weight" in weights:
+        known = _normed(state, weights["norm.weight"], head) @ weights["lm_head.weight"].T
+        logits = torch.full((lm.vocab_size,), -math.inf, dtype=torch.float64)
+        for row, offset in enumerate(weights["d2t"].tolist()):
+            logits[row + offset] = known[row]
+        return logits
+    return state if lm.model is None else state @ lm.model.get_output_embeddings().weight.detach().double().T
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The trees a second time. `guess(path)` gives the log-probabilities (vocab) after a path of tokens
+
+
+def ranked(guess, path, count):
+    """The likeliest tokens after a path, with their log-probabilities; none that is impossible."""
+    best = sorted(enumerate(guess(path)), key=lambda pair: -pair[1])[:count]
+    return [(token, log_prob) for token, log_prob in best if log_prob > -math.inf]
+
+
+def best_tree(guess, nodes, depth, top_k, confidence=0.0):
+    """EAGLE-2 as its section 4 says it: all paths of the tree, and how many guesses the network reads.
+
+    Expand the `top_k` best paths of each level by `top_k` guesses each; then keep the best of all.
+    """
+    value = {(): 0.0}
+    level, reads = [()], []
+    for deep in range(depth):
+        if deep:
+            level = [path for path in level if value[path] >= math.log(confidence)] if confidence else level
+            level = sorted(level, key=lambda path: -value[path])[:top_k]
+            reads.append(len(level))
+        children = {}
+        for path in level:
+            for token, log_prob in ranked(guess, path, top_k):
+                children[(*path, token)] = value[path] + log_prob
+        value |= children
+        level = list(children)
+    del value[()]
+    return set(sorted(value, key=lambda path: -value[path])[:nodes]), reads
+
+
+def tree_of_ranks(guess, paths, depth):
+    """The paths of tokens that some paths of ranks stand for."""
+    tree = set()
+    for ranks in paths:
+        path = ()
+        for rank in ranks[:depth]:
+            tokens = [token for token, _ in ranked(guess, path, rank + 1)]
+            if rank >= len(tokens):
+                break
+            path += (tokens[rank],)
+            tree.add(path)
+    return tree
+
+
+def paths_in(tree):
+    """All paths of tokens in a `TokenTree`; fails where one comes twice."""
+    paths = [tuple(tree.tokens[above] for above in tree.path(node)) for node in range(len(tree))]
+    assert len(set(paths)) == len(paths)
+    return set(paths)

@@ -1,0 +1,324 @@
+"""Trees of guesses: EAGLE-2's is that of a search without short cuts, for less work; the others are what they say."""
+
+import math
+import random
+
+import pytest
+import torch
+from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
+
+from tutorlib.decoders.draft_trees import Draft, chain, dynamic, static
+from tutorlib.heads.choices import full
+from tutorlib.tree import ROOT, TokenTree
+from tutorlib.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
+
+FAR = 99  # more levels than any tree here has
+
+
+def anything(vocab=12, seed=0, sharpness=2.0, unknown=()):
+    """Log-probabilities after any path: random, the same at each question. `unknown` tokens have none."""
+
+    def guess(path):
+        rng = random.Random(f"{seed} {tuple(path)}")
+        logits = [-math.inf if token in unknown else sharpness * rng.gauss(0, 1) for token in range(vocab)]
+        total = math.log(sum(math.exp(logit) for logit in logits))
+        return [logit - total for logit in logits]
+
+    return guess
+
+
+class Network:
+    """Stands where a session of a draft network stands, and says what it was told to."""
+
+    def __init__(self, guess):
+        self.guess, self.paths, self.reads = guess, [], []
+
+    def grow(self, tokens, parents):
+        self.reads.append(len(tokens))
+        new = [(*(self.paths[parent] if parent != ROOT else ()), token) for token, parent in zip(tokens, parents)]
+        self.paths += new
+        return self.logits(new)
+
+    def logits(self, paths):
+        return torch.tensor([self.guess(path) for path in paths], dtype=torch.float64)
+
+
+def grown(shape, guess, depth=FAR, text=(), warp=()):
+    """The tree of a shape as a set of paths, and how many guesses the network read at each of its calls."""
+    network = Network(guess)
+    tree = shape(Draft(network, network.logits([()]), list(text), warp, depth))
+    assert isinstance(tree, TokenTree)
+    return paths_in(tree), network.reads
+
+
+def after(warp, guess, text=()):
+    """What `guess` says once it is warped."""
+
+    def warped(path):
+        logits = torch.tensor([guess(path)], dtype=torch.float64)
+        for function in warp:
+            logits = function(logits, [[*text, *path]])
+        return logits.softmax(-1)[0].nan_to_num(0.0).log().tolist()
+
+    return warped
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# EAGLE-2's
+
+
+SIZES = [(1, 1, 1), (3, 2, 2), (4, 8, 1), (5, 3, 4), (7, 2, 3), (10, 5, 3), (17, 4, 12), (30, 6, 5), (59, 8, 10)]
+
+
+@pytest.mark.parametrize("sharpness", [0.2, 1.0, 4.0, 12.0])
+@pytest.mark.parametrize(("nodes", "depth", "top"), SIZES)
+def test_the_dynamic_tree_is_that_of_the_paper_for_no_more_work(nodes, depth, top, sharpness):
+    for seed in range(4):
+        guess = anything(seed=seed, sharpness=sharpness)
+        made, reads = grown(dynamic(nodes, depth, top), guess)
+        expected, their_reads = best_tree(guess, nodes, depth, top)
+        assert made == expected
+        assert len(reads) <= len(their_reads) <= depth - 1
+        assert all(mine <= theirs for mine, theirs in zip(reads, their_reads))
+
+
+def test_it_asks_no_more_than_it_has_to():
+    """Of a sure network the tree is one path; a path that has no chance is not guessed on from."""
+    guess = anything(seed=1, sharpness=12.0)
+    _, reads = grown(dynamic(6, 8, 10), guess)
+    _, their_reads = best_tree(guess, 6, 8, 10)
+    assert sum(reads) < sum(their_reads) / 5
+    even = [math.log(1 / 12)] * 12
+    assert grown(dynamic(10, 8, 10), lambda path: even)[1] == [], "ten guesses as good as each other are the tree"
+
+
+def test_the_tree_has_as_many_nodes_levels_and_children_as_it_may():
+    guess = anything(sharpness=1.0)
+    for nodes, depth, top in SIZES:
+        paths, _ = grown(dynamic(nodes, depth, top), guess)
+        assert len(paths) == min(nodes, sum(top**level for level in range(1, depth + 1)))
+        assert max(map(len, paths)) <= depth
+        assert max(sum(path[:-1] == above for path in paths) for above in [(), *paths]) <= top
+    assert len(grown(dynamic(59, 2, 10), anything(vocab=3))[0]) == 3 + 9, "all that there is"
+
+
+def test_where_all_are_equal_the_shorter_paths_are_kept():
+    paths, _ = grown(dynamic(6, 3, 2), lambda path: [math.log(0.5)] * 2)
+    assert paths == {(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_a_path_of_certain_guesses_is_as_long_as_the_tree_may_be():
+    """Each is as good as the one above it, which must not be left out for it."""
+
+    def certain(path):
+        return [0.0 if token == (path or (2,))[-1] + 1 else -math.inf for token in range(12)]
+
+    assert grown(dynamic(4, 8, 10), certain) == ({(3,), (3, 4), (3, 4, 5), (3, 4, 5, 6)}, [1, 1, 1])
+    assert grown(dynamic(59, 5, 10), certain) == ({tuple(range(3, end)) for end in range(4, 9)}, [1] * 4)
+
+
+@pytest.mark.parametrize("confidence", [0.02, 0.2, 0.7, 1.0])
+def test_paths_below_the_confidence_are_not_guessed_on_from(confidence):
+    for seed in range(6):
+        guess = anything(seed=seed, sharpness=4.0)
+        made, reads = grown(dynamic(20, 6, 4, confidence), guess)
+        expected, their_reads = best_tree(guess, 20, 6, 4, confidence)
+        assert made == expected
+        assert sum(reads) <= sum(their_reads)
+    assert grown(dynamic(20, 6, 4, 1.0), guess)[1] == [], "a guess is not certain"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_it_is_no_deeper_than_there_is_room(depth):
+    guess = anything(seed=2)
+    made, reads = grown(dynamic(20, 6, 4), guess, depth)
+    assert made == best_tree(guess, 20, depth, 4)[0]
+    assert len(reads) == depth - 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Chains, and trees of ranks
+
+
+def test_a_chain_is_the_best_guess_after_the_best_guess():
+    for length in (1, 2, 5):
+        guess, path = anything(seed=length), ()
+        for _ in range(length):
+            path += (max(range(12), key=guess(path).__getitem__),)
+        made, reads = grown(chain(length), guess)
+        assert made == {path[: 1 + end] for end in range(length)}
+        assert reads == [1] * (length - 1)
+        assert made == grown(dynamic(length, length, 1), guess)[0]
+    assert grown(chain(5), guess, depth=2) == ({path[:1], path[:2]}, [1])
+
+
+def test_a_chain_ends_where_all_of_it_has_become_unsure():
+    """Each guess has probability 0.6: 0.6, 0.36, 0.216."""
+
+    def guess(path):
+        return [math.log(0.3), math.log(0.6), math.log(0.1)]
+
+    lengths = [len(grown(chain(6, confidence), guess)[0]) for confidence in (0.7, 0.5, 0.3, 0.2, 0.0)]
+    assert lengths == [1, 2, 3, 4, 6]
+
+
+SHAPES = {
+    "one": [(0,)],
+    "chain": [(0, 0, 0)],
+    "full": full([3, 2, 2]),
+    "sparse": [(0,), (1,), (2,), (0, 0), (0, 3), (1, 1), (0, 0, 0), (0, 3, 2), (1, 1, 4), (1, 1, 4, 0)],
+    "beginnings left out": [(2, 1, 0, 3), (2, 0), (5,)],
+}
+
+
+@pytest.mark.parametrize("paths", SHAPES.values(), ids=SHAPES)
+def test_a_static_tree_has_the_same_ranks_in_every_step(paths):
+    for seed in range(4):
+        guess = anything(seed=seed)
+        made, reads = grown(static(paths), guess)
+        assert made == tree_of_ranks(guess, paths, FAR)
+        inner = {path[:end] for path in paths for end in range(1, len(path))}  # what something is guessed after
+        assert reads == [sum(len(path) == level for path in inner) for level in range(1, max(map(len, paths)))]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_static_tree_is_no_deeper_than_there_is_room(depth):
+    guess = anything(seed=3)
+    made, reads = grown(static(SHAPES["sparse"]), guess, depth)
+    assert made == tree_of_ranks(guess, SHAPES["sparse"], depth)
+    assert len(reads) == depth - 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Tokens that cannot be
+
+
+@pytest.mark.parametrize("shape", [chain(4), static(SHAPES["sparse"]), dynamic(20, 4, 5)], ids=["chain", "static", "2"])
+def test_tokens_that_the_network_does_not_know_are_no_candidates(shape):
+    for unknown in ({0, 3}, set(range(2, 12)), set(range(1, 12))):
+        made, _ = grown(shape, anything(unknown=unknown))
+        assert made and not {token for path in made for token in path} & unknown
+
+
+def test_where_few_are_known_the_trees_hold_those():
+    guess = anything(unknown=set(range(2, 12)))
+    assert grown(dynamic(99, 3, 10), guess)[0] == best_tree(guess, 99, 3, 10)[0]
+    assert len(grown(dynamic(99, 3, 10), guess)[0]) == 2 + 4 + 8
+    assert grown(static(SHAPES["sparse"]), guess)[0] == tree_of_ranks(guess, SHAPES["sparse"], FAR)
+    made, reads = grown(static([(2, 0), (3,)]), guess)
+    assert (made, reads) == (set(), []), "there is no third best guess, and nothing after it"
+    assert grown(static([(20,), (0, 20)]), anything())[0] == {(ranked(anything(), (), 1)[0][0],)}, "nor a 21st"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Warps
+
+
+TEXT = [3, 1, 4, 1, 5]
+
+
+@pytest.mark.parametrize(
+    "warp",
+    [[temperature(0.3)], [frequency_penalty(2.5)], [no_repeat_ngram(1), top_k(3)], [temperature(1.7), top_k(2)]],
+    ids=["temperature", "penalty", "n-grams and top-k", "temperature and top-k"],
+)
+def test_trees_follow_the_warped_law_each_guess_after_its_own_path(warp):
+    for seed in range(3):
+        guess = anything(vocab=6, seed=seed)
+        warped = after(warp, guess, TEXT)
+        made, _ = grown(dynamic(12, 4, 3), guess, text=TEXT, warp=warp)
+        assert made == best_tree(warped, 12, 4, 3)[0]
+        assert made != best_tree(guess, 12, 4, 3)[0] or warp[0].__name__ == "temperature_warp"
+        made, _ = grown(static(SHAPES["sparse"]), guess, text=TEXT, warp=warp)
+        assert made == tree_of_ranks(warped, SHAPES["sparse"], FAR)
+
+
+def test_a_temperature_makes_the_tree_deeper_or_wider():
+    guess = anything(sharpness=1.5)
+    cold, plain, warm = (
+        max(map(len, grown(dynamic(15, 8, 5), guess, warp=warp)[0]))
+        for warp in ([temperature(0.25)], [], [temperature(3.0)])
+    )
+    assert cold > plain > warm
+
+
+@pytest.mark.parametrize("shape", [chain(4), static(SHAPES["sparse"]), dynamic(20, 4, 5)], ids=["chain", "static", "2"])
+def test_where_a_warp_leaves_nothing_that_the_network_knows_there_are_no_candidates(shape):
+    def only_4(logits, histories):
+        return logits.masked_fill(torch.arange(12) != 4, -math.inf)
+
+    assert grown(shape, anything(unknown={4}), warp=[only_4]) == (set(), [])
+
+    def then_only_4(logits, histories):
+        late = torch.tensor([len(history) > 0 for history in histories])[:, None]
+        return logits.masked_fill(late & (torch.arange(12) != 4), -math.inf)
+
+    made, _ = grown(shape, anything(unknown={4}), warp=[then_only_4])
+    assert made and all(len(path) == 1 for path in made)
+
+
+def test_that_the_likeliest_token_is_taken_makes_no_difference_to_the_tree():
+    """Otherwise all that is not the best guess would be impossible, and every tree a chain."""
+    for shape in (dynamic(20, 4, 5), static(SHAPES["sparse"]), chain(3)):
+        for warp in ([], [temperature(0.5)], [frequency_penalty(1.0)]):
+            guess = anything(seed=5)
+            assert grown(shape, guess, warp=[*warp, one_hot]) == grown(shape, guess, warp=warp)
+
+
+def test_a_warp_may_write_in_place():
+    def in_place(logits, histories):
+        logits[:, 3] = -50.0
+        return logits
+
+    guess = anything()
+    made, _ = grown(dynamic(20, 4, 5), guess, warp=[in_place])
+    assert made == best_tree(after([in_place], guess), 20, 4, 5)[0]
+    network = Network(guess)
+    draft = Draft(network, network.logits([()]), [], [in_place], FAR)
+    assert draft.guesses(12) == draft.guesses(12)
+    assert torch.equal(draft._logits, network.logits([()]))
+
+
+def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
+    guess = anything(sharpness=1.5)
+    for cold in (0.25, 0.5, 2.0):
+        expected = best_tree(after([temperature(cold)], guess), 15, 8, 5)[0]
+        assert grown(dynamic(15, 8, 5, greedy_temperature=cold), guess, warp=[one_hot])[0] == expected
+        assert grown(dynamic(15, 8, 5, greedy_temperature=cold), guess) == grown(dynamic(15, 8, 5), guess), "sampling"
+    sure = after([temperature(0.25)], guess)
+    made, _ = grown(chain(6, 0.2, greedy_temperature=0.25), guess, warp=[one_hot])
+    assert made == best_tree(sure, 6, 6, 1, 0.2)[0]
+    assert len(made) > len(grown(chain(6, 0.2), guess, warp=[one_hot])[0])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: dynamic(nodes=0), "nodes is how many candidates the tree has, a whole number of 1 or more, got 0"),
+        (lambda: dynamic(nodes=2.5), "nodes .* got 2.5"),
+        (lambda: dynamic(depth=0), "depth is how many levels the tree has, a whole number of 1 or more, got 0"),
+        (lambda: dynamic(top_k=0), "top_k is how many guesses follow each node, .*, got 0"),
+        (lambda: dynamic(top_k=True), "top_k .* got True"),
+        (lambda: dynamic(confidence=2), r"confidence must be a probability from 0 \(guess on, .*\) to 1, got 2"),
+        (lambda: dynamic(confidence=-0.1), "confidence must be a probability .*, got -0.1"),
+        (lambda: dynamic(confidence=math.nan), "confidence must be a probability .*, got nan"),
+        (lambda: dynamic(confidence="sure"), "confidence must be a probability .*, got 'sure'"),
+        (lambda: dynamic(greedy_temperature=0), "greedy_temperature must be a finite number above 0, got 0"),
+        (lambda: dynamic(greedy_temperature=math.inf), "greedy_temperature must be a finite number above 0, got inf"),
+        (lambda: chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
+        (lambda: chain("4"), "length is how many tokens the chain has, a whole number of 1 or more, got '4'"),
+        (lambda: chain(4, confidence=1.5), "confidence must be a probability .*, got 1.5"),
+        (lambda: static([]), "the tree is empty: give at least one path of ranks"),
+        (lambda: static([()]), "paths of ranks"),
+        (lambda: static([(0, -1)]), "paths of ranks"),
+        (lambda: static(5), "paths of ranks"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()

@@ -1,0 +1,465 @@
+"""EAGLE keeps the target's distribution exactly; and drafts in every step what its network makes of the whole text."""
+
+import functools
+import math
+
+import pytest
+import torch
+from conftest import VOCAB, exactly
+from draft_networks import (
+    NETWORKS,
+    best_tree,
+    eagle1,
+    eagle3,
+    law,
+    paths_in,
+    reduced,
+    ring_network,
+    tree_of_ranks,
+)
+from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
+
+from tutorlib.decoders import greedy, sample
+from tutorlib.decoders.draft_trees import chain, drawn_chain, dynamic, static
+from tutorlib.decoders.eagle import eagle
+from tutorlib.heads.choices import full
+from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.lm import LM, NaNLogits
+from tutorlib.proof import exact_distribution, target_distribution, total_variation
+from tutorlib.randomness import Exhaustive, Seeded
+from tutorlib.run import run
+from tutorlib.table import TableLM
+from tutorlib.tree import TokenTree
+from tutorlib.warp import frequency_penalty, probabilities, temperature, top_k
+
+RANKS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+# Each shape, and the same as a function of what the network says: see `draft_networks`.
+SHAPES = {
+    "chain": (chain(3), lambda guess, room: best_tree(guess, 3, min(3, room), 1)[0]),
+    "static": (static(RANKS), lambda guess, room: tree_of_ranks(guess, RANKS, room)),
+    "dynamic": (dynamic(7, 4, 3), lambda guess, room: best_tree(guess, 7, min(4, room), 3)[0]),
+}
+TREES = {name: shape for name, (shape, _) in SHAPES.items()}
+every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+every_shape = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+every_warp = pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+
+
+def far(head=eagle1, **settings):
+    """`distance` of eagle; `head` is a network, or makes one of the model's own size."""
+
+    @functools.cache
+    def network(lm):
+        return head if isinstance(head, torch.nn.Module) else head(lm)
+
+    def written(lm, prompt, **more):
+        return eagle(lm, network(lm), prompt, **settings, **more)
+
+    return functools.partial(distance, written)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# It is exact
+
+
+@every_warp
+def test_it_keeps_the_targets_distribution(warp):
+    assert far(tree=TREES["dynamic"])(table(), [0, 1, 0, 2], 3, warp) < EXACT
+
+
+@pytest.mark.parametrize(("make", "tree"), zip(NETWORKS.values(), TREES.values()), ids=TREES)
+def test_it_keeps_it_through_paths_of_all_lengths_and_what_comes_after_them(make, tree):
+    assert far(make, tree=tree)(table(2), [0, 1], 5, WARPS["penalty"]) < EXACT
+
+
+@pytest.mark.slow
+@every_shape
+@every_network
+def test_every_network_keeps_it_with_trees_of_every_shape(make, tree):
+    assert far(make, tree=tree)(table(2), [0, 1], 6) < EXACT
+
+
+@pytest.mark.slow
+@every_warp
+@every_shape
+@every_network
+def test_every_network_keeps_it_with_trees_of_every_shape_under_every_warp(make, tree, warp):
+    lm = table()
+    assert far(make(lm, seed=3), tree=tree)(lm, [0, 2], 3, warp) < EXACT
+
+
+@every_shape
+def test_it_keeps_it_where_the_tree_holds_stop_tokens(tree):
+    lm = TableLM.random(3, 1, 5, stop_tokens=[2])
+    assert far(eagle3, tree=tree)(lm, [0, 1], 3, stop=None) < EXACT
+
+
+@every_shape
+@pytest.mark.parametrize("context", [5, 6, 7])
+def test_it_keeps_it_up_to_the_end_of_the_context(context, tree):
+    lm = TableLM.random(2, 1, 5, context=context)
+    head = eagle3(lm)
+    made = exact_distribution(lambda rng: eagle(lm, head, [0, 1, 0], tree=tree, rng=rng), 6, stop=())
+    assert total_variation(made, target_distribution(lm, [0, 1, 0], context - 3, stop=())) < EXACT
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_it_keeps_it_over_a_real_cache(family):
+    assert far(eagle3, tree=dynamic(4, 2, 2))(small(family), [0, 1, 0], 3, WARPS["temperature and top-p"]) < EXACT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CONFIGS)
+@every_warp
+def test_it_keeps_it_over_real_caches_under_every_warp(family, warp):
+    lm = small(family)
+    for make, tree in ((eagle1, dynamic(5, 3, 2)), (reduced, static(RANKS))):
+        assert far(make(lm), tree=tree)(lm, [0, 1, 2, 0], 3, warp) < EXACT
+
+
+@pytest.mark.slow
+@every_shape
+@every_network
+def test_every_network_keeps_it_over_real_caches_with_trees_of_every_shape(make, tree):
+    assert far(make, tree=tree)(small("mistral, window 3"), [0, 1, 2, 0], 4, WARPS["penalty and temperature"]) < EXACT
+
+
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_with_one_seed_it_writes_what_sample_writes(models, make):
+    lm = LM(models("llama", torch.float64))
+    head = make(lm)
+    for tree, warp in zip(TREES.values(), ([], WARPS["temperature"], WARPS["penalty and top-k"])):
+        with exactly(torch.float64):
+            plain = run(sample(lm, [1, 2, 1, 2], rng=Seeded(4), warp=warp), 16)
+            trace = run(eagle(lm, head, [1, 2, 1, 2], tree=tree, rng=Seeded(4), warp=warp), 16)
+        assert trace.tokens == plain.tokens
+
+
+def test_without_luck_it_is_greedy_up_to_the_end_of_the_context(models, family):
+    lm = LM(models(family, torch.float64))
+    prompt = [3, 1, 2, 0, 7] * 7  # past the window of the families that have one
+    with exactly(torch.float64):
+        plain = run(greedy(lm, prompt), 60)
+        for make, tree in zip(NETWORKS.values(), TREES.values()):
+            trace = run(eagle(lm, make(lm), prompt, tree=tree), 60)
+            assert trace.tokens == plain.tokens
+            assert trace.stopped == plain.stopped == "context"
+            assert trace.target_calls == len(trace.steps)
+
+
+@pytest.mark.parametrize("tree", [*TREES.values(), drawn_chain(2)], ids=[*TREES, "drawn chain"])
+def test_where_the_network_knows_nothing_that_may_follow_it_is_exact_all_the_same(tree):
+    """A filter that bans all that the network would say leaves it without guesses, and the text goes on."""
+
+    def ban(logits, histories):
+        """After an even number of tokens all that the network knows; then it knows all that may follow."""
+        even = torch.tensor([len(history) % 2 == 0 for history in histories])[:, None]
+        return logits.masked_fill(even == torch.tensor([False, True, True]), -math.inf)
+
+    lm = TableLM.random(3, 1, 0)
+    head = eagle3(lm, tokens=[1, 2])
+    assert far(head, tree=tree)(lm, [0], 4, [ban]) < EXACT
+    drafts = [len(step.drafted) for step in run(eagle(lm, head, [0], tree=tree, rng=Seeded(0), warp=[ban]), 20).steps]
+    assert 0 in drafts[1:]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A chain that is drawn
+
+
+@pytest.mark.parametrize(
+    ("make", "warp"), [(eagle1, "no warp"), (eagle3, "temperature and top-p"), (reduced, "penalty and top-k")]
+)
+def test_a_drawn_chain_keeps_it_too(make, warp):
+    lm, length = (table(2), 4) if make is not reduced else (table(3), 3)
+    assert far(make, tree=drawn_chain(2))(lm, [0, 1], length, WARPS[warp]) < EXACT
+
+
+@pytest.mark.slow
+@every_warp
+@every_network
+def test_a_drawn_chain_keeps_it_under_every_warp(make, warp):
+    assert far(make, tree=drawn_chain(2))(table(), [0, 1], 3, warp) < EXACT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_drawn_chain_keeps_it_over_real_caches(family):
+    assert far(reduced, tree=drawn_chain(1))(small(family), [0, 1, 2], 3, WARPS["penalty and temperature"]) < EXACT
+
+
+def test_a_drawn_chain_keeps_it_to_the_end_of_the_context_and_with_stop_tokens():
+    lm = TableLM.random(2, 1, 5, context=6, stop_tokens=[1])
+    head = eagle3(lm)
+    for stop in ((), None):
+        made = exact_distribution(lambda rng: eagle(lm, head, [0, 1, 0], tree=drawn_chain(3), rng=rng), 6, stop=stop)
+        assert total_variation(made, target_distribution(lm, [0, 1, 0], 3, stop=stop)) < EXACT
+
+
+def test_a_drawn_chain_is_greedy_without_luck(models):
+    lm = LM(models("llama", torch.float64))
+    with exactly(torch.float64):
+        for make in NETWORKS.values():
+            head = make(lm)
+            trace, best = (run(eagle(lm, head, [1, 2], tree=tree), 16) for tree in (drawn_chain(3), chain(3)))
+            assert trace.tokens == run(greedy(lm, [1, 2]), 16).tokens
+            assert [step.drafted for step in trace.steps] == [step.drafted for step in best.steps]
+
+
+def test_a_drawn_chain_is_drawn_from_what_the_network_says():
+    """How often each chain is drafted, by enumeration, against the network's law written out."""
+    lm, warp = TableLM.random(3, 1, 2), [temperature(0.7), frequency_penalty(0.5)]
+    head, text = eagle1(lm, scale=0.3), [0, 2, 1]
+
+    drafts = {}
+    for rng in Exhaustive():
+        steps = eagle(lm, head, text[:2], tree=drawn_chain(2), rng=rng, warp=warp)
+        if next(steps).tokens == text[2:]:
+            drafted = tuple(next(steps).drafted)
+            drafts[drafted] = drafts.get(drafted, 0.0) + rng.weight
+    total = sum(drafts.values())
+    for one in range(3):
+        for two in range(3):
+            prob = 1.0
+            for path, token in (((), one), ((one,), two)):
+                row = probabilities(law(head, lm, text, path)[None], warp, [[*text, *path]])[0]
+                prob *= float(row[token])
+            assert drafts[one, two] / total == pytest.approx(prob, abs=1e-6)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What it drafts
+
+
+def drafted_anew(lm, head, expected, trace, warp=()):
+    """Fails where a step's tree is not what the network, asked anew about the whole text, would have it."""
+    text, drafted = list(trace.prompt), 0
+    for number, step in enumerate(trace.steps):
+        room = lm.context - len(text) - 1
+        if number == 0 or room == 0:
+            assert step.tree is None, "the first step has no features to draft from"
+        else:
+
+            def guess(path, text=text):
+                logits = law(head, lm, text, path)[None]
+                for function in warp:
+                    logits = function(logits, [[*text, *path]])
+                return logits.log_softmax(-1)[0].tolist()
+
+            guess = functools.cache(guess)
+            paths = expected(guess, room)
+            assert (paths_in(step.tree) if step.tree else set()) == paths
+            assert step.drafted == step.tree.tokens
+            drafted += len(paths)
+        assert [step.tree.tokens[node] for node in step.path] == step.tokens[: step.accepted]
+        text += step.tokens
+    assert drafted > 10
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@every_network
+def test_every_tree_is_what_the_network_makes_of_the_whole_text(models, make, shape):
+    lm = LM(models("llama", torch.float64))
+    tree, expected = SHAPES[shape]
+    head = make(lm, seed=1)
+    drafted_anew(lm, head, expected, run(eagle(lm, head, [5, 1, 4], tree=tree, rng=Seeded(1)), 9))
+
+
+@every_network
+def test_trees_follow_the_warps_and_are_no_chains_without_luck(make):
+    lm = TableLM.random(6, 2, 1, context=20)
+    head = make(lm)
+    tree, expected = SHAPES["dynamic"]
+    for warp in ([], [temperature(0.5), frequency_penalty(0.8)], [top_k(2)]):
+        for rng in (Seeded(3), None):
+            trace = run(eagle(lm, head, [5, 1, 4], tree=tree, rng=rng, warp=warp), 8)
+            drafted_anew(lm, head, expected, trace, warp)
+            assert not trace.steps[1].tree.is_chain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+@every_network
+def test_every_tree_is_what_the_network_makes_of_the_whole_text_in_every_family(models, family, make, shape):
+    lm = LM(models(family, torch.float64))
+    tree, expected = SHAPES[shape]
+    with exactly(torch.float64):
+        trace = run(eagle(lm, make(lm), [5, 1, 4, 4, 2, 7, 7, 3], tree=tree), 12)
+        if "gemma" not in family or make is not eagle1:  # whose logits are capped, which `law` leaves out
+            drafted_anew(lm, make(lm), expected, trace)
+
+
+def test_a_network_that_knows_the_ring_is_right_up_to_the_end_of_every_tree():
+    """It is right where token and feature belong together, and nowhere else: by hand."""
+    lm = ring(10)
+    head = ring_network(lm)
+    trace = run(eagle(lm, head, [8, 9, 0], tree=chain(3)), 13)
+    assert [step.tokens for step in trace.steps] == [[1], [2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3]]
+    assert [(step.drafted, step.accepted, step.path) for step in trace.steps] == [
+        ([], 0, ()), ([2, 3, 4], 3, (0, 1, 2)), ([6, 7, 8], 3, (0, 1, 2)), ([0, 1, 2], 3, (0, 1, 2)),
+    ]  # fmt: skip
+    assert trace.target_calls == 4
+    for tree, most in ((dynamic(6, 4, 2), 5), (static([(1,), (0, 0), (0, 1), (1, 0)]), 3), (drawn_chain(2), 3)):
+        for rng in (None, Seeded(0)):
+            steps = run(eagle(lm, head, [4], tree=tree, rng=rng, warp=[temperature(0.1)]), 1 + 3 * most).steps
+            assert [len(step.tokens) for step in steps] == [1, most, most, most]
+
+
+def test_after_a_path_it_goes_on_from_the_features_of_that_path():
+    """The second best guess is right, and after it the best: what is kept is neither first nor in one piece."""
+    lm = ring(10)
+
+    class SecondBest(type(ring_network(lm))):
+        def read_out(self, hidden, target=None):
+            logits, best = hidden.clone(), hidden.argmax(-1, keepdim=True)
+            first = self.calls == 0
+            self.calls += 1
+            return logits.scatter_(-1, (best + 5) % 10, 6.0) if first else logits
+
+        calls = 0
+
+    head = SecondBest()
+    steps = eagle(lm, head, [0], tree=static([(0,), (1,), (0, 0), (1, 0), (1, 0, 0)]))
+    text = [0]
+    for _ in range(4):
+        head.calls = 0
+        step = next(steps)
+        text += step.tokens
+    assert text == [place % 10 for place in range(14)]
+    assert (step.tree, step.path) == (TokenTree([5, 0, 5, 1, 2], [-1, -1, 0, 1, 3]), (1, 3, 4))
+
+
+def test_without_a_tree_it_is_the_dynamic_one_that_the_network_brings(llama):
+    head = eagle1(llama)
+    head.tree = {"nodes": 5, "depth": 3, "top_k": 2}
+    mine, same = (run(eagle(llama, head, [1, 2], **more), 12) for more in ({}, {"tree": dynamic(5, 3, 2)}))
+    assert [step.tree for step in mine.steps] == [step.tree for step in same.steps]
+    assert {len(step.tree) for step in mine.steps[1:]} == {5}
+
+
+def test_a_step_tells_what_each_token_was_chosen_from():
+    lm = TableLM.random(3, 1, 4)
+    for tree in (*TREES.values(), drawn_chain(2)):
+        for step in run(eagle(lm, eagle1(lm), [0], tree=tree, rng=Seeded(3)), 30).steps:
+            assert len(step.candidates) == len(step.tokens)
+            assert all(token in [other for other, _ in row] for token, row in zip(step.tokens, step.candidates))
+            if step.tree:
+                assert [step.tree.tokens[node] for node in step.path] == step.tokens[: step.accepted]
+
+
+def test_a_stop_token_inside_an_accepted_path_ends_the_text_there():
+    lm = TableLM({(token,): [float(other == (token + 1) % 10) for other in range(10)] for token in range(10)},
+                 stop_tokens=[3])  # fmt: skip
+    trace = run(eagle(lm, ring_network(lm), [0], tree=chain(3)), 20)
+    assert (trace.tokens, trace.stopped) == ([1, 2, 3], "stop")
+    assert (trace.steps[-1].accepted, trace.steps[-1].path, trace.steps[-1].cut) == (2, (0, 1), 2)
+
+
+@pytest.mark.parametrize("tree", [chain(3), static([(0, 0, 0)]), drawn_chain(3)], ids=["chain", "static", "drawn"])
+@pytest.mark.parametrize("context", [2, 3, 4, 5, 6, 7, 8])
+def test_trees_are_cut_to_the_context(context, tree):
+    lm = ring(10, context=context)
+    steps = list(eagle(lm, ring_network(lm), [0], tree=tree, rng=Seeded(0), warp=[temperature(0.1)]))
+    assert [token for step in steps for token in step.tokens] == list(range(1, context))
+    assert len(steps) == 1 + math.ceil((context - 2) / 4), "one token, and then four at a time as far as there is room"
+    assert run(eagle(lm, ring_network(lm), [0] * context, tree=tree), 3).stopped == "context"
+
+
+def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch):
+    from tutorlib.heads.eagle import DraftSession
+
+    made = []
+    monkeypatch.setattr("tutorlib.heads.eagle.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1])
+    for tree, levels in ((chain(3), 3), (static(full([2, 2])), 2), (drawn_chain(4), 4)):
+        trace = run(eagle(llama, eagle1(llama), [1, 2, 3], tree=tree, rng=Seeded(0)), 20)
+        assert trace.target_calls == len(trace.steps)
+        assert made[-1].calls == levels * (len(trace.steps) - 1)
+        assert made[-1].length == len(trace.prompt) + sum(len(step.tokens) for step in trace.steps[:-1]) - 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@every_network
+def test_a_network_may_be_of_another_type_than_the_target(llama, dtype, make):
+    trace = run(eagle(llama, make(llama).to(dtype), [1, 2, 3], tree=dynamic(9, 3, 3)), 12)
+    assert trace.tokens == run(greedy(llama, [1, 2, 3]), 12).tokens
+
+
+def test_a_network_that_is_being_trained_is_used_without_gradients(llama):
+    head = eagle3(llama).train().requires_grad_(True)
+    assert run(eagle(llama, head, [1, 2, 3], rng=Seeded(1)), 12).tokens
+    assert all(weight.grad is None for weight in head.parameters())
+
+
+def test_a_warp_may_write_in_place(models):
+    def in_place(logits, histories):
+        logits[:, 3] = -50.0
+        return logits
+
+    lm = LM(models("llama", torch.float64))
+    for make in NETWORKS.values():
+        plain = run(sample(lm, [1, 2], rng=Seeded(2), warp=[in_place]), 9)
+        assert run(eagle(lm, make(lm), [1, 2], rng=Seeded(2), warp=[in_place]), 9).tokens == plain.tokens
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "says"),
+    [
+        ({"hidden_size": 12}, {}, "reads features of width 12, the target's have 16: it is not its"),
+        ({"vocab_size": VOCAB + 1}, {}, "the draft network knows 20 tokens, the target 19: it is not its"),
+        (
+            {"layers": (1, 2, 5)},
+            {},
+            "reads features of layer 5, but the target has hidden states 0 to 3: it is not its",
+        ),
+        (
+            {},
+            {"tree": dynamic},
+            r"tree must be a shape such as dynamic\(59, 8, 10\), static\(paths\) or chain\(4\), got",
+        ),
+        ({}, {"tree": static}, "tree must be a shape .*, got <function static"),
+        ({}, {"tree": chain}, "tree must be a shape .*, got <function chain"),
+        ({}, {"tree": drawn_chain}, "tree must be a shape .*, got <function drawn_chain"),
+        ({}, {"tree": 60}, "tree must be a shape .*, got 60"),
+        ({}, {"tree": [(0,), (0, 0)]}, r"tree must be a shape .*, got \[\(0,\), \(0, 0\)\]"),
+        ({}, {"rng": 7}, "rng must have the verbs"),
+        ({}, {"warp": 0.5}, "warp"),
+        ({}, {"prompt": []}, r"the prompt is empty \(\[\]\): give at least one token"),
+        ({}, {"prompt": [1] * 49}, "the prompt has 49 tokens, more than the context of 48: shorten it"),
+        ({}, {"prompt": [1, 19]}, r"the prompt holds \[19\], outside the vocabulary of 19 tokens"),
+        ({}, {"prompt": "Once"}, "this LM has no tokenizer"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named_at_the_call(llama, head, settings, says):
+    with pytest.raises(ValueError, match=says):
+        eagle(llama, eagle3(llama, **head), **{"prompt": [1], **settings})
+
+
+def test_a_tree_that_a_network_brings_is_checked_at_the_call(llama):
+    head = eagle1(llama)
+    head.tree = {"nodes": 0}
+    with pytest.raises(ValueError, match="nodes is how many candidates the tree has.* got 0"):
+        eagle(llama, head, [1])
+    eagle(llama, head, [1], tree=chain(2))  # it is not asked for
+
+
+def test_what_is_no_network_or_one_elsewhere_is_said(llama):
+    for head in (None, "eagle", llama, torch.nn.Linear(16, 19), MedusaHeads(16, VOCAB)):
+        with pytest.raises(ValueError, match=f"head must be an EagleHead or an Eagle3Head, got {type(head).__name__}"):
+            eagle(llama, head, [1])
+    with pytest.raises(ValueError, match="eagle needs an LM as its argument 'target', got LlamaForCausalLM"):
+        eagle(llama.model, eagle1(llama), [1])
+    with pytest.raises(ValueError, match=r"the draft network is on meta, the target on cpu: head.to\(target.device\)"):
+        eagle(llama, eagle1(llama).to("meta"), [1])
+
+
+def test_a_network_whose_numbers_are_none_is_said(llama):
+    for make in NETWORKS.values():
+        head = make(llama)
+        head.fc.weight.data[0, 0] = torch.nan
+        with pytest.raises(NaNLogits, match="the draft network returned logits that are NaN"):
+            run(eagle(llama, head, [1, 2, 3]), 12)

@@ -1,0 +1,381 @@
+"""EAGLE's networks: the arithmetic of the papers; sessions whose caches and trees give what a fresh start would."""
+
+import pytest
+import torch
+from conftest import CONTEXT, VOCAB, random_model
+from draft_networks import NETWORKS, eagle1, eagle3, features_of, law, randomised, reduced, sizes
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+from tutorlib.heads.eagle import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
+from tutorlib.lm import LM, NaNLogits
+from tutorlib.table import TableLM
+from tutorlib.tree import ROOT
+
+every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+few_examples = settings(max_examples=8, deadline=None, phases=[Phase.generate])  # making them smaller takes minutes
+TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+
+
+def close(made, expected, tolerance=1e-5):
+    """Equal numbers, measured against the largest of them, and -inf in the same places."""
+    made, expected = made.double(), expected.double()
+    largest = float(expected[expected > -torch.inf].abs().max())
+    return torch.allclose(made, expected, rtol=0.0, atol=tolerance * largest)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return LM(random_model("llama", torch.float64))
+
+
+def fed(head, target, text):
+    """A session that was fed a text, and what it said."""
+    session = head.session(target)
+    return session, session.feed(text[1:], features_of(target, text, head.feature_layers)[:-1])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The arithmetic
+
+
+CHANGES = {
+    "as it is": {},
+    "as many keys as queries": {"num_key_value_heads": 2},
+    "four heads, two of keys": {"num_attention_heads": 4, "num_key_value_heads": 2},
+    "biases": {"attention_bias": True, "mlp_bias": True},
+    "biases of queries, keys and values": {"qkv_bias": True},
+    "another eps": {"rms_norm_eps": 0.3},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+@every_network
+def test_a_network_is_the_arithmetic_of_its_paper(target, make, changes):
+    if make is reduced and changes:
+        pytest.skip("differs from EAGLE-3 in what comes after the layer")
+    head = make(target, **changes)
+    _, logits = fed(head, target, TEXT)
+    assert close(logits[0], law(head, target, TEXT))
+
+
+def test_without_a_bias_eagle_1_joins_token_and_feature_without_it(target):
+    head = eagle1(target, bias=False)
+    assert head.fc.bias is None
+    assert close(fed(head, target, TEXT)[1][0], law(head, target, TEXT))
+
+
+@pytest.mark.parametrize("layers", [(0,), (-1,), (1, 2), (0, 1, 2, 3), (2, 2, 1)], ids=str)
+def test_eagle_3_joins_any_of_the_targets_layers_in_their_order(target, layers):
+    head = eagle3(target, layers=layers)
+    assert close(fed(head, target, TEXT)[1][0], law(head, target, TEXT))
+
+
+def test_eagle_3_may_add_to_its_normed_input(target):
+    """As networks made with `speculators` do."""
+    usual, other = eagle3(target), eagle3(target, norm_before_residual=True)
+    said = [fed(head, target, TEXT)[1][0] for head in (usual, other)]
+    assert close(said[1], law(other, target, TEXT))
+    assert not close(said[0], said[1])
+
+
+def test_the_layer_of_eagle_1_is_that_of_transformers_without_its_first_norm(target):
+    head = eagle1(target, num_attention_heads=4, num_key_value_heads=2)
+    head.config._attn_implementation = "eager"
+    theirs = LlamaDecoderLayer(head.config, 0).double()
+    theirs.input_layernorm = torch.nn.Identity()
+    theirs.load_state_dict(head.layers[0].state_dict())
+    states = torch.randn(2, 7, target.width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    positions = torch.arange(7)[None]
+    later = torch.full((7, 7), -1e30, dtype=torch.float64).triu(1)[None, None]
+    angles = LlamaRotaryEmbedding(head.config)(states, positions)
+    with torch.no_grad():
+        expected = theirs(states, attention_mask=later, position_embeddings=angles, position_ids=positions)
+        expected = expected[0] if isinstance(expected, tuple) else expected
+        tokens, hidden = torch.zeros(2, 7, dtype=torch.int64), states
+        head.fc = torch.nn.Linear(2 * target.width, target.width, dtype=torch.float64)  # nothing of the token
+        head.fc.weight.data = torch.eye(target.width, dtype=torch.float64).repeat(1, 2)
+        head.embed_tokens.weight.data.zero_()
+        head.fc.bias.data.zero_()
+        assert close(head(tokens, hidden, head.rotation(positions)), expected, 1e-6)
+
+
+def test_every_guessed_feature_is_read_by_the_targets_own_head(models, family):
+    """What the target puts out itself, read by EAGLE-1, gives the target's own logits (Gemma 2's are capped)."""
+    lm = LM(models(family))
+    session = lm.session([1, 2, 3], hidden=-1)
+    logits = session.feed([4, 5])
+    assert torch.allclose(EagleHead(sizes(lm)).read_out(session.hidden, lm), logits, atol=1e-5)
+
+
+def test_tokens_that_are_not_known_are_never_guessed(target):
+    whole, known = eagle3(target), [1, 5, 6, 18]
+    few = eagle3(target, tokens=known)
+    few.load_state_dict(
+        whole.state_dict() | {name: few.state_dict()[name] for name in ("d2t", "t2d")}
+        | {"lm_head.weight": whole.lm_head.weight[known]}
+    )  # fmt: skip
+    said, part = fed(whole, target, TEXT)[1], fed(few, target, TEXT)[1]
+    assert torch.equal(part[:, known], said[:, known])
+    assert part.shape == (1, VOCAB) and int((part == -torch.inf).sum()) == VOCAB - 4
+
+
+def test_what_is_known_is_kept_as_in_the_published_files(target):
+    head = Eagle3Head(sizes(target), (0, 1, 2), [1, 5, 6, 18])
+    assert head.d2t.tolist() == [1, 4, 4, 15] and head.d2t.dtype == torch.int64
+    assert head.t2d.nonzero()[:, 0].tolist() == [1, 5, 6, 18] and head.t2d.dtype == torch.bool
+    assert len(head.t2d) == VOCAB and head.tokens.tolist() == [1, 5, 6, 18]
+    whole = Eagle3Head(sizes(target), (0, 1, 2))
+    assert not whole.d2t.any() and whole.t2d.all() and whole.lm_head.weight.shape == (VOCAB, target.width)
+
+
+def test_parameters_have_the_published_names_and_shapes(target):
+    attention = {"q_proj": (8, 16), "k_proj": (4, 16), "v_proj": (4, 16), "o_proj": (16, 8)}
+    inside = {f"self_attn.{name}.weight": shape for name, shape in attention.items()}
+    inside |= {"mlp.gate_proj.weight": (7, 16), "mlp.up_proj.weight": (7, 16), "mlp.down_proj.weight": (16, 7)}
+    inside |= {"post_attention_layernorm.weight": (16,)}
+    first = {"embed_tokens.weight": (VOCAB, 16), "fc.weight": (16, 32), "fc.bias": (16,)}
+    first |= {f"layers.0.{name}": shape for name, shape in inside.items()}
+    assert {name: tuple(value.shape) for name, value in eagle1(target).state_dict().items()} == first
+    wide = {f"self_attn.{name}_proj.weight": (rows, 32) for name, rows in (("q", 8), ("k", 4), ("v", 4))}
+    inside |= wide | {"hidden_norm.weight": (16,), "input_layernorm.weight": (16,)}
+    third = {"embed_tokens.weight": (VOCAB, 16), "fc.weight": (16, 48), "norm.weight": (16,)}
+    third |= {"lm_head.weight": (VOCAB - 2, 16), "d2t": (VOCAB - 2,), "t2d": (VOCAB,)}
+    third |= {f"midlayer.{name}": shape for name, shape in inside.items()}
+    assert {name: tuple(value.shape) for name, value in reduced(target).state_dict().items()} == third
+
+
+def test_the_usual_layers_are_what_layers_2_half_and_the_last_but_two_take_in():
+    assert usual_layers(32) == (2, 16, 29)
+    assert [usual_layers(layers) for layers in (7, 8, 12)] == [(2, 3, 4), (2, 4, 5), (2, 6, 9)]
+    for layers in range(7):
+        with pytest.raises(ValueError, match=f"in a target of {layers} layers the usual three would be .*: say which"):
+            usual_layers(layers)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sessions
+
+
+@every_network
+@few_examples
+@given(pieces=st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_fed_in_pieces_it_says_what_it_says_of_the_whole(target, make, pieces):
+    head = make(target)
+    text = (TEXT * 2)[: sum(pieces) + 1]
+    features, session = features_of(target, text, head.feature_layers), head.session(target)
+    for piece in pieces:
+        start = session.length
+        logits = session.feed(text[start + 1 : start + 1 + piece], features[start : start + piece])
+        assert session.length == start + piece
+    assert close(logits, fed(head, target, text)[1], 1e-6)
+    assert session.calls == len(pieces)
+
+
+@every_network
+@few_examples
+@given(data=st.data())
+def test_a_node_of_any_tree_is_what_its_path_would_be_alone(target, make, data):
+    """Grown level by level, as hypothesis likes; the second time after a text that has gone on from the first tree."""
+    head = make(target)
+    features = features_of(target, TEXT, head.feature_layers)
+    session, length = head.session(target), 4
+    for new in (length, 3):
+        start = session.length
+        session.feed(TEXT[start + 1 : start + 1 + new], features[start : start + new])
+        text, paths, level = TEXT[: start + 1 + new], [], [ROOT]
+        for _ in range(data.draw(st.integers(1, 3))):
+            parents = data.draw(st.lists(st.sampled_from(level), min_size=1, max_size=4))
+            tokens = [data.draw(st.integers(0, VOCAB - 1)) for _ in parents]
+            logits = session.grow(tokens, parents)
+            assert logits.shape == (len(tokens), VOCAB)
+            level = range(len(paths), len(paths) + len(tokens))
+            paths += [(*(paths[parent] if parent != ROOT else ()), token) for token, parent in zip(tokens, parents)]
+            for row, path in zip(logits, paths[-len(tokens) :], strict=True):
+                assert close(row, law(head, target, text, path))
+        assert session.length == len(text) - 1, "guesses are no text"
+
+
+@every_network
+def test_nodes_do_not_see_each_other_nor_does_the_text_see_them(target, make):
+    head = make(target)
+    alone, _ = fed(head, target, TEXT[:6])
+    among, _ = fed(head, target, TEXT[:6])
+    expected = alone.grow([7], [ROOT])
+    assert close(among.grow([11, 7, 12], [ROOT] * 3)[1], expected[0], 1e-6)
+    assert close(among.grow([3, 8, 3], [0, 1, 2])[1], alone.grow([8], [0])[0], 1e-6)
+    features = features_of(target, TEXT, head.feature_layers)[5:10]
+    said = [session.feed(TEXT[6:11], features) for session in (alone, among)]
+    assert close(*said, 1e-6) and close(said[0][0], law(head, target, TEXT))
+    # The tree is forgotten: node 0 is a new one.
+    assert close(among.grow([2], [ROOT])[0], law(head, target, TEXT, [2]))
+    assert close(among.grow([4], [0])[0], law(head, target, TEXT, [2, 4]))
+
+
+def test_nodes_may_be_added_to_a_level_later(target):
+    for make in NETWORKS.values():
+        head = make(target)
+        session, _ = fed(head, target, TEXT[:5])
+        session.grow([1], [ROOT])
+        session.grow([2, 3], [0, 0])
+        assert close(session.grow([4], [ROOT])[0], law(head, target, TEXT[:5], [4]))
+        assert close(session.grow([6, 7], [3, 0])[0], law(head, target, TEXT[:5], [4, 6]))
+
+
+@every_network
+def test_a_cache_that_has_to_grow_forgets_nothing(target, make):
+    """Past every size that it may have had to spare, in the middle of the text and in the middle of a tree."""
+    target = LM(target.model, context=1000)
+    head, text = make(target), [(7 * place * place + place) % VOCAB for place in range(150)]
+    features = torch.randn(150, len(head.feature_layers) * 16, generator=torch.Generator().manual_seed(0)).double()
+    pieces, whole = head.session(target), head.session(target)
+    for start in range(0, 148, 4):
+        said = pieces.feed(text[start + 1 : start + 5], features[start : start + 4])
+        levels = [pieces.grow([8, 9, 10, 11, 12], [ROOT] * 5), pieces.grow([1, 2, 3] * 5, [*range(5)] * 3)]
+    assert close(said, whole.feed(text[1:149], features[:148]), 1e-6)
+    assert close(levels[0][2], whole.grow([10], [ROOT])[0], 1e-6)
+    assert close(levels[1][2], whole.grow([3], [0])[0], 1e-6)
+    for _ in range(12):  # a tree that outgrows what there was to spare
+        level = pieces.grow([3] * 12, [2] * 12)
+    assert close(level[-1], whole.grow([3], [0])[0], 1e-6)
+
+
+@every_network
+def test_over_a_table_the_features_are_its_log_probabilities(make):
+    lm = TableLM.random(5, 2, 3)
+    head = make(lm)
+    session, said = fed(head, lm, [0, 3, 4, 1])
+    assert said.dtype == torch.float64
+    assert close(said[0], law(head, lm, [0, 3, 4, 1]))
+    assert close(session.grow([2, 4], [ROOT, ROOT])[1], law(head, lm, [0, 3, 4, 1], [4]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@every_network
+def test_a_network_may_be_of_another_type_than_the_target(target, make, dtype):
+    head = randomised(make(target), torch.float64, scale=0.2)
+    expected = law(head, target, TEXT, [1, 2])
+    session, _ = fed(head.to(dtype), target, TEXT)
+    session.grow([1], [ROOT])
+    tolerance = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.2}[dtype]
+    assert close(session.grow([2], [0])[0], expected, tolerance)
+
+
+def test_a_call_of_the_network_is_counted_and_the_target_is_not_called(target):
+    head, before = eagle3(target), target.calls
+    features = features_of(target, TEXT, head.feature_layers)
+    session = head.session(target)
+    session.feed(TEXT[1:5], features[:4])
+    session.grow([1, 2], [ROOT, ROOT])
+    session.grow([1, 2], [0, 0])
+    session.feed(TEXT[5:6], features[4:5])
+    assert (session.calls, session.length, target.calls) == (4, 5, before)
+
+
+@every_network
+def test_what_is_no_number_is_said(target, make):
+    head = make(target)
+    features = features_of(target, TEXT, head.feature_layers)[:4]
+    bad = features.clone()
+    bad[2, 3] = torch.nan
+    with pytest.raises(NaNLogits, match="draft network returned logits that are NaN"):
+        head.session(target).feed(TEXT[1:5], bad)
+    session = head.session(target)
+    session.feed(TEXT[1:5], features)
+    head.embed_tokens.weight.data[7] = torch.nan
+    with pytest.raises(NaNLogits, match="draft network returned logits that are NaN"):
+        session.grow([6, 7], [ROOT, ROOT])
+    head.fc.weight.data[0, 0] = torch.nan
+    with pytest.raises(NaNLogits):
+        session.feed(TEXT[5:6], features[:1])
+
+
+@every_network
+@pytest.mark.parametrize(
+    ("tokens", "features", "says"),
+    [
+        ([1, VOCAB], 2, r"\[1, 19\] are not all tokens of a vocabulary of 19"),
+        ([-1], 1, r"\[-1\] are not all tokens of a vocabulary of 19"),
+        (
+            [],
+            0,
+            r"0 tokens and features of shape \(0, .*\), expected .*: each token needs the feature of the one before",
+        ),
+        ([1], 2, r"1 tokens and features of shape \(2, .*\), expected \(1, "),
+        ([1, 2], 1, r"2 tokens and features of shape \(1, .*\), expected \(2, "),
+    ],
+    ids=str,
+)
+def test_each_token_needs_its_feature(target, make, tokens, features, says):
+    head = make(target)
+    session, _ = fed(head, target, TEXT[:3])
+    with pytest.raises(ValueError, match=says):
+        session.feed(tokens, torch.zeros(features, 16 * len(head.feature_layers)))
+    with pytest.raises(ValueError, match=r"1 tokens and features of shape \(1, 15\), expected \(1, (16|48)\)"):
+        session.feed([1], torch.zeros(1, 15))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents"),
+    [([], []), ([1], [2]), ([1], [-2]), ([1, 2], [0]), ([1], [0, 0]), ([1, 2], [0, 2])],
+    ids=str,
+)
+def test_each_node_needs_a_parent_that_is_there(target, tokens, parents):
+    session, _ = fed(eagle1(target), target, TEXT[:3])
+    session.grow([5, 6], [ROOT, ROOT])
+    with pytest.raises(ValueError, match="each token needs a parent from -1 to 1"):
+        session.grow(tokens, parents)
+    with pytest.raises(ValueError, match="are not all tokens of a vocabulary of 19"):
+        session.grow([VOCAB], [0])
+    session.grow([7, 8], [1, 0])
+    with pytest.raises(ValueError, match=r"\[1, 2\] are parents of several levels: add the nodes of one level at a"):
+        session.grow([7, 8], [1, 2])
+    assert session.grow([7], [3]).shape == (1, VOCAB), "nothing was added by what was refused"
+    with pytest.raises(ValueError, match="each token needs a parent from -1 to 4"):
+        session.grow([7], [5])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (lambda lm: eagle1(lm, hidden_size=12), "reads features of width 12, the target's have 16: it is not its"),
+        (lambda lm: eagle1(lm, vocab_size=20), "the draft network knows 20 tokens, the target 19: it is not its"),
+        (lambda lm: eagle3(lm, layers=(0, 4)), "features of layer 4, but the target has hidden states 0 to 3"),
+        (lambda lm: eagle3(lm, layers=(-5,)), "features of layer -5, but the target has hidden states 0 to 3"),
+    ],
+    ids=["width", "vocabulary", "layers", "layers from the end"],
+)
+def test_a_network_of_another_target_is_refused(llama, head, says):
+    head = head(llama)
+    with pytest.raises(ValueError, match=says):
+        check_target(llama, head)
+    with pytest.raises(ValueError, match=says):
+        head.session(llama)
+
+
+@pytest.mark.parametrize("tokens", [[], [3, 2], [1, 1], [-1, 2], [2, 19]], ids=str)
+def test_a_vocabulary_that_is_none_is_refused(llama, tokens):
+    with pytest.raises(ValueError, match="tokens must be ids of a vocabulary of 19, each once and ascending, got"):
+        Eagle3Head(sizes(llama), (0,), tokens)
+
+
+def test_eagle_3_needs_layers(llama):
+    with pytest.raises(ValueError, match="an EAGLE-3 network needs feature_layers: numbers of the target's layers"):
+        Eagle3Head(sizes(llama), ())
+
+
+def test_both_are_draft_networks_and_bring_the_published_tree(llama):
+    for make in NETWORKS.values():
+        head = make(llama)
+        assert isinstance(head, DraftNetwork)
+        assert (head.width, head.vocab_size) == (16, VOCAB)
+        assert head.tree["nodes"] == 59 and head.tree["top_k"] == 10
+    assert eagle1(llama).feature_layers == (-1,)
+    head.tree["nodes"] = 7
+    assert eagle1(llama).tree["nodes"] == 59, "each has its own"
+    assert llama.context == CONTEXT

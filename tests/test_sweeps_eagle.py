@@ -1,0 +1,167 @@
+"""The sweep of chapter 11 over trees and methods: what it counts is what it says, and the file holds what is said."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from draft_networks import eagle1, eagle3, features_of, law, paths_in
+
+from tutorlib.decoders.draft_trees import Draft, chain, drawn_chain, dynamic, static
+from tutorlib.decoders.greedy import greedy
+from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.lm import LM
+from tutorlib.randomness import Seeded
+from tutorlib.run import run
+from tutorlib.sweeps import Text, results
+from tutorlib.sweeps import eagle as sweep
+from tutorlib.sweeps import sample_side_by_side as told_side_by_side
+
+SHAPES = {
+    "chain": chain(3),
+    "static": static([(0, 0), (0, 1), (2,), (1, 0)]),
+    "dynamic": dynamic(9, 3, 3),
+    "drawn": drawn_chain(3),
+}
+
+
+def rows():
+    return results("eagle")["rows"]
+
+
+def drafted(lm, head, text, shape):
+    """What a shape makes of a text, and the session that it asked."""
+    session = head.session(lm)
+    logits = session.feed(text[1:], features_of(lm, text, head.feature_layers)[:-1])
+    return shape(Draft(session, logits, text, (), 8, Seeded(0))), session
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_probabilities_that_are_noted_are_those_of_whole_paths_and_the_tree_is_the_same(shape, llama):
+    head, text = eagle1(llama), [3, 1, 4, 1, 5]
+    watched = sweep.Confidences(shape)
+    tree, session = drafted(llama, head, text, watched)
+    assert watched.trees == [tree] and watched.calls == [session.calls]
+    plain, _ = drafted(llama, head, text, shape)
+    assert (tree.tokens, tree.parents) == (plain.tokens, plain.parents) and len(paths_in(tree)) == len(tree)
+    for node, chance in enumerate(watched.chances[0]):
+        path, due = [tree.tokens[above] for above in tree.path(node)], 1.0
+        for place, token in enumerate(path):
+            due *= float(law(head, llama, text, path[:place]).softmax(-1)[token])
+        assert chance == pytest.approx(due, rel=1e-4)
+
+
+def test_levels_are_shares_of_the_steps_that_came_so_far():
+    assert sweep.levels([3, 1, 0, 2], deepest=4, least=2) == [3 / 4, 2 / 3, 1 / 2]
+    assert sweep.levels([3, 1, 0, 2], deepest=4, least=1) == [3 / 4, 2 / 3, 1 / 2, 0]
+    assert sweep.levels([1, 1], deepest=1, least=1) == [1], "nothing is deeper than the trees were"
+
+
+def test_confidence_is_binned_by_the_networks_probability():
+    drafts = [([0.95, 0.05, 0.5], (0, 2)), ([1.0, 0.07, 0.41], ())]
+    found = sweep.calibration(drafts)
+    assert [count for _, _, count in found] == [2, 1, 1, 2]
+    means, shares, _ = zip(*found, strict=True)
+    assert means == pytest.approx((0.06, 0.41, 0.5, 0.975)) and shares == (0, 0, 1, 0.5)
+
+
+@pytest.fixture
+def few(monkeypatch, llama):
+    """Few short texts, of tokens."""
+    small = {**sweep.SETTING, "prompts": 3, "tokens": 12, "depth": 3, "ranked_texts": 4, "ranked_tokens": 5}
+    monkeypatch.setattr(sweep, "SETTING", small)
+    monkeypatch.setattr(sweep, "village_prompts", lambda count: [[2 + i, 7, 1] for i in range(count)])
+    monkeypatch.setattr(llama, "decode", lambda tokens: "", raising=False)  # there is no tokenizer
+    monkeypatch.setattr(sweep, "opening", lambda seed: [1 + int(seed[-1]), 6])
+    sweep.ranks.cache_clear()
+    yield small
+    sweep.ranks.cache_clear()
+
+
+def test_ranks_are_counted_as_somebody_would_who_knows_nothing_of_training(few, llama, monkeypatch):
+    texts = []
+
+    def telling(lm, prompts, rngs, warps, count):
+        texts.extend(zip(prompts, told_side_by_side(lm, prompts, rngs, warps, count)))
+        return [new for _, new in texts]
+
+    monkeypatch.setattr(sweep, "sample_side_by_side", telling)
+    head = eagle1(llama)
+    found = torch.tensor(sweep.ranks(llama, head))
+    assert found.shape == (3, 10)
+    for level in range(3):
+        counts, seen = [0] * 10, 0
+        for prompt, new in texts:
+            tokens = prompt + new.tokens
+            for place in range(2, len(tokens) - level):  # the text before the guesses
+                if place + level >= len(prompt):
+                    guessed = law(head, llama, tokens[:place], tokens[place : place + level])
+                    rank = int((guessed > guessed[tokens[place + level]]).sum())
+                    seen += 1
+                    if rank < 10:
+                        counts[rank] += 1
+        assert found[level].tolist() == pytest.approx([count / seen for count in counts])
+    cold = run(greedy(llama, texts[1][0]), few["ranked_tokens"], stop=(), progress=False).tokens
+    assert texts[1][1] == Text(cold, texts[1][1].text), "every other text is greedy"
+    choices = sweep.shape(llama, head, 5)
+    assert len(choices) == 5 and (0,) in choices
+
+
+@pytest.fixture
+def family(llama, few):
+    torch.manual_seed(0)
+    heads = MedusaHeads(llama.width, llama.vocab_size, 2, accuracies=[[0.6, 0.2, 0.1, 0.1], [0.5, 0.2, 0.1, 0.1]])
+    networks = {"eagle": eagle1(llama), "eagle3": eagle3(llama)}
+    for network in networks.values():
+        network.tree = {"nodes": 6, "depth": 3, "top_k": 2}
+    return SimpleNamespace(target=llama, draft=LM(llama.model), medusa=heads, **networks)
+
+
+NAMES = [f"{method}, {way}" for method in sweep.METHODS for way in ("greedy", "sampling")]
+NAMES += ["EAGLE-1, greedy, 4 nodes", "EAGLE-3 chain, sampling, 4 nodes", "EAGLE-2, greedy, 59 nodes, depth 2"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_counts_tokens_calls_and_candidates(name, family):
+    sweep.ranks(family.target, family.eagle)  # which is no part of the row
+    before = family.target.calls
+    row = sweep.row(family.target, name, family)
+    assert row["tokens"] == 36 and row["per_call"] == pytest.approx(36 / row["calls"])
+    assert row["calls"] == family.target.calls - before
+    is_tree = name.startswith("EAGLE")
+    assert ("confidence" in row) == ("draft_calls" in row) == is_tree
+    if is_tree:
+        whole = sum(count for _, _, count in row["confidence"])
+        accepted = sum(share * count for _, share, count in row["confidence"])
+        assert row["accepted"] / row["candidates"] == pytest.approx(accepted / whole)
+    assert all(0 <= share <= 1 for share in row["levels"])
+    assert sweep.row(family.target, name, family) == row
+
+
+def test_the_sizes_of_trees_are_what_the_rows_names_say(family):
+    assert sweep.row(None, "EAGLE-2, greedy, 4 nodes", family)["candidates"] == 4
+    two_deep = sweep.row(None, "EAGLE-2, sampling, 59 nodes, depth 2", family)
+    assert two_deep["draft_calls"] == 2 and two_deep["accepted"] <= 2
+    one = sweep.row(None, "EAGLE-3 chain, greedy, 2 nodes", family)
+    assert one["candidates"] == one["draft_calls"] == 2
+
+
+def test_a_draft_that_is_the_target_is_accepted_at_every_level(family):
+    row = sweep.row(None, "draft model, greedy, 8 nodes", family)
+    assert row["candidates"] == row["accepted"] == 8
+    assert row["calls"] == 6, "three texts of 12 tokens, each in a step of 9 and one that is cut to fit"
+
+
+def test_the_committed_file_holds_every_row_of_this_sweep_in_order():
+    assert results("eagle")["setting"] == sweep.SETTING
+    assert list(rows()) == list(sweep.SETTINGS)
+
+
+def test_what_the_chapter_says_of_the_results_is_so():
+    for way in sweep.WAYS:
+        assert rows()[f"EAGLE-2, {way}"]["per_call"] >= 3.2
+        tokens = {rows()[name]["tokens"] for name, setting in sweep.SETTINGS.items() if way in name and setting.tree}
+        assert len(tokens) == 1, "all trees write the same text"
+        for method in ("EAGLE-1", "EAGLE-2", "EAGLE-3"):
+            counts = [rows()[f"{method}, {way}, {nodes} nodes"]["per_call"] for nodes in sweep.SIZES]
+            assert counts[-1] > counts[0] and not any(math.isnan(count) for count in counts)

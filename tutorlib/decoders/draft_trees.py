@@ -1,0 +1,275 @@
+"""Which guesses of a draft network become candidates: a chain, a tree of a fixed shape, or one that grows as it may.
+
+A shape is a function from a `Draft`, of which guesses are asked level by level, to a `TokenTree`. Most look at the
+guesses alone, so that the candidates are deterministic: `check_tree` draws from the target itself, whatever they are.
+`drawn_chain` draws from the network, as a draft model does, and is checked like a draft model's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..heads.choices import Choices, checked_choices
+from ..tree import ROOT, TokenTree
+from ..warp import check_whole_number, is_number, one_hot
+from .acceptance import Accept, drawn, exact
+
+
+class Draft:
+    """A draft network's guesses after a text, level by level.
+
+    Parameters
+    ----------
+    session : DraftSession
+        Fed with the text, up to its last token.
+    logits : tensor of shape (1, vocab)
+        What the session gave for that.
+    text : list of int
+    warp : sequence of functions
+        Those of the target: a tree follows the law that tokens are drawn from, so its guesses are warped too. (That
+        the likeliest token is taken is left out: the guesses are then ranked by how sure the network is.)
+    depth : int
+        Levels that there is room for.
+    rng : Randomness
+        For shapes that draw.
+
+    Attributes
+    ----------
+    accept : function
+        The rule of `tutorlib.decoders.acceptance` that the candidates are to be checked by.
+    """
+
+    def __init__(self, session, logits: torch.Tensor, text: list[int], warp, depth: int, rng=None):
+        self.session, self.depth, self.text, self.rng = session, depth, text, rng
+        self.warp = [function for function in warp if function is not one_hot]
+        self.is_greedy = one_hot in warp
+        self.accept: Accept = exact
+        self._logits = logits
+        self._paths: list[list[int]] = [[]]  # the drafted tokens before each row of logits
+        self._tokens: list[list[int]] = []  # for each node grown, the drafted tokens up to it
+
+    def guesses(self, ranks: int, greedy_temperature: float = 1.0) -> tuple[list[list[int]], list[list[float]]]:
+        """The likeliest tokens after the text or, once the tree has grown, after each node added last.
+
+        Parameters
+        ----------
+        ranks : int
+            How many; there are no more than the vocabulary has.
+        greedy_temperature : float
+            Of the guesses in greedy decoding, see `dynamic`.
+
+        Returns
+        -------
+        tokens : list of lists of int, the likeliest first
+        log_probs : list of lists of floats
+            -inf for a token that the network does not know, or that a warp filters away.
+        """
+        log_probs = self._log_probs(greedy_temperature)
+        best = log_probs.topk(min(ranks, log_probs.shape[-1]), dim=-1)
+        return best.indices.tolist(), best.values.tolist()
+
+    def law(self) -> torch.Tensor | None:
+        """What may be drawn after the node added last: a float64 tensor (vocab,); None where nothing can be."""
+        log_probs = self._log_probs().double()[-1]
+        best = log_probs.argmax()
+        if float(log_probs[best]) == -math.inf:
+            return None
+        if self.is_greedy:
+            return torch.zeros_like(log_probs).index_fill_(0, best, 1.0)
+        return log_probs.softmax(-1)  # in float64, so that it sums to 1 as the target's does
+
+    def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
+        logits = self._logits
+        if self.warp:
+            # A copy in float64, as the target's logits have it: an ordinary tensor, which a warp may change in place.
+            logits = logits.to(torch.float64, copy=True)
+            for function in self.warp:
+                logits = function(logits, [self.text + path for path in self._paths])
+        if self.is_greedy:
+            logits = logits / greedy_temperature
+        log_probs = logits.log_softmax(-1)
+        if self.warp:  # it may leave a row nothing of what this network knows: then there is no guess
+            log_probs = log_probs.nan_to_num(nan=-math.inf, neginf=-math.inf)
+        return log_probs
+
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> None:
+        """Let the network read guesses: nodes are numbered from 0 as they are added, -1 is the text."""
+        self._paths = [
+            [*(self._tokens[parent] if parent != ROOT else ()), token]
+            for token, parent in zip(tokens, parents, strict=True)
+        ]
+        self._tokens += self._paths
+        self._logits = self.session.grow(tokens, parents)
+
+
+Shape = Callable[[Draft], TokenTree]
+
+
+def chain(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> Shape:
+    """One path: the likeliest token, and the likeliest after that, and so on.
+
+    Parameters
+    ----------
+    length : int
+        Tokens in it, 1 or more.
+    confidence : float
+        It ends early where the network thinks its path, all of it together, less probable than this.
+    greedy_temperature : float
+        As in `dynamic`.
+    """
+    check_whole_number(length, 1, "length is how many tokens the chain has")
+    return dynamic(length, length, top_k=1, confidence=confidence, greedy_temperature=greedy_temperature)
+
+
+def drawn_chain(length: int) -> Shape:
+    """One path, each token of it *drawn* from what the network says, as a draft model's are in speculative decoding.
+
+    Checked with min(1, p/q) it is lossless like the others. Where tokens are drawn from the target, a drawn guess is
+    accepted more often than the likeliest one: their laws overlap more than the target's likeliest token has
+    probability. (A text then takes other draws than `sample`: the same law, but another text for the same seed.)
+
+    Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1, where
+    trees are drawn; this is their chain. The check is that of Leviathan, Kalman and Matias (2023).
+
+    Parameters
+    ----------
+    length : int
+        Tokens in it, 1 or more.
+    """
+    check_whole_number(length, 1, "length is how many tokens the chain has")
+
+    def shape(draft: Draft) -> TokenTree:
+        tokens, laws = [], []
+        while len(tokens) < min(length, draft.depth):
+            if tokens:
+                draft.grow(tokens[-1:], [len(tokens) - 2])
+            law = draft.law()
+            if law is None:
+                break
+            laws.append(law)
+            tokens.append(draft.rng.choose(law))
+        draft.accept = drawn(laws)
+        return TokenTree.chain(tokens)
+
+    return shape
+
+
+def static(paths: Choices) -> Shape:
+    """A tree of the same shape in every step, as in EAGLE-1: paths of ranks, see `tutorlib.heads.choices`.
+
+    Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1.
+
+    Parameters
+    ----------
+    paths : sequence of tuples of int
+        ``(0, 2)`` is the third best guess after the best guess. Every beginning of a path is a node too.
+
+    Raises
+    ------
+    ValueError
+        For paths that are none.
+    """
+    paths = checked_choices(paths)
+    levels = [[path for path in paths if len(path) == depth] for depth in range(1, 1 + max(map(len, paths)))]
+
+    def shape(draft: Draft) -> TokenTree:
+        token_of: dict[tuple[int, ...], int] = {}
+        row: dict[tuple[int, ...], int] = {(): 0}  # where the guesses after a path stand
+        grown: dict[tuple[int, ...], int] = {(): ROOT}  # the network's number of a path
+        for level in levels[: draft.depth]:
+            above = list(dict.fromkeys(path[:-1] for path in level if path[:-1] in grown or path[:-1] in token_of))
+            if level[0][:-1]:
+                if not above:
+                    break
+                draft.grow([token_of[path] for path in above], [grown[path[:-1]] for path in above])
+                grown |= {path: len(grown) - 1 + i for i, path in enumerate(above)}
+                row = {path: i for i, path in enumerate(above)}
+            tokens, log_probs = draft.guesses(1 + max(path[-1] for path in level))
+            for path in level:
+                after = row.get(path[:-1])
+                if after is not None and path[-1] < len(tokens[after]) and log_probs[after][path[-1]] > -math.inf:
+                    token_of[path] = tokens[after][path[-1]]
+        node = {(): ROOT} | {path: number for number, path in enumerate(token_of)}
+        return TokenTree(list(token_of.values()), [node[path[:-1]] for path in token_of])
+
+    return shape
+
+
+def dynamic(
+    nodes: int = 59, depth: int = 8, top_k: int = 10, confidence: float = 0.0, greedy_temperature: float = 1.0
+) -> Shape:
+    """A tree that grows where the network is sure of itself, as in EAGLE-2.
+
+    Level by level, the `top_k` likeliest paths of the last level are guessed on from, `top_k` guesses each. At the end
+    the `nodes` likeliest of all are kept. How probable a path is, is what the network says: the product of its guesses'
+    probabilities, which is about the chance that all of it is accepted.
+
+    What follows a path is no more probable than the path itself. So where `nodes` others are as probable already, it is
+    not guessed on from, and the network is not called where there is no other: the tree is the same for less work.
+
+    Source: Li et al. (2024), "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", section 4; the
+    published settings are 60 nodes, the text's last token among them, of 8 levels, and 10 guesses.
+
+    Parameters
+    ----------
+    nodes : int
+        Candidates in the tree at most.
+    depth : int
+        Levels at most: one is guessed from what the target has said, and each further one takes a call of the network.
+    top_k : int
+        Paths guessed on from in a level, and guesses after each.
+    confidence : float
+        Paths that the network thinks less probable than this are not guessed on from. Each level takes time whether it
+        is reached or not, so where the network is slow beside its target, it pays to let unlikely ones be.
+    greedy_temperature : float
+        In greedy decoding a guess is right if it is the target's likeliest token, however likely that is. A good
+        network is surer of this than its probabilities say: a temperature below 1 makes the tree deeper where it can
+        be. The published trees have 1.
+
+    Raises
+    ------
+    ValueError
+        For a number below 1, a confidence that is no probability, a temperature of 0 or less.
+    """
+    check_whole_number(nodes, 1, "nodes is how many candidates the tree has")
+    check_whole_number(depth, 1, "depth is how many levels the tree has")
+    check_whole_number(top_k, 1, "top_k is how many guesses follow each node, and how many nodes are guessed on from")
+    if not is_number(confidence) or not 0 <= confidence <= 1:
+        raise ValueError(f"confidence must be a probability from 0 (guess on, however unsure) to 1, got {confidence!r}")
+    if not is_number(greedy_temperature) or greedy_temperature <= 0:
+        raise ValueError(f"greedy_temperature must be a finite number above 0, got {greedy_temperature!r}")
+    least = math.log(confidence) if confidence else -math.inf
+
+    def shape(draft: Draft) -> TokenTree:
+        tokens, parents, scores = [], [], []  # of all candidates; a parent is a candidate too
+        level = [ROOT]  # the candidates that are guessed on from
+        grown = {ROOT: ROOT}  # the network's number of a candidate
+        first = 0  # of the candidates of the last level
+        for deep in range(min(depth, draft.depth)):
+            if deep:
+                best = heapq.nlargest(nodes, scores)
+                worst = best[-1] if len(best) == nodes else -math.inf
+                level = [i for i in range(first, len(scores)) if scores[i] > worst and scores[i] >= least]
+                level = sorted(level, key=lambda i: -scores[i])[:top_k]
+                if not level:
+                    break
+                draft.grow([tokens[i] for i in level], [grown[parents[i]] for i in level])
+                grown |= {i: len(grown) - 1 + place for place, i in enumerate(level)}
+            first = len(scores)
+            for parent, ranked, log_probs in zip(level, *draft.guesses(top_k, greedy_temperature), strict=True):
+                above = 0.0 if parent == ROOT else scores[parent]
+                for token, log_prob in zip(ranked, log_probs, strict=True):
+                    if log_prob > -math.inf:
+                        tokens.append(token)
+                        parents.append(parent)
+                        scores.append(above + log_prob)
+        # Candidates are numbered as they come, so that of two equal ones the earlier, a parent, is better.
+        kept = sorted(heapq.nsmallest(nodes, range(len(scores)), key=lambda i: (-scores[i], i)))
+        node = {ROOT: ROOT} | {candidate: number for number, candidate in enumerate(kept)}
+        return TokenTree([tokens[i] for i in kept], [node[parents[i]] for i in kept])
+
+    return shape

@@ -1,0 +1,479 @@
+"""EAGLE's draft networks: one layer that guesses the target's next feature, and through it the next token.
+
+A feature is a hidden state of the target. At place t the networks are given the feature f_t *and the token that came
+after it*, x_{t+1}, and guess what the target would make of the two: f_{t+1}, which its output head turns into the law
+of x_{t+2}. Fed with their own guesses they go on from there, without the target.
+
+A step of such a network is a few dozen small operations, so that what surrounds them counts: modules here call each
+other's `forward` directly, past PyTorch's hooks, which nobody sets on them and which would take a fifth of the time.
+
+What this file does not do: decide which tokens are guessed on from (`tutorlib.decoders.draft_trees`), train
+(`tutorlib.training.eagle`), or read files (`tutorlib.heads.formats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from ..lm import NaNLogits
+from ..tree import ROOT
+
+# How queries read keys and values, each (rows, heads, length, head size): what comes of it has the queries' shape.
+Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Rotation = tuple[torch.Tensor, torch.Tensor]  # cosines and sines, each (rows or 1, 1, length, head size)
+
+# Of the tree that a network has until somebody has measured a better one: EAGLE-2's 60 nodes, its root among them.
+TREE = {"nodes": 59, "depth": 8, "top_k": 10}
+
+_SPARE_SLOTS = 64  # of a session's cache beyond what it needs, each time that it is made larger
+
+
+def causal(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Each place reads itself and what is before it."""
+    return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
+
+
+class Attention(nn.Module):
+    """Self-attention as in Llama, from states of any width.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+    inputs : int
+        Numbers in each state that it reads; it puts out `config.hidden_size`.
+    """
+
+    def __init__(self, config: LlamaConfig, inputs: int):
+        super().__init__()
+        self.head_dim = config.head_dim
+        bias = bool(config.attention_bias or getattr(config, "qkv_bias", False))
+        self.q_proj = nn.Linear(inputs, config.num_attention_heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(inputs, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(inputs, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.o_proj = nn.Linear(
+            config.num_attention_heads * self.head_dim, config.hidden_size, bias=bool(config.attention_bias)
+        )
+
+    def forward(self, states: torch.Tensor, rotation: Rotation, mix: Mix) -> torch.Tensor:
+        """From states (rows, length, inputs) to (rows, length, hidden_size)."""
+        rows, length, _ = states.shape
+        queries, keys = self.q_proj.forward(states), self.k_proj.forward(states)
+        turned = torch.cat([queries, keys], dim=-1).view(rows, length, -1, self.head_dim).transpose(1, 2)
+        values = self.v_proj.forward(states).view(rows, length, -1, self.head_dim).transpose(1, 2)
+        queries, keys = rotated(turned, rotation).split([turned.shape[1] - values.shape[1], values.shape[1]], dim=1)
+        mixed = mix(queries, keys, values)
+        return self.o_proj.forward(mixed.transpose(1, 2).flatten(-2))
+
+
+def rotated(states: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """Rotary position embeddings (Su et al., 2021): each half of a head is turned against the other."""
+    cos, sin = rotation
+    first, second = states.chunk(2, dim=-1)
+    return states * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+class FeedForward(nn.Module):
+    """SwiGLU, as in Llama."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.down_proj.forward(F.silu(self.gate_proj.forward(states)) * self.up_proj.forward(states))
+
+
+class Layer(nn.Module):
+    """A decoder layer whose attention may read something else than what it adds to."""
+
+    def __init__(self, config: LlamaConfig, inputs: int):
+        super().__init__()
+        self.self_attn = Attention(config, inputs)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.mlp = FeedForward(config)
+
+    def forward(self, residual: torch.Tensor, states: torch.Tensor, rotation: Rotation, mix: Mix) -> torch.Tensor:
+        hidden = residual + self.self_attn.forward(states, rotation, mix)
+        return hidden + self.mlp.forward(self.post_attention_layernorm.forward(hidden))
+
+
+class DraftNetwork(nn.Module):
+    """What the networks of EAGLE-1 and EAGLE-3 have in common.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+        Sizes of the one layer. `hidden_size` is the width of the target's features, `vocab_size` the target's.
+
+    Attributes
+    ----------
+    feature_layers : tuple of int
+        The target's layers whose hidden states are its features, joined; as transformers counts them.
+    width, vocab_size : int
+    tree : dict
+        Arguments of `tutorlib.decoders.draft_trees.dynamic`: the tree that pays with this network.
+    """
+
+    feature_layers: tuple[int, ...]
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.config = config
+        self.width, self.vocab_size = config.hidden_size, config.vocab_size
+        self.tree = dict(TREE)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        # No parameters: angles, which depend on the configuration alone.
+        self.rotary = LlamaRotaryEmbedding(config)
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        """From the target's features (..., width * layers) to what the network goes on from, (..., width)."""
+        raise NotImplementedError
+
+    def forward(self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal):
+        """One step: what the target's feature will be once it has read `tokens`.
+
+        Parameters
+        ----------
+        tokens : int64 tensor of shape (rows, length)
+            At place t the token *after* the one whose feature stands there.
+        hidden : tensor of shape (rows, length, width)
+            Features that `start` has seen, or what an earlier step gave.
+        rotation : pair of tensors
+            Of the places, see `rotation`.
+        mix : function
+            How places read each other; by default each reads itself and those before it.
+
+        Returns
+        -------
+        tensor of shape (rows, length, width)
+        """
+        raise NotImplementedError
+
+    def read_out(self, hidden: torch.Tensor, target) -> torch.Tensor:
+        """Logits (..., vocab_size) of the token after next, from what a step gave; -inf for tokens it does not know."""
+        raise NotImplementedError
+
+    def rotation(self, positions: torch.Tensor) -> Rotation:
+        """Cosines and sines of some positions (rows or 1, length)."""
+        cos, sin = self.rotary(self.embed_tokens.weight, positions)
+        return cos[:, None], sin[:, None]
+
+    def session(self, target) -> DraftSession:
+        """One sequence of drafts for a target; see `DraftSession`."""
+        return DraftSession(self, target)
+
+
+class EagleHead(DraftNetwork):
+    """EAGLE-1's network: it guesses the target's feature after the final norm, and the target's own head reads it.
+
+    Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1.
+    Parameters have the names of the published files. As published, the layer has no norm before its attention, and
+    there is none after the layer.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+    bias : bool
+        Whether the layer that joins token and feature has one.
+
+    Examples
+    --------
+    >>> head = EagleHead(LlamaConfig(vocab_size=5, hidden_size=8, intermediate_size=8, num_attention_heads=2))
+    >>> head.feature_layers, tuple(head.fc.weight.shape)
+    ((-1,), (8, 16))
+    """
+
+    feature_layers = (-1,)
+
+    def __init__(self, config: LlamaConfig, *, bias: bool = True):
+        super().__init__(config)
+        self.fc = nn.Linear(2 * self.width, self.width, bias=bias)
+        self.layers = nn.ModuleList([Layer(config, self.width)])
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        return features
+
+    def forward(self, tokens, hidden, rotation, mix: Mix = causal):
+        joined = self.fc.forward(torch.cat([self.embed_tokens.forward(tokens), hidden], dim=-1))
+        return self.layers[0].forward(joined, joined, rotation, mix)
+
+    def read_out(self, hidden, target):
+        return target.read_out(hidden.to(target.dtype), normed=True)
+
+
+class MidLayer(Layer):
+    """EAGLE-3's layer: its attention reads token and feature side by side, both normed."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__(config, 2 * config.hidden_size)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+
+class Eagle3Head(DraftNetwork):
+    """EAGLE-3's network: from features of a low, a middle and a high layer to the tokens, past the target's own head.
+
+    It is not asked to guess a feature, only what leads to the right token. So its own steps can be trained on its own
+    steps, and what it goes on from is its state before the norm. Its vocabulary may be smaller than the target's.
+
+    Source: Li et al. (2025), "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
+    Test", sections 3.1 and 3.2. Parameters have the names of the published files.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+    feature_layers : sequence of int
+        The target's layers whose hidden states go in. The published choice is `usual_layers`.
+    tokens : sequence of int, optional
+        The target's tokens that this network knows, ascending; by default all.
+    norm_before_residual : bool
+        Whether the layer adds to its normed input, as networks made with `speculators` may; published ones do not.
+
+    Raises
+    ------
+    ValueError
+        For no layers, or tokens that are none, outside the vocabulary, or not ascending.
+    """
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        feature_layers: Sequence[int],
+        tokens: Sequence[int] | None = None,
+        *,
+        norm_before_residual: bool = False,
+    ):
+        super().__init__(config)
+        self.feature_layers = tuple(feature_layers)
+        if not self.feature_layers:
+            raise ValueError("an EAGLE-3 network needs feature_layers: numbers of the target's layers, such as 2, 6, 9")
+        tokens = range(self.vocab_size) if tokens is None else tokens
+        known = torch.tensor(tokens if isinstance(tokens, range) else list(tokens), dtype=torch.int64)
+        if len(known) == 0 or known[0] < 0 or known[-1] >= self.vocab_size or bool((known.diff() <= 0).any()):
+            raise ValueError(
+                f"tokens must be ids of a vocabulary of {self.vocab_size}, each once and ascending, got {tokens}"
+            )
+        self.norm_before_residual = norm_before_residual
+        self.fc = nn.Linear(len(self.feature_layers) * self.width, self.width, bias=False)
+        self.midlayer = MidLayer(config)
+        self.norm = nn.RMSNorm(self.width, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(self.width, len(known), bias=False)
+        # As in the published files: what to add to a token of this network to have the target's, and which of the
+        # target's tokens it knows.
+        self.register_buffer("d2t", known - torch.arange(len(known)))
+        self.register_buffer("t2d", torch.zeros(self.vocab_size, dtype=torch.bool).index_fill_(0, known, True))
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """The target's tokens that this network knows: int64, one for each row of its output head."""
+        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        return self.fc(features)
+
+    def forward(self, tokens, hidden, rotation, mix: Mix = causal):
+        normed = self.midlayer.hidden_norm.forward(hidden)
+        states = torch.cat([self.midlayer.input_layernorm.forward(self.embed_tokens.forward(tokens)), normed], dim=-1)
+        return self.midlayer.forward(normed if self.norm_before_residual else hidden, states, rotation, mix)
+
+    def read_out(self, hidden, target=None):
+        logits = self.lm_head.forward(self.norm.forward(hidden))
+        if len(self.d2t) == self.vocab_size:
+            return logits
+        return logits.new_full((*logits.shape[:-1], self.vocab_size), -torch.inf).index_copy_(-1, self.tokens, logits)
+
+
+def usual_layers(layers: int) -> tuple[int, int, int]:
+    """The published choice of EAGLE-3's three features in a target of so many layers: a low, a middle, a high one.
+
+    They are what layers 2, n // 2 and n - 3, counted from 0, take in.
+
+    Examples
+    --------
+    >>> usual_layers(32)
+    (2, 16, 29)
+
+    Raises
+    ------
+    ValueError
+        For a target of fewer than 7 layers, where they are not three different ones in this order: say which then.
+    """
+    chosen = (2, layers // 2, layers - 3)
+    if not chosen[0] < chosen[1] < chosen[2]:
+        raise ValueError(
+            f"in a target of {layers} layers the usual three would be {chosen}: say which, feature_layers=(1, 2, 3) "
+            "for instance"
+        )
+    return chosen
+
+
+def check_target(target, head: DraftNetwork) -> None:
+    """Raise ValueError when a draft network cannot be a target's."""
+    if head.vocab_size != target.vocab_size:
+        raise ValueError(
+            f"the draft network knows {head.vocab_size} tokens, the target {target.vocab_size}: it is not its"
+        )
+    if head.width != target.width:
+        raise ValueError(
+            f"the draft network reads features of width {head.width}, the target's have {target.width}: it is not its"
+        )
+    beyond = [layer for layer in head.feature_layers if not -target.layers - 1 <= layer <= target.layers]
+    if beyond:
+        raise ValueError(
+            f"the draft network reads features of layer {beyond[0]}, but the target has hidden states 0 to "
+            f"{target.layers}: it is not its"
+        )
+
+
+class DraftSession:
+    """One sequence of a draft network, with a cache: confirmed places, and behind them a tree of its own guesses.
+
+    Made by `DraftNetwork.session(target)`.
+
+    Attributes
+    ----------
+    length : int
+        Confirmed places: those of which the target's features were fed.
+    calls : int
+    """
+
+    def __init__(self, head: DraftNetwork, target):
+        check_target(target, head)
+        self.head, self.target = head, target
+        self.length = self.calls = 0
+        self._device, self._dtype = head.fc.weight.device, head.fc.weight.dtype
+        self._cache = None  # keys and values, (2, 1, heads, slots, head size), with slots to spare
+        self._rotation = None  # of the first so many positions
+        self._hidden: list[torch.Tensor] = []  # (width,): what the last confirmed place gave, and each node of the tree
+        self._paths: list[list[int]] = []  # for each node of the tree, the nodes down to it
+
+    def feed(self, tokens: Sequence[int], features: torch.Tensor) -> torch.Tensor:
+        """Go on by what is known now, and forget the tree of guesses.
+
+        Parameters
+        ----------
+        tokens : sequence of int, at least one
+            The text goes on with them.
+        features : tensor of shape (tokens, width * layers)
+            The target's features of the token *before* each of them.
+
+        Returns
+        -------
+        logits (1, vocab_size)
+            Of what follows the last token.
+
+        Raises
+        ------
+        NaNLogits
+        ValueError
+            For none, or another number of features than of tokens; for features of another width, tokens that are none.
+        """
+        expected = (len(tokens), len(self.head.feature_layers) * self.head.width)
+        if not len(tokens) or tuple(features.shape) != expected:
+            raise ValueError(
+                f"{len(tokens)} tokens and features of shape {tuple(features.shape)}, expected {expected}: each token "
+                "needs the feature of the one before it"
+            )
+        self._check(tokens)
+        start, end = self.length, self.length + len(tokens)
+        mask = None  # one place reads all that is there
+        if len(tokens) > 1:
+            slot = torch.arange(end, device=self._device)
+            mask = slot <= slot[start:, None]
+        with torch.inference_mode():
+            hidden = self.head.start(features.to(self._device, self._dtype))
+            hidden = self._call(tokens, hidden, start, slice(start, end), mask)
+            self.length = end
+            self._hidden, self._paths = [hidden[-1]], []
+            return self._read_out(hidden[-1:])
+
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Guess on from some guesses: add nodes of one level to the tree behind the last place.
+
+        Parameters
+        ----------
+        tokens : sequence of int
+        parents : sequence of int
+            Which node each of them follows, -1 for the text itself. Nodes are numbered as they were added since the
+            last `feed`.
+
+        Returns
+        -------
+        logits (tokens, vocab_size)
+
+        Raises
+        ------
+        NaNLogits
+        ValueError
+            For none, another number of parents than of tokens, a parent that is not there, nodes of several levels,
+            tokens that are none.
+        """
+        self._check(tokens)
+        first, nodes = len(self._paths), len(self._paths) + len(tokens)
+        if not len(tokens) or len(tokens) != len(parents) or not all(ROOT <= parent < first for parent in parents):
+            raise ValueError(f"{list(tokens)} after {list(parents)}: each token needs a parent from -1 to {first - 1}")
+        paths = [
+            [*(self._paths[parent] if parent != ROOT else ()), first + place] for place, parent in enumerate(parents)
+        ]
+        depth = len(paths[0])
+        if any(len(path) != depth for path in paths):
+            raise ValueError(f"{list(parents)} are parents of several levels: add the nodes of one level at a time")
+        mask = None
+        if depth < nodes:
+            rows = [[False] * nodes for _ in paths]
+            for row, path in zip(rows, paths, strict=True):
+                for node in path:
+                    row[node] = True
+            mask = F.pad(torch.tensor(rows, device=self._device), (self.length, 0), value=True)
+        place = self.length + depth - 1
+        with torch.inference_mode():
+            above = torch.stack([self._hidden[parent + 1] for parent in parents])
+            hidden = self._call(tokens, above, self.length + first, slice(place, place + 1), mask)
+            self._hidden += hidden.unbind()
+            self._paths += paths
+            return self._read_out(hidden)
+
+    def _check(self, tokens):
+        if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.head.vocab_size:
+            raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {self.head.vocab_size}")
+
+    def _call(self, tokens, hidden, start, places, mask):
+        """One step of the network for tokens (n) and hidden (n, width), whose keys go to slots from `start` on."""
+        self.calls += 1
+        end = start + len(tokens)
+
+        def cached(queries, keys, values):
+            if self._cache is None or end > self._cache.shape[3]:
+                old = keys.new_zeros(2, *keys.shape[:2], 0, keys.shape[3]) if self._cache is None else self._cache
+                spare = old.new_zeros(*old.shape[:3], end + _SPARE_SLOTS, old.shape[4])
+                self._cache = torch.cat([old[:, :, :, :start], spare], dim=3)
+            self._cache[0, :, :, start:end], self._cache[1, :, :, start:end] = keys, values
+            keys, values = self._cache[:, :, :, :end]
+            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
+
+        if self._rotation is None or end > self._rotation.shape[-2]:
+            # Not beyond the context, where some kinds of rotation become others.
+            most = max(end, min(2 * end + _SPARE_SLOTS, self.target.context))
+            positions = torch.arange(most, device=self._device)[None]
+            self._rotation = torch.stack(self.head.rotation(positions))
+        rotation = self._rotation[..., places, :].unbind()
+        given = torch.tensor([list(tokens)], device=self._device)
+        return self.head.forward(given, hidden[None], rotation, cached)[0]
+
+    def _read_out(self, hidden):
+        logits = self.head.read_out(hidden, self.target)
+        top = float(logits.max())  # NaN if any of them is
+        if top != top:
+            raise NaNLogits(
+                "the draft network returned logits that are NaN: its weights may be damaged, its dtype too narrow "
+                "(load it in bfloat16 or float32), or the target's features not finite"
+            )
+        return logits

@@ -1,0 +1,14 @@
+"""The files that heads are published in: each layout a plain map, from the names of tensors here to those in the file.
+
+A layout is a folder with a `config.json`, which tells the sizes, and one file of tensors, safetensors or a pickle.
+Tensors keep their bits and their type both ways. Files come from anywhere, so nothing in them is executed, and nothing
+is guessed: a tensor that is missing, unknown or of another shape is an error that names it.
+
+What this package does not do: find or download folders (`tutorlib.models`), or train (`tutorlib.training`).
+"""
+
+from .eagle import load_eagle, save_eagle
+from .files import FILES
+from .medusa import load_medusa, output_weight, save_medusa
+
+__all__ = ["FILES", "load_eagle", "load_medusa", "output_weight", "save_eagle", "save_medusa"]

@@ -1,0 +1,590 @@
+"""EAGLE networks in files: as their authors publish them, and as the package `speculators` writes them.
+
+Both have a Llama's configuration for the one layer. Parameters have the same names as here, but that `speculators`
+calls EAGLE-3's layer `layers.0` where the authors say `midlayer`, and has no place for EAGLE-1.
+
+What no configuration has a word for, the tree that pays, is in an entry of our own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from ...warp import is_number
+from ..eagle import TREE, DraftNetwork, Eagle3Head, EagleHead, usual_layers
+from .files import (
+    CONFIG,
+    FILES,
+    OURS,
+    Tensors,
+    check_names,
+    read_config,
+    read_tensors,
+    renamed,
+    weight_file,
+    whole_number,
+    words,
+    write_folder,
+)
+
+LAYOUTS = ("eagle", "speculators")
+SPECULATORS = "0.9.0"  # the version of that package whose configuration is written
+AUXILIARY = "eagle_aux_hidden_state_layer_ids"  # which of the target's hidden states EAGLE-3 reads
+# What some EAGLE-3 networks do otherwise, by the key that says so.
+UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")
+Shapes = dict[str, tuple[int, ...]]
+
+
+# Shapes: which tensors a network has, by our names.
+
+
+def eagle_shapes(config: LlamaConfig, bias: bool) -> Shapes:
+    """EAGLE-1's parameters, as published.
+
+    Examples
+    --------
+    >>> shapes = eagle_shapes(LlamaConfig(vocab_size=5, hidden_size=8, num_attention_heads=2), bias=True)
+    >>> shapes["fc.weight"], "layers.0.input_layernorm.weight" in shapes
+    ((8, 16), False)
+    """
+    width = config.hidden_size
+    return {
+        "embed_tokens.weight": (config.vocab_size, width),
+        "fc.weight": (width, 2 * width),
+        **({"fc.bias": (width,)} if bias else {}),
+        **_layer_shapes("layers.0.", config, width),
+    }
+
+
+def eagle3_shapes(config: LlamaConfig, known: int, features: int) -> Shapes:
+    """EAGLE-3's parameters as published, for a network that knows so many tokens and reads so many features.
+
+    Examples
+    --------
+    >>> shapes = eagle3_shapes(LlamaConfig(vocab_size=5, hidden_size=8, num_attention_heads=2), known=3, features=3)
+    >>> shapes["fc.weight"], shapes["lm_head.weight"], shapes["midlayer.self_attn.q_proj.weight"]
+    ((8, 24), (3, 8), (8, 16))
+    """
+    width = config.hidden_size
+    return {
+        "embed_tokens.weight": (config.vocab_size, width),
+        "fc.weight": (width, features * width),
+        "midlayer.input_layernorm.weight": (width,),
+        "midlayer.hidden_norm.weight": (width,),
+        **_layer_shapes("midlayer.", config, 2 * width),
+        "norm.weight": (width,),
+        "lm_head.weight": (known, width),
+    }
+
+
+def _layer_shapes(prefix: str, config: LlamaConfig, inputs: int) -> Shapes:
+    width, inner = config.hidden_size, config.intermediate_size
+    heads, shared = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    attention = {"q_proj": (heads, inputs), "k_proj": (shared, inputs), "v_proj": (shared, inputs)}
+    output = {"o_proj": (width, heads)}
+    forward = {"gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner)}
+    biased = (attention if config.attention_bias or getattr(config, "qkv_bias", False) else {}) | (
+        output if config.attention_bias else {}
+    )
+    weights = {f"self_attn.{name}": shape for name, shape in (attention | output).items()}
+    weights |= {f"mlp.{name}": shape for name, shape in forward.items()}
+    biases = {f"self_attn.{name}": shape for name, shape in biased.items()}
+    biases |= {f"mlp.{name}": shape for name, shape in forward.items()} if config.mlp_bias else {}
+    return {
+        **{f"{prefix}{name}.weight": shape for name, shape in weights.items()},
+        **{f"{prefix}{name}.bias": shape[:1] for name, shape in biases.items()},
+        f"{prefix}post_attention_layernorm.weight": (width,),
+    }
+
+
+# Writing.
+
+
+def save_eagle(head: DraftNetwork, folder, layout: str = "eagle", *, base: str = "", pickled: bool = False) -> Path:
+    """Write an EAGLE-1 or EAGLE-3 network to a folder.
+
+    As `save_medusa`, it replaces the tensors first and the configuration last.
+
+    Parameters
+    ----------
+    head : EagleHead or Eagle3Head
+    folder : path
+        Made if missing.
+    layout : {"eagle", "speculators"}
+        As published by the authors, or as the package `speculators` and vLLM read it, which is for EAGLE-3 alone.
+    base : str
+        The target's hub name, which is noted down.
+    pickled : bool
+        Write a pickle, `pytorch_model.bin`, in place of safetensors.
+
+    Returns
+    -------
+    path of the file with the tensors
+
+    Raises
+    ------
+    ValueError
+        For another layout, or one that has no place for the network; for a folder that holds something else, a model
+        for instance; for a network that could not be read again: a `tree` that is none, or a vocabulary of the target's
+        first tokens, whose map is all zeros like one that was never filled.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f'layout={layout!r} is not known: use "eagle", as published, or "speculators"')
+    folder, third = Path(folder), isinstance(head, Eagle3Head)
+    place = folder / CONFIG
+    if layout == "speculators":
+        _check_speculators(head)
+    if place.exists() and not _is_eagles(read_config(folder)):
+        raise ValueError(f"{place} is not that of an EAGLE network: give a folder of its own")
+    # Copies, so that no two share memory, which safetensors refuses.
+    tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in head.state_dict().items()}
+    if third:
+        known_tokens(tensors["d2t"], tensors["t2d"], len(head.d2t), head.vocab_size, folder)
+    if layout == "speculators":
+        if len(head.d2t) == head.vocab_size:  # where no map is needed, there is none
+            del tensors["d2t"], tensors["t2d"]
+        tensors = {_theirs(name): tensor for name, tensor in tensors.items()}
+        config = _speculators_config(head, base)
+    else:
+        config = _published_config(head, base)
+    config[OURS] = {"tree": checked_tree(head.tree)}
+    if third:
+        config[OURS]["feature_layers"] = list(head.feature_layers)
+    return write_folder(folder, config, tensors, FILES[layout], pickled)
+
+
+def _published_config(head: DraftNetwork, base: str) -> dict:
+    """What the authors' own code reads."""
+    config, rope = head.config, dict(head.config.rope_parameters)
+    theirs = {"architectures": ["LlamaForCausalLM"], **_sizes(config)}
+    theirs |= {key: value for key in ("bos_token_id", "eos_token_id") if (value := getattr(config, key)) is not None}
+    theirs["torch_dtype"] = str(head.fc.weight.dtype).removeprefix("torch.")
+    theirs["rope_theta"] = rope.pop("rope_theta")
+    kind = rope.pop("rope_type", "default")
+    if kind != "default":  # the older name for the two kinds that the authors' code knows
+        theirs["rope_scaling"] = {"type" if kind in ("linear", "dynamic") else "rope_type": kind, **rope}
+    if getattr(config, "qkv_bias", False):
+        theirs["qkv_bias"] = True
+    if isinstance(head, Eagle3Head):
+        theirs |= {"draft_vocab_size": len(head.d2t), "norm_before_residual": head.norm_before_residual}
+        if min(head.feature_layers) >= 0:
+            theirs[AUXILIARY] = list(head.feature_layers)
+    else:
+        theirs["bias"] = head.fc.bias is not None
+    return theirs | ({"base_model_name_or_path": base} if base else {})
+
+
+def _speculators_config(head: Eagle3Head, base: str) -> dict:
+    """What `speculators` reads: its Eagle3SpeculatorConfig."""
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_version": SPECULATORS,
+        "draft_vocab_size": len(head.d2t),
+        "norm_before_residual": head.norm_before_residual,
+        AUXILIARY: list(head.feature_layers),
+        "transformer_layer_config": {**_sizes(head.config), "rope_parameters": dict(head.config.rope_parameters)},
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [
+                {"proposal_type": "greedy", "speculative_tokens": head.tree.get("depth", TREE["depth"])}
+            ],
+            "verifier": {"name_or_path": base or None, "architectures": []},
+        },
+    }
+
+
+def _sizes(config: LlamaConfig) -> dict:
+    """The layer's sizes, as either layout has them."""
+    keys = (
+        "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+        "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
+    )  # fmt: skip
+    fixed = {"model_type": "llama", "hidden_act": "silu", "num_hidden_layers": 1, "tie_word_embeddings": False}
+    return fixed | {key: getattr(config, key) for key in keys}
+
+
+def _check_speculators(head):
+    """Raise ValueError for a network that `speculators` has no place for."""
+    if not isinstance(head, Eagle3Head):
+        raise ValueError('the layout "speculators" is for EAGLE-3 networks alone: use layout="eagle"')
+    if min(head.feature_layers) < 0:
+        raise ValueError(
+            f"feature_layers={head.feature_layers} counts the target's layers from the last, but the layout "
+            '"speculators" counts from the first: say them so'
+        )
+    if getattr(head.config, "qkv_bias", False) and not head.config.attention_bias:
+        raise ValueError('qkv_bias without attention_bias is unknown to the layout "speculators": use layout="eagle"')
+
+
+def _is_eagles(config: Mapping) -> bool:
+    """Whether a configuration is surely that of an EAGLE network, which another may replace."""
+    kind = config.get("speculators_model_type")
+    ours = config.get(OURS)
+    return kind == "eagle3" or kind is None and ("draft_vocab_size" in config or "tree" in (ours or ()))
+
+
+def _theirs(name: str) -> str:
+    """What `speculators` calls a tensor."""
+    return re.sub("^midlayer", "layers.0", name)
+
+
+# Reading.
+
+
+def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> EagleHead | Eagle3Head:
+    """Read an EAGLE network from a folder: which one, and in which layout, its files say.
+
+    It is an EAGLE-3 network if `config.json` says `draft_vocab_size`, or is of `speculators`, or if there is a tensor
+    of a `midlayer`; else an EAGLE-1 network.
+
+    Parameters
+    ----------
+    folder : path
+    target : LM, optional
+        The network is checked to fit it, and put on its device. Where a file has no `embed_tokens.weight`, as some
+        published ones of EAGLE-3, the target's embeddings are taken; where it does not say which of the target's layers
+        it reads, it reads `usual_layers`. Then there must be a target.
+    dtype : torch.dtype, optional
+        By default that of the file.
+
+    Returns
+    -------
+    EagleHead or Eagle3Head
+        In evaluation mode, with the bits of the file.
+
+    Raises
+    ------
+    ValueError
+        That names the file, and the tensor or key, and what was expected: for what is missing, unknown, half-written,
+        of another shape or type; for a pickle that holds anything but tensors (nothing in it is executed); for more
+        layers than one, said or there; for maps `d2t` and `t2d` that point outside the vocabulary, are not filled or
+        contradict each other; for a network of another vocabulary, width or number of layers than the target's, or one
+        that does what `tutorlib.heads.eagle` cannot.
+
+    Notes
+    -----
+    The layers that EAGLE-3 reads are, in this order, `feature_layers` of our own entry; the key
+    `eagle_aux_hidden_state_layer_ids` of `speculators` and vLLM, which counts hidden states as transformers does (0 is
+    the embeddings); that key in `eagle_config`, as SGLang reads it, which counts the layers that put them out and is
+    less by one.
+
+    `norm_before_residual` is false where it is missing, but in the layout of `speculators` true: so vLLM reads those
+    that do not say it (that package writes it down always).
+    """
+    folder = Path(folder)
+    config, place = read_config(folder), folder / CONFIG
+    layout = eagle_layout(config, place)
+    path = weight_file(folder, FILES[layout])
+    tensors = read_tensors(path)
+    said, where = config, str(place)
+    if layout == "speculators":
+        said, where = _inner(config, place)
+    third = layout == "speculators" or "draft_vocab_size" in config or any(n.startswith("midlayer.") for n in tensors)
+    _check_layers(said, tensors, where, path)
+    sizes = layer_config(said, where)
+    _check_known(config, said, where)
+    _check_target(target, sizes, where)
+    try:
+        tree = checked_tree(_entry(config, place).get("tree", TREE))
+    except ValueError as error:
+        raise ValueError(f'{place}: "{OURS}": {error}') from None
+
+    if third:
+        head, found = _eagle3(config, sizes, tensors, target, layout, place, path)
+    else:
+        bias = _flag(config, "bias", True, place)
+        shapes = eagle_shapes(sizes, bias)
+        found = renamed(tensors, {name: name for name in shapes}, shapes, path)
+        head = _made(EagleHead, sizes, bias=bias)
+    dtype = found["fc.weight"].dtype if dtype is None else dtype
+    found = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in found.items()}
+    head.load_state_dict(found, assign=True)
+    head.tree = tree
+    return head.eval() if target is None else head.eval().to(target.device)
+
+
+def eagle_layout(config: Mapping, place: Path) -> str:
+    """Which of the `LAYOUTS` a configuration belongs to; a ValueError for that of something else."""
+    kind = config.get("speculators_model_type")
+    if kind is not None and kind != "eagle3":
+        raise ValueError(f'{place}: speculators_model_type must be "eagle3", got {kind!r}: no other is known')
+    if kind is None and "hidden_size" not in config:
+        raise ValueError(
+            f"{place} is not that of an EAGLE network: expected the sizes of a Llama layer, hidden_size and so on, or "
+            f'"speculators_model_type"; it has {", ".join(config) or "no keys"}'
+        )
+    return "eagle" if kind is None else "speculators"
+
+
+def layer_config(said: Mapping, where) -> LlamaConfig:
+    """The sizes of a network's layer, by what a configuration says; a ValueError that names the key that is wrong."""
+    whole = {
+        key: whole_number(said, key, 1, where)
+        for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
+    }
+    heads = whole["num_attention_heads"]
+    usual = {"num_key_value_heads": heads, "head_dim": whole["hidden_size"] // heads, "max_position_embeddings": 2048}
+    for key, value in usual.items():
+        whole[key] = value if said.get(key) is None else whole_number(said, key, 1, where)
+    if heads % whole["num_key_value_heads"]:
+        raise ValueError(
+            f"{where}: num_key_value_heads must divide num_attention_heads, {heads}, got {whole['num_key_value_heads']}"
+        )
+    if whole["head_dim"] % 2:
+        raise ValueError(f"{where}: head_dim must be even, as halves are turned, got {whole['head_dim']}")
+    eps = said.get("rms_norm_eps", 1e-6)
+    if not is_number(eps) or not eps > 0:
+        raise ValueError(f"{where}: rms_norm_eps must be a number above 0, got {eps!r}")
+    if said.get("hidden_act", "silu") != "silu":
+        raise ValueError(f'{where}: hidden_act must be "silu", got {said["hidden_act"]!r}')
+    biases = {key: _flag(said, key, False, where) for key in ("attention_bias", "mlp_bias", "qkv_bias")}
+    tokens = {key: said[key] for key in ("bos_token_id", "eos_token_id") if key in said}
+    key, rope = rope_parameters(said, where)
+    try:
+        sizes = LlamaConfig(
+            **whole, **biases, **tokens, rms_norm_eps=eps, num_hidden_layers=1, rope_parameters=rope,
+            tie_word_embeddings=False,
+        )  # fmt: skip
+        LlamaRotaryEmbedding(sizes)
+    except Exception as error:  # transformers raises all sorts of errors for what is missing or wrong in it
+        raise ValueError(f"{where}: these sizes, or {key}, make no layer: {error!r}") from error
+    return sizes
+
+
+def rope_parameters(said: Mapping, where) -> tuple[str, dict]:
+    """How positions turn into angles: the key that says it, and its content as transformers 5 has it.
+
+    There it is `rope_parameters`; older configurations say `rope_theta`, and `rope_scaling` beside it.
+    """
+    key = "rope_parameters" if said.get("rope_parameters") is not None else "rope_scaling"
+    given = said.get(key)
+    if given is not None and not isinstance(given, dict):
+        raise ValueError(f"{where}: {key} must be an object, got {given!r}")
+    rope = dict(given or {})
+    kind = rope.pop("type", "default")
+    rope.setdefault("rope_type", kind)
+    if rope["rope_type"] not in ("default", *ROPE_INIT_FUNCTIONS):
+        raise ValueError(f"{where}: {key} has rope_type {rope['rope_type']!r}, which nobody knows")
+    theta = said.get("rope_theta")
+    theta = rope.setdefault("rope_theta", 10000.0 if theta is None else theta)
+    if not is_number(theta) or not 0 < theta < math.inf:
+        raise ValueError(f"{where}: rope_theta must be a number above 0, got {theta!r}")
+    return key, rope
+
+
+def known_tokens(d2t: torch.Tensor, t2d: torch.Tensor, known: int, vocab_size: int, path: Path) -> list[int]:
+    """The target's tokens that an EAGLE-3 network knows, ascending.
+
+    Parameters
+    ----------
+    d2t : int64 tensor of shape (known,)
+        What to add to a token of the network's to have the target's.
+    t2d : bool tensor of shape (vocab_size,)
+        Which of the target's tokens are known.
+
+    Raises
+    ------
+    ValueError
+        That names the map that is wrong.
+    """
+    if d2t.dtype != torch.int64 or tuple(d2t.shape) != (known,):
+        raise ValueError(f"{path}: d2t is {words(d2t)}, expected {known} offsets, by draft_vocab_size, torch.int64")
+    if t2d.dtype != torch.bool or tuple(t2d.shape) != (vocab_size,):
+        raise ValueError(f"{path}: t2d is {words(t2d)}, expected {vocab_size} marks, by vocab_size, torch.bool")
+    if known < vocab_size and not d2t.any():
+        raise ValueError(
+            f"{path}: d2t is all zeros, as a map that was never filled: expected what to add to the network's "
+            f"{known} tokens to have {known} of the target's {vocab_size}"
+        )
+    tokens = torch.arange(known) + d2t
+    outside = ((tokens < 0) | (tokens >= vocab_size)).nonzero().flatten().tolist()
+    if outside:
+        first = outside[0]
+        raise ValueError(
+            f"{path}: d2t makes token {first} the target's {int(tokens[first])}, expected one of 0 to {vocab_size - 1}"
+        )
+    falling = (tokens.diff() <= 0).nonzero().flatten().tolist()
+    if falling:
+        first, second = tokens[falling[0] : falling[0] + 2].tolist()
+        raise ValueError(f"{path}: d2t goes from the target's token {first} to {second}: expected ascending, each once")
+    given = torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, tokens, True)
+    differing = (given != t2d).nonzero().flatten().tolist()
+    if differing:
+        token = differing[0]
+        which, other = ("t2d", "d2t") if t2d[token] else ("d2t", "t2d")
+        raise ValueError(f"{path}: {which} has the target's token {token}, {other} has not: they contradict each other")
+    return tokens.tolist()
+
+
+def checked_tree(tree) -> dict:
+    """Arguments of `tutorlib.decoders.draft_trees.dynamic`; a ValueError for what cannot be."""
+    known = ("nodes", "depth", "top_k", "confidence", "greedy_temperature")
+    if not isinstance(tree, dict) or not tree.keys() <= set(known):
+        raise ValueError(f"tree must have the keys {', '.join(known)}, or some of them, got {tree!r}")
+    for key, value in tree.items():
+        if key == "confidence" and not (is_number(value) and 0 <= value <= 1):
+            raise ValueError(f"the tree's confidence must be from 0 to 1, got {value!r}")
+        if key == "greedy_temperature" and not (is_number(value) and value > 0):
+            raise ValueError(f"the tree's greedy_temperature must be above 0, got {value!r}")
+        if key in known[:3] and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ValueError(f"the tree's {key} must be a whole number of 1 or more, got {value!r}")
+    return dict(tree)
+
+
+def _eagle3(config, sizes, tensors, target, layout, place, path) -> tuple[Eagle3Head, Tensors]:
+    """A network with its tensors, by our names; they are not in it yet."""
+    known = sizes.vocab_size
+    if config.get("draft_vocab_size") is not None:
+        known = whole_number(config, "draft_vocab_size", 1, place)
+    if known > sizes.vocab_size:
+        raise ValueError(f"{place}: draft_vocab_size is {known}, expected at most vocab_size, {sizes.vocab_size}")
+    layers = _feature_layers(config, target, place)
+    norm_first = _flag(config, "norm_before_residual", layout == "speculators", place)
+    shapes, lent = eagle3_shapes(sizes, known, len(layers)), {}
+    if "embed_tokens.weight" not in tensors:
+        lent["embed_tokens.weight"] = _embeddings(target, shapes.pop("embed_tokens.weight"), path)
+    their = _theirs if layout == "speculators" else str
+    names = {name: their(name) for name in shapes}
+    # Where every token is known, no map is needed.
+    maps = ("d2t", "t2d") if known < sizes.vocab_size or {"d2t", "t2d"} & tensors.keys() else ()
+    check_names(tensors, names | {name: name for name in maps}, path)
+    weights = {name: tensor for name, tensor in tensors.items() if name not in maps}
+    found = renamed(weights, names, shapes, path)
+    tokens = known_tokens(*(tensors[name] for name in maps), known, sizes.vocab_size, path) if maps else None
+    head = _made(Eagle3Head, sizes, layers, tokens, norm_before_residual=norm_first)
+    return head, found | lent | {"d2t": head.d2t, "t2d": head.t2d}
+
+
+def _made(network: type, *arguments, **settings):
+    """An empty network. What it begins with is not needed, and costs the caller no random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        return network(*arguments, **settings)
+
+
+def _feature_layers(config: Mapping, target, place) -> tuple[int, ...]:
+    """Which of the target's hidden states an EAGLE-3 network reads: see the notes of `load_eagle`."""
+    key, layers = _said_layers(config, place)
+    if layers is None:
+        if target is None:
+            raise ValueError(
+                f"{place} does not say which of the target's layers this network reads, {AUXILIARY}: "
+                "load_eagle(folder, target) takes the usual ones"
+            )
+        try:
+            return usual_layers(target.layers)
+        except ValueError as error:
+            raise ValueError(f"{place} does not say {AUXILIARY}, and {error}") from None
+    beyond = [i for i in layers if target is not None and not -target.layers - 1 <= i <= target.layers]
+    if beyond:
+        raise ValueError(
+            f"{place}: {key} has the target's hidden state {beyond[0]}, but this target has 0 to {target.layers}: the "
+            "network is not its"
+        )
+    return layers
+
+
+def _said_layers(config: Mapping, place) -> tuple[str, tuple[int, ...] | None]:
+    """The key that says which hidden states are read, and they, as transformers counts them; None if none says it."""
+    nested = config.get("eagle_config")
+    nested = nested if isinstance(nested, dict) else {}
+    if nested.get("use_aux_hidden_state") is False:
+        raise ValueError(f"{place}: use_aux_hidden_state in eagle_config is false: networks without are unknown")
+    places = (
+        (f'feature_layers in "{OURS}"', _entry(config, place).get("feature_layers"), 0),
+        (AUXILIARY, config.get(AUXILIARY), 0),
+        (f"{AUXILIARY} in eagle_config", nested.get(AUXILIARY), 1),
+    )
+    for key, layers, shift in places:
+        if layers is not None:
+            if not isinstance(layers, list) or not layers or any(type(layer) is not int for layer in layers):
+                raise ValueError(f"{place}: {key} must be a list of numbers of the target's layers, got {layers!r}")
+            return key, tuple(layer + shift for layer in layers)
+    return "", None
+
+
+def _embeddings(target, shape: tuple[int, int], path) -> torch.Tensor:
+    """A copy of the target's embeddings, (vocab, width), for a file that has none."""
+    if target is None:
+        raise ValueError(
+            f"{path}: embed_tokens.weight is missing, so that the target's are used: load_eagle(folder, target)"
+        )
+    module = target.model.get_input_embeddings() if target.model is not None else None
+    weight = getattr(module, "weight", None)
+    if weight is None or tuple(weight.shape) != shape or not weight.is_floating_point():
+        raise ValueError(
+            f"{path}: embed_tokens.weight is missing, and {target!r} has no embeddings of shape {shape} to be used"
+        )
+    return weight.detach().to("cpu", copy=True)
+
+
+def _inner(config: Mapping, place: Path) -> tuple[Mapping, str]:
+    """The layer's sizes in a configuration of `speculators`, and where they stand."""
+    key = "transformer_layer_config"
+    said = config.get(key)
+    if not isinstance(said, dict):
+        raise ValueError(f"{place}: {key} must be an object with the sizes of the layer, got {said!r}")
+    if said.get("model_type") != "llama":  # missing, it means another there
+        raise ValueError(f'{place}: model_type in {key} must be "llama", got {said.get("model_type")!r}')
+    return said, f"{place}: {key}"
+
+
+def _check_layers(said: Mapping, tensors: Mapping, where, path) -> None:
+    """Raise ValueError unless there is one layer, by the configuration and by the tensors."""
+    count = whole_number(said, "num_hidden_layers", 1, where)
+    further = sorted(name for name in tensors if re.match(r"layers\.[1-9]\d*\.", name))
+    if count == 1 and not further:
+        return
+    there = further[0] if further else "no layers.1.self_attn.q_proj.weight"
+    raise ValueError(
+        f"{where}: num_hidden_layers is {count}, and {path} has {there}: expected 1, and tensors of one layer"
+    )
+
+
+def _check_known(config: Mapping, said: Mapping, where) -> None:
+    """Raise ValueError for a network that does something which those here do not."""
+    for key in UNKNOWN:
+        if config.get(key):
+            raise ValueError(f"{where}: {key} is {config[key]!r}, expected false: such networks are unknown here")
+    other = config.get("target_hidden_size")
+    if other is not None and other != said["hidden_size"]:
+        raise ValueError(
+            f"{where}: target_hidden_size is {other!r}, expected hidden_size, {said['hidden_size']}: networks of "
+            "another width than their target's are unknown here"
+        )
+
+
+def _check_target(target, sizes: LlamaConfig, where) -> None:
+    """Raise ValueError that names the key when a network cannot be the target's, if there is one."""
+    if target is None:
+        return
+    for key, said, its in (
+        ("vocab_size", sizes.vocab_size, target.vocab_size),
+        ("hidden_size", sizes.hidden_size, target.width),
+    ):
+        if said != its:
+            raise ValueError(f"{where}: {key} is {said}, the target's is {its}: the network is not its")
+
+
+def _flag(config: Mapping, key: str, usual: bool, where) -> bool:
+    value = config.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{where}: {key} must be true or false, got {value!r}")
+    return usual if value is None else value
+
+
+def _entry(config: Mapping, place) -> dict:
+    """Our own entry."""
+    entry = config.get(OURS, {})
+    if not isinstance(entry, dict):
+        raise ValueError(f'{place}: "{OURS}" must be an object, got {entry!r}')
+    return entry

@@ -1,0 +1,178 @@
+"""Files of any layout: a configuration, and tensors by name, read with suspicion and written in one piece.
+
+A layout is a folder with a `config.json`, which tells the sizes, and one file of tensors, safetensors or a pickle. What
+is in them is up to the layout: see the other files here.
+"""
+
+import contextlib
+import json
+import os
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+Tensors = dict[str, torch.Tensor]
+Names = dict[str, str]  # of a tensor: name here -> name in the file
+
+CONFIG = "config.json"
+# Where the tensors are: the first is looked for first, and is what is written unless a pickle is asked for.
+MODEL = ("model.safetensors", "pytorch_model.bin")
+FILES = {
+    "medusa": ("medusa_lm_head.safetensors", "medusa_lm_head.pt"),
+    "vllm": MODEL,
+    "eagle": MODEL,
+    "speculators": MODEL,
+}
+# Our own entry in config.json, which other readers pass over.
+OURS = "tutorlib"
+
+
+def read_config(folder: Path) -> dict:
+    """What a folder's configuration says; a ValueError if there is none, or it is broken."""
+    place = Path(folder) / CONFIG
+    try:
+        config = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{place} is missing: this folder holds no heads, or they were not written to the end"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{place} is half-written or broken ({error}): download or copy it again") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{place} must hold an object with keys and values, got {config!r}")
+    return config
+
+
+def whole_number(config: Mapping, key: str, least: int, place: Path) -> int:
+    """A number of a configuration; a ValueError if it is missing, or none of at least `least`."""
+    if key not in config:
+        raise ValueError(f"{place} lacks the key {key!r}; it has {', '.join(config)}")
+    number = config[key]
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise ValueError(f"{place}: {key} must be a whole number of {least} or more, got {number!r}")
+    return number
+
+
+def weight_file(folder: Path, files: tuple[str, ...]) -> Path:
+    """The first of these files that there is; a ValueError if there is none."""
+    for name in files:
+        if (folder / name).is_file():
+            return folder / name
+    raise ValueError(f"{folder} has a {CONFIG} but no tensors: expected {' or '.join(files)}")
+
+
+def read_tensors(path: Path) -> Tensors:
+    """The tensors in a file, by the names they have there, on the processor.
+
+    Raises
+    ------
+    ValueError
+        If it is half-written or broken, or a pickle with anything but tensors by name. No code in it is executed:
+        torch's reader for weights alone refuses whatever would have to be called.
+    """
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is half-written or broken ({error}): download or copy it again") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of unusual protocols: what comes of them is looked at below
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings
+        raise ValueError(
+            f"{path} is broken, or a pickle that holds more than tensors; no code in it was run. Ask for a copy in "
+            "safetensors"
+        ) from None
+    except Exception as error:  # torch raises nearly anything for a broken file
+        raise ValueError(f"{path} is half-written or broken ({error}): download or copy it again") from error
+    if not isinstance(tensors, dict):
+        raise ValueError(f"{path} must hold tensors by name, got {type(tensors).__name__}")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{path} must hold tensors by name, got {type(tensor).__name__} at {name!r}")
+    return tensors
+
+
+def check_names(tensors: Mapping, names: Names, path: Path) -> None:
+    """Raise ValueError that names the tensors which are missing in a file, and those that nobody knows."""
+    expected = set(names.values())
+    missing = [name for name in dict.fromkeys(names.values()) if name not in tensors]
+    unknown = sorted(name for name in tensors if name not in expected)
+    problems = [f"{_listed(found)} {verb}" for found, verb in ((missing, "missing"), (unknown, "unknown")) if found]
+    if problems:
+        raise ValueError(
+            f"{path}: {', and '.join(problems)}, by what {path.parent / CONFIG} says: the two do not belong together"
+        )
+
+
+def renamed(tensors: Mapping, names: Names, shapes: Mapping, path: Path) -> Tensors:
+    """The tensors of a file by their names here, checked.
+
+    Parameters
+    ----------
+    tensors : dict of tensors, by name in the file
+    names : dict
+        From names here to names in the file; two of them may share a tensor.
+    shapes : dict
+        From names here to the shape expected.
+
+    Raises
+    ------
+    ValueError
+        If one is missing or unknown, has another shape, or is not of the floating type that they all have.
+    """
+    check_names(tensors, names, path)
+    dtype = None
+    for name, there in names.items():
+        tensor = tensors[there]
+        if tuple(tensor.shape) != tuple(shapes[name]):
+            raise ValueError(f"{path}: {there} has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}")
+        dtype = dtype or tensor.dtype
+        if tensor.dtype != dtype or not dtype.is_floating_point:
+            expected = f"{dtype} as the others" if tensor.dtype != dtype else "numbers of a floating type"
+            raise ValueError(f"{path}: {there} is {tensor.dtype}, expected {expected}")
+    return {name: tensors[there] for name, there in names.items()}
+
+
+def write_folder(folder: Path, config: Mapping, tensors: Tensors, files: tuple[str, str], pickled: bool) -> Path:
+    """Write tensors to the first of two files, or as a pickle to the second, and a configuration; return the file."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / files[pickled]
+    with replacing(path) as fresh:
+        if pickled:
+            torch.save(tensors, fresh)
+        else:
+            save_file(tensors, fresh, metadata={"format": "pt"})
+    (folder / files[not pickled]).unlink(missing_ok=True)  # older, and it might be read in place of this one
+    with replacing(folder / CONFIG) as fresh:
+        fresh.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place to write to, which becomes `path` once all is written: a kill before that leaves the old file whole."""
+    fresh = path.with_name(path.name + ".new")
+    try:
+        yield fresh
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _listed(names: list[str], most: int = 6) -> str:
+    """Some names in words."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest + (" is" if len(names) == 1 else " are")
+
+
+def words(tensor: torch.Tensor) -> str:
+    """What kind of tensor it is."""
+    return f"of shape {tuple(tensor.shape)} and {tensor.dtype}"

@@ -1,0 +1,356 @@
+"""The sweep of chapter 11: what a call of the target gives with EAGLE's trees, and with the methods before it.
+
+All write the same stories, greedily or drawn with ``Seeded(i)`` for text i. EAGLE-1 is its network with a tree of one
+shape, grown from how often the network's guesses were right elsewhere; EAGLE-2 is the same network with a dynamic tree;
+EAGLE-3 its own network with a dynamic tree; "cooled", these with a `greedy_temperature` below 1. A way of drafting
+without a number of nodes has the settings that are fastest here. Nothing is timed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from .. import models
+from ..decoders.draft_trees import Draft, Shape, chain, drawn_chain, dynamic, static
+from ..decoders.eagle import eagle
+from ..decoders.medusa import medusa
+from ..decoders.prompt_lookup import prompt_lookup
+from ..decoders.speculative import speculative
+from ..heads.choices import Choices, grow
+from ..randomness import Seeded
+from ..run import run
+from ..storyworld.questions import opening
+from ..training.eagle import index, joined, unroll
+from ..training.own_text import Batches, Text
+from ..tree import ROOT, TokenTree
+from ..warp import one_hot
+from . import sample_side_by_side, village_prompts
+
+SIZES = (1, 2, 4, 8, 16, 32, 59)
+CHAINS = (2, 4, 8)
+DEPTHS = (2, 4, 6)  # beside that of all the other rows
+TOP_K = 10
+BINS = 10  # of confidence
+SETTING = {
+    "models": "storyworld",
+    "prompts": 16,
+    "tokens": 60,
+    "depth": 8,
+    "greedy_temperature": 0.25,
+    "ranked_texts": 32,
+    "ranked_tokens": 60,
+}
+
+
+@cache
+def bundled_family():
+    """The bundled models, on the processor."""
+    return models.load("storyworld", device="cpu", dtype="float32")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The tree of one shape
+
+
+@cache
+def ranks(target, head) -> list[list[float]]:
+    """How often a network's guesses of each rank are right, level by level: what a static tree is grown from.
+
+    Measured in texts of the target's own, half of them greedy and half drawn, all tokens before a guess being the
+    text's. None of them is one of the sweep's. Some seconds.
+
+    Returns
+    -------
+    list of lists of floats
+        For each level the shares of ranks 0, 1, 2, ...
+    """
+    count, levels, best = SETTING["ranked_texts"], SETTING["depth"], min(TOP_K, head.vocab_size)
+    prompts = [opening(f"ranked {i}") for i in range(count)]
+    warps = [(one_hot,) if i % 2 else () for i in range(count)]
+    told = sample_side_by_side(target, prompts, [Seeded(i) for i in range(count)], warps, SETTING["ranked_tokens"])
+    before = [target.prompt_tokens(prompt) for prompt in prompts]
+    texts = [Text(start + new.tokens, len(start), 0) for start, new in zip(before, told, strict=True)]
+    batches = Batches(target, texts, min(8, count), layers=dict.fromkeys((*head.feature_layers, -1)))
+    right, seen = torch.zeros(levels, best), torch.zeros(levels, 1)
+    with torch.no_grad():
+        for number in range(len(batches)):
+            batch = batches[number]
+            for level, hidden in enumerate(unroll(head, batch.tokens, joined(head, batch), levels)):
+                rows, at = index(level, batch.texts, hidden.device)
+                guessed = head.read_out(hidden[rows, at], target).topk(best, dim=-1).indices
+                right[level] += (guessed == batch.tokens[rows, at + 2 + level, None]).float().sum(0).cpu()
+                seen[level] += len(rows)
+    return (right / seen).tolist()
+
+
+def shape(target, head, nodes: int) -> Choices:
+    """The best static tree of so many nodes, as far as anybody knows before it has seen the text."""
+    return grow(ranks(target, head), nodes)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a tree is made of
+
+
+class Confidences:
+    """A shape that notes how probable the network thinks each path of its trees.
+
+    Parameters
+    ----------
+    shape : function
+        A shape of `tutorlib.decoders.draft_trees`.
+
+    Attributes
+    ----------
+    trees : list of TokenTree
+        In the order in which they were drafted.
+    chances : list of lists of floats
+        For each tree, for each node, the probability of the path that ends there.
+    calls : list of int
+        For each tree, how often the network was called for it, the call that reads the text included.
+
+    Examples
+    --------
+    >>> watched = Confidences(dynamic(16, 8, 10))                                              # doctest: +SKIP
+    >>> trace = run(eagle(target, head, prompt, tree=watched), max_new_tokens=40)              # doctest: +SKIP
+    >>> watched.trees[0], watched.chances[0]           # of the second step: the first one has none  # doctest: +SKIP
+    """
+
+    def __init__(self, shape: Shape):
+        self.shape = shape
+        self.trees, self.chances, self.calls = [], [], []
+
+    def __call__(self, draft: Draft) -> TokenTree:
+        chances: dict[tuple[int, ...], float] = {(): 1.0}  # of each path guessed, by its tokens
+        grown: list[tuple[int, ...]] = []  # paths that the network has read
+        guessed_on = [()]  # those that it read last
+        guesses, law, grow, calls = draft.guesses, draft.law, draft.grow, 1
+
+        def noting_guesses(*args, **kwargs):
+            tokens, log_probs = guesses(*args, **kwargs)
+            for path, ranked, row in zip(guessed_on, tokens, log_probs, strict=True):
+                for token, log_prob in zip(ranked, row, strict=True):
+                    chances[(*path, token)] = chances[path] * math.exp(log_prob)
+            return tokens, log_probs
+
+        def noting_law():
+            probs = law()
+            if probs is not None:
+                path = guessed_on[-1]
+                chances.update({(*path, token): chances[path] * prob for token, prob in enumerate(probs.tolist())})
+            return probs
+
+        def noting_grow(tokens, parents):
+            nonlocal guessed_on, calls
+            calls += 1
+            guessed_on = [
+                (*(grown[parent] if parent != ROOT else ()), token)
+                for token, parent in zip(tokens, parents, strict=True)
+            ]
+            grown.extend(guessed_on)
+            grow(tokens, parents)
+
+        draft.guesses, draft.law, draft.grow = noting_guesses, noting_law, noting_grow
+        tree = self.shape(draft)
+        self.trees.append(tree)
+        self.chances.append([chances[tuple(tree.tokens[i] for i in tree.path(node))] for node in range(len(tree))])
+        self.calls.append(calls)
+        return tree
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The rows
+
+
+class Way(NamedTuple):
+    """How the stories of a row are written.
+
+    Attributes
+    ----------
+    steps : function from (family, prompt, rng) to steps, with a shape as well where `tree` is given
+    drawn : bool
+        Or greedy.
+    tree : function from a family to a shape, optional
+        That of EAGLE's rows.
+    """
+
+    steps: Callable
+    drawn: bool
+    tree: Callable | None = None
+
+
+def _eagle(network: str, drawn: bool, tree: Callable) -> Way:
+    def steps(family, prompt, rng, tree):
+        return eagle(family.target, getattr(family, network), prompt, tree=tree, rng=rng)
+
+    return Way(steps, drawn, tree)
+
+
+def _static(nodes):
+    return lambda family: static(shape(family.target, family.eagle, nodes))
+
+
+def _dynamic(nodes, depth=SETTING["depth"], **settings):
+    return lambda family: dynamic(nodes, depth, TOP_K, **settings)
+
+
+def _cooled(nodes):
+    return _dynamic(nodes, greedy_temperature=SETTING["greedy_temperature"])
+
+
+def _chain(length):
+    return lambda family: chain(length)
+
+
+def _drawn(length):
+    return lambda family: drawn_chain(length)
+
+
+def _own(network):
+    return lambda family: dynamic(**getattr(family, network).tree)
+
+
+def _draft_model(drawn, **settings) -> Way:
+    def steps(family, prompt, rng):
+        return speculative(family.target, family.draft, prompt, rng=rng, **settings)
+
+    return Way(steps, drawn)
+
+
+def _lookup(drawn) -> Way:
+    return Way(lambda family, prompt, rng: prompt_lookup(family.target, prompt, gamma=5, rng=rng), drawn)
+
+
+def _medusa(drawn) -> Way:
+    return Way(lambda family, prompt, rng: medusa(family.target, family.medusa, prompt, rng=rng), drawn)
+
+
+WAYS = {"greedy": False, "sampling": True}
+METHODS = ("draft model", "prompt lookup", "medusa", "EAGLE-1", "EAGLE-2", "EAGLE-3")
+_TREES = {"EAGLE-1": ("eagle", _static), "EAGLE-2": ("eagle", _dynamic), "EAGLE-3": ("eagle3", _dynamic)}
+
+
+def _rows():
+    for way, drawn in WAYS.items():
+        # Side by side, each as it is fastest here; the static tree is as large as the dynamic one of the same network.
+        yield f"draft model, {way}", _draft_model(drawn, **({"gamma": 8} if drawn else {"gamma": 2, "confidence": 0.3}))
+        yield f"prompt lookup, {way}", _lookup(drawn)
+        yield f"medusa, {way}", _medusa(drawn)
+        yield f"EAGLE-1, {way}", _eagle("eagle", drawn, lambda family: _static(family.eagle.tree["nodes"])(family))
+        yield f"EAGLE-2, {way}", _eagle("eagle", drawn, _own("eagle"))
+        yield f"EAGLE-3, {way}", _eagle("eagle3", drawn, _own("eagle3"))
+        yield f"draft model, {way}, 8 nodes", _draft_model(drawn, gamma=8)
+        for method, (network, tree) in _TREES.items():
+            for nodes in SIZES:
+                yield f"{method}, {way}, {nodes} nodes", _eagle(network, drawn, tree(nodes))
+                if tree is _dynamic and not drawn:
+                    yield f"{method} cooled, {way}, {nodes} nodes", _eagle(network, drawn, _cooled(nodes))
+        for method, network in (("EAGLE-1", "eagle"), ("EAGLE-3", "eagle3")):
+            for length in CHAINS:
+                yield f"{method} chain, {way}, {length} nodes", _eagle(network, drawn, _chain(length))
+                if drawn:
+                    yield f"{method} drawn chain, {way}, {length} nodes", _eagle(network, drawn, _drawn(length))
+        for depth in DEPTHS:
+            name = f"EAGLE-2, {way}, {SIZES[-1]} nodes, depth {depth}"
+            yield name, _eagle("eagle", drawn, _dynamic(SIZES[-1], depth))
+
+
+# A row's name -> how it is written.
+SETTINGS: dict[str, Way] = dict(_rows())
+
+
+def row(lm, name: str, family=None) -> dict:
+    """The figures of one row: some seconds on one core.
+
+    Parameters
+    ----------
+    lm : LM
+        The bundled target. Not used where `family` is given.
+    name : str
+        A key of `SETTINGS`.
+    family : Family, optional
+        By default the bundled one.
+
+    Returns
+    -------
+    dict
+        ``tokens``; ``calls`` of the target, prompts' included, and ``per_call``, their ratio. Then of the steps that
+        are neither a text's last one, which is cut to fit, nor a first one without a draft: ``accepted`` candidates,
+        the mean; ``levels``: of the steps that were accepted up to a level, the share in which the next one was too, as
+        far as there are 10 such steps; ``candidates``, the mean; and for EAGLE's trees ``draft_calls``, the mean, and
+        ``confidence``: for candidates of like probability, as the network has it, [its mean, the share accepted, how
+        many they are].
+    """
+    family = family or bundled_family()
+    way = SETTINGS[name]
+    tokens, calls, deepest, accepted, candidates, drafts = 0, 0, 0, [], [], []
+    for i, prompt in enumerate(village_prompts(SETTING["prompts"])):
+        rng = Seeded(i) if way.drawn else None
+        watched = Confidences(way.tree(family)) if way.tree else None
+        steps = way.steps(family, prompt, rng, watched) if watched else way.steps(family, prompt, rng)
+        trace = run(steps, SETTING["tokens"], progress=False)
+        tokens, calls = tokens + len(trace.tokens), calls + trace.target_calls
+        whole = trace.steps[:-1]
+        whole = whole[1:] if whole and not whole[0].drafted else whole
+        accepted += [step.accepted for step in whole]
+        candidates += [len(step.drafted) for step in whole]
+        deepest = max([deepest, *(max(step.tree.depths) + 1 if step.tree else len(step.drafted) for step in whole)])
+        if watched:
+            drafts += zip(whole, watched.chances, watched.calls)  # what comes last was drafted for the last step
+    found = {
+        "tokens": tokens,
+        "calls": calls,
+        "per_call": tokens / calls,
+        "accepted": sum(accepted) / len(accepted),
+        "levels": levels(accepted, deepest),
+        "candidates": sum(candidates) / len(candidates),
+    }
+    if drafts:
+        found["draft_calls"] = sum(calls for _, _, calls in drafts) / len(drafts)
+        found["confidence"] = calibration((chances, step.path) for step, chances, _ in drafts)
+    return found
+
+
+def levels(accepted: Sequence[int], deepest: int, least: int = 10) -> list[float]:
+    """Of the steps that were accepted up to a level, the share in which the next was too; while there are `least`.
+
+    Examples
+    --------
+    >>> levels([2, 1, 0, 2], deepest=2, least=2)
+    [0.75, 0.6666666666666666]
+    """
+    shares = []
+    for level in range(deepest):
+        reached = sum(count >= level for count in accepted)
+        if reached < least:
+            break
+        shares.append(sum(count > level for count in accepted) / reached)
+    return shares
+
+
+def calibration(drafts) -> list[list[float]]:
+    """How often candidates are accepted, by how probable the network thought their paths.
+
+    Parameters
+    ----------
+    drafts : iterable of (chances, path)
+        The probability of each node of a tree; the nodes accepted.
+
+    Returns
+    -------
+    list of [mean probability, share accepted, candidates]
+        For probabilities up to 0.1, 0.2, ..., 1; nothing where there are none.
+    """
+    bins = [[] for _ in range(BINS)]
+    for chances, path in drafts:
+        kept = set(path)
+        for node, chance in enumerate(chances):
+            bins[min(int(BINS * chance), BINS - 1)].append((chance, node in kept))
+    return [
+        [sum(chance for chance, _ in some) / len(some), sum(kept for _, kept in some) / len(some), len(some)]
+        for some in bins
+        if some
+    ]
