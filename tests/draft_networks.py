@@ -3,12 +3,14 @@
 `law` and `best_tree` share nothing with the library: no cache, no mask, no pruning, each path from its beginning.
 """
 
+import functools
 import math
 
 import torch
 from transformers import LlamaConfig
 
 from tutorlib.heads.eagle import DraftNetwork, Eagle3Head, EagleHead
+from tutorlib.tree import TokenTree
 
 BASE = 10000.0  # of the rotary angles
 
@@ -32,17 +34,20 @@ def sizes(lm, **changes):
     )
 
 
-def randomised(head, dtype, seed=0, scale=0.6):
-    """`head` with random weights, in `dtype`: its guesses depend on all that it reads."""
+def randomised(head, dtype, seed=0):
+    """`head` with random weights, in `dtype`: its guesses, and what its places read, depend on all that goes in."""
     for number, (name, weight) in enumerate(sorted(head.named_parameters())):
         generator = torch.Generator().manual_seed(1000 * seed + number)
-        numbers = scale * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        weight.data = numbers + ("norm" in name and weight.dim() == 1)
+        weight.data = torch.randn(weight.shape, generator=generator, dtype=torch.float64) / 2
+        if weight.dim() == 1:
+            weight.data += "norm" in name
+        elif "embed" not in name:
+            weight.data *= 3 / math.sqrt(weight.shape[1])
     return head.to(dtype).eval()
 
 
-def eagle1(lm, seed=0, make=EagleHead, bias=True, scale=0.6, **changes):
-    return randomised(make(sizes(lm, **changes), bias=bias), lm.dtype, seed, scale)
+def eagle1(lm, seed=0, make=EagleHead, bias=True, **changes):
+    return randomised(make(sizes(lm, **changes), bias=bias), lm.dtype, seed)
 
 
 def eagle3(lm, seed=0, make=Eagle3Head, layers=None, tokens=None, norm_before_residual=False, **changes):
@@ -85,6 +90,28 @@ def ring_network(lm, base=DraftNetwork):
             return hidden
 
     return RingNetwork()
+
+
+def perfect_network(lm, base=DraftNetwork):
+    """Says what a table says that looks one token back, so that what is drawn from it is always accepted."""
+
+    class PerfectNetwork(base):
+        feature_layers = (-1,)
+
+        def __init__(self):
+            super().__init__(sizes(lm))
+            self.fc = torch.nn.Linear(1, 1, dtype=lm.dtype)
+
+        def start(self, features):
+            return features
+
+        def forward(self, tokens, hidden, rotation, mix=None):
+            return torch.stack([torch.stack([lm.log_probs([token]) for token in row]) for row in tokens.tolist()])
+
+        def read_out(self, hidden, target=None):
+            return hidden
+
+    return PerfectNetwork()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -233,3 +260,31 @@ def paths_in(tree):
     paths = [tuple(tree.tokens[above] for above in tree.path(node)) for node in range(len(tree))]
     assert len(set(paths)) == len(paths)
     return set(paths)
+
+
+def drafted_anew(lm, head, expected, trace, warp=()):
+    """Fails where a step's tree is not what the network, asked anew about the whole text, would have it.
+
+    `expected(guess, room)` makes the paths of a tree.
+    """
+    text, drafted = list(trace.prompt), 0
+    for number, step in enumerate(trace.steps):
+        room = lm.context - len(text) - 1
+        if number == 0 or room == 0:
+            assert step.tree is None, "the first step has no features to draft from"
+        else:
+
+            def guess(path, text=text):
+                logits = law(head, lm, text, path)[None]
+                for function in warp:
+                    logits = function(logits, [[*text, *path]])
+                return logits.log_softmax(-1)[0].tolist()
+
+            paths = expected(functools.cache(guess), room)
+            tree = step.tree or TokenTree([], [])
+            assert paths_in(tree) == paths
+            assert step.drafted == tree.tokens
+            drafted += len(paths)
+        assert [step.tree.tokens[node] for node in step.path] == step.tokens[: step.accepted]
+        text += step.tokens
+    assert drafted > 10

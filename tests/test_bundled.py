@@ -8,7 +8,7 @@ import pytest
 import tutorlib
 from tutorlib import models
 from tutorlib.storyworld.questions import opening
-from tutorlib.training import accuracy
+from tutorlib.training import accuracy, card
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
 FIGURES = json.loads((WEIGHTS / "figures.json").read_text())
@@ -52,9 +52,15 @@ def test_the_draft_is_accepted_often_but_not_always():
     assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
 
 
+@pytest.mark.parametrize(("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0)])
+def test_the_networks_on_the_target_make_enough_tokens_a_call(name, least):
+    """Greedily, with the trees that they come with, on openings that nothing bundled has learnt from."""
+    assert FIGURES[name]["tokens per call"] >= least
+
+
 def test_the_card_tells_the_figures():
-    card = (WEIGHTS / "MODEL_CARD.md").read_text()
-    assert all(str(figure) in card for figures in FIGURES.values() for figure in figures.values())
+    text = (WEIGHTS / "MODEL_CARD.md").read_text()
+    assert all(str(figure) in text for figures in FIGURES.values() for figure in figures.values())
 
 
 @pytest.mark.slow
@@ -63,6 +69,13 @@ def test_the_card_and_the_shipped_files_agree(family):
     again = accuracy.answers(family.target.model, family.target.tokenizer)
     for topic in TOPICS:
         assert again[topic] == pytest.approx(FIGURES["target"][f"{topic}, right"], abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["eagle", "eagle3"])
+def test_the_card_and_the_shipped_networks_agree(name):
+    again = card.measure_eagle(WEIGHTS, name)["tokens per call"]
+    assert again == pytest.approx(FIGURES[name]["tokens per call"], abs=0.1)
 
 
 @pytest.mark.slow

@@ -683,8 +683,8 @@ def spread(where=lambda own, offset: own + offset, filler=-math.inf, become=lamb
         (spread(lambda own, offset: own + 9 * offset), "outside the 20 of the target"),
         (spread(lambda own, offset: (own + offset).flip(0)), "in row 0 the target's token 1"),
         (
-            lambda logits, d2t, size: spread()(logits, d2t, size).roll(size == 4, 1),
-            "d2t = [0, 0, 0, 0] and a vocabulary of 4: in row 0 the target's token 0, that is the draft's token 0, has -3",
+            lambda logits, d2t, size: spread()(logits + torch.tensor([[0], [size == 4]]), d2t, size),
+            "d2t = [0, 0, 0, 0] and a vocabulary of 4: in row 1 the target's token 0, that is the draft's token 0",
         ),
         (spread(filler=0.0), "unknown ones with the logit 0. In row 0 this beats"),
         (spread(filler=-1e9), "that leaves them possible"),

@@ -18,6 +18,17 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import random_model
+from draft_networks import (
+    best_tree,
+    drafted_anew,
+    eagle1,
+    eagle3,
+    perfect_network,
+    reduced,
+    ring_network,
+    sizes,
+    tree_of_ranks,
+)
 from lossless import distance, ring, table
 from test_heads_formats_eagle import KNOWN, maps, package, package_config, third, third_config, write
 from test_suffix_lookup import reached
@@ -37,9 +48,10 @@ from tutorlib.warp import frequency_penalty, no_repeat_ngram, temperature, top_k
 # In the order in which they import each other.
 FILES = (
     "vocabularies.py", "decoders/verification.py", "decoders/speculative.py", "decoders/speculative_batch.py",
-    "decoders/candidate_tree.py", "decoders/prompt_lookup.py",
+    "decoders/acceptance.py", "decoders/candidate_tree.py", "decoders/prompt_lookup.py",
     "decoders/suffix_lookup.py", "decoders/lookahead.py", "decoders/token_intersection.py",
-    "decoders/string_match.py", "heads/formats/eagle.py",
+    "decoders/string_match.py", "heads/formats/eagle.py", "heads/eagle.py", "decoders/draft_trees.py",
+    "decoders/eagle.py",
 )  # fmt: skip
 HERE = Path(tutorlib.__file__).parent
 # A distribution that is wrong is wrong by more than this, and one that is right by less than 1e-9.
@@ -595,6 +607,136 @@ def a_network_is_read_as_its_layout_means_it(m, limit):
             assert head.norm_before_residual is normed and head.feature_layers == (1, 2, 3)
 
 
+# -- EAGLE --
+
+
+def _networks(m, lm):
+    """EAGLE-1, EAGLE-3, and EAGLE-3 that knows fewer tokens; random."""
+    return [eagle1(lm, make=m.EagleHead), eagle3(lm, make=m.Eagle3Head), reduced(lm, make=m.Eagle3Head)]
+
+
+@check
+def eagle_is_exact(m, limit):
+    for head, tree in zip(_networks(m, table()), (m.chain(2), m.static([(0,), (1,), (1, 0)]), m.dynamic(4, 2, 2))):
+        _luck(functools.partial(_on_networks, m, head, tree), table(), [0, 2], limit)
+
+
+def _on_networks(m, head, tree, lm, prompt, **settings):
+    return m.eagle(lm, head, prompt, tree=tree, **settings)
+
+
+@check
+def a_drawn_chain_is_exact(m, limit):
+    lm = table(2)
+    for head, length in ((eagle1(lm, make=m.EagleHead), 2), (eagle3(lm, make=m.Eagle3Head), 1)):
+        method = functools.partial(_on_networks, m, head, m.drawn_chain(length))
+        for warp in ([], PENALTY):
+            found = distance(method, lm, [0, 1], 2 + length, warp)
+            assert found < limit, f"total variation {found:.3g}"
+
+
+@check
+def what_is_drawn_from_the_targets_own_law_is_all_accepted(m, limit):
+    lm = TableLM.random(4, 1, 0)
+    head = perfect_network(lm, m.DraftNetwork)
+    for warp in ([], [frequency_penalty(1.0), top_k(3)]):
+        trace = run(m.eagle(lm, head, [0], tree=m.drawn_chain(3), rng=Seeded(1), warp=warp), 21)
+        assert [len(step.tokens) for step in trace.steps] == [1, *[4] * 5]
+
+
+@check
+def every_tree_is_what_the_network_makes_of_the_whole_text(m, limit):
+    """The network, and its trees, computed a second time from the text's beginning."""
+    lm, ranks = TableLM.random(6, 2, 1, context=24), [(0,), (1,), (0, 0), (1, 1), (1, 0), (1, 1, 0)]
+    for head, rng in zip(_networks(m, lm), (Seeded(1), None, Seeded(2))):
+        for tree, paths in (
+            (m.dynamic(7, 4, 3), lambda guess, room: best_tree(guess, 7, min(4, room), 3)[0]),
+            (m.static(ranks), lambda guess, room: tree_of_ranks(guess, ranks, room)),
+        ):
+            trace = run(m.eagle(lm, head, [5, 1, 4], tree=tree, rng=rng, warp=PENALTY), 9)
+            drafted_anew(lm, head, paths, trace, PENALTY)
+
+
+@check
+def what_belongs_together_goes_in_together(m, limit):
+    """A network that is right where token and feature belong together is right up to the end of every chain."""
+    lm = ring(10)
+    for tree in (m.chain(3), m.drawn_chain(3), m.static([(0, 0, 0)])):
+        steps = run(m.eagle(lm, ring_network(lm, m.DraftNetwork), [8, 9, 0], tree=tree), 13).steps
+        assert [len(step.tokens) for step in steps] == [1, 4, 4, 4]
+
+
+@check
+def eagle_fills_the_context_and_no_more(m, limit):
+    for context in range(2, 9):
+        lm = ring(10, context=context)
+        for tree in (m.chain(3), m.drawn_chain(3), m.static([(0, 0, 0)])):
+            steps = [step for _, step in zip(range(20), m.eagle(lm, ring_network(lm, m.DraftNetwork), [0], tree=tree))]
+            assert [token for step in steps for token in step.tokens] == list(range(1, context))
+
+
+@check
+def the_network_is_asked_no_more_than_it_has_to_be(m, limit):
+    def even_or(certain):
+        """A session of a network that is certain of the next token on a ring, or finds all ten alike."""
+        head = ring_network(ring(10), m.DraftNetwork)
+        head.read_out = lambda hidden, _: hidden.masked_fill(hidden == 0, -torch.inf) if certain else hidden * 0
+        session = head.session(ring(10))
+        return session, m.Draft(session, session.feed([1, 2], torch.eye(10)[[1, 2]]), [0, 1, 2], [], 50)
+
+    for certain, tree, calls, size in (
+        (True, m.dynamic(3, 8, 10), 3, 3),
+        (True, m.dynamic(50, 4, 10), 4, 4),
+        (False, m.dynamic(10, 8, 10), 1, 10),
+        (False, m.dynamic(50, 8, 10, 0.2), 1, 10),
+        (False, m.dynamic(50, 3, 3), 3, 3 + 9 + 9),
+    ):
+        session, draft = even_or(certain)
+        assert (len(tree(draft)), session.calls) == (size, calls)
+
+
+@check
+def a_filter_that_leaves_a_network_nothing_harms_nothing(m, limit):
+    lm = TableLM.random(3, 1, 0)
+    head = eagle3(lm, make=m.Eagle3Head, tokens=[1, 2])
+
+    def ban(logits, histories):
+        even = torch.tensor([len(history) % 2 == 0 for history in histories])[:, None]
+        return logits.masked_fill(even == torch.tensor([False, True, True]), -torch.inf)
+
+    for tree in (m.dynamic(4, 2, 2), m.static([(0,), (0, 0), (1,)]), m.drawn_chain(2)):
+        trace = run(m.eagle(lm, head, [0], tree=tree, rng=Seeded(1), warp=[ban]), 24)
+        assert len(trace.tokens) == 24
+        assert all(token > 0 for step in trace.steps for token in step.drafted)
+
+
+@check
+def a_wrong_network_is_refused(m, limit):
+    lm = table(4)
+    for head, says in (
+        (eagle1(lm, make=m.EagleHead, hidden_size=6), "features of width 6"),
+        (eagle1(lm, make=m.EagleHead, vocab_size=5), "knows 5 tokens"),
+        (eagle3(lm, make=m.Eagle3Head, layers=(0, 1)), "features of layer 1"),
+        (eagle1(lm, make=m.EagleHead).to("meta"), "is on meta"),
+        (lm, "head must be an EagleHead"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            m.eagle(lm, head, [0])
+    head = eagle1(lm, make=m.EagleHead)
+    for tree in (m.dynamic, m.drawn_chain, 5):
+        with pytest.raises(ValueError, match="tree must be a shape"):
+            m.eagle(lm, head, [0], tree=tree)
+    for make in (lambda: m.dynamic(nodes=0), lambda: m.dynamic(confidence=2), lambda: m.drawn_chain(0)):
+        with pytest.raises(ValueError, match="got"):
+            make()
+    for tokens in ([1, 0], [0, 4], []):
+        with pytest.raises(ValueError, match="tokens must be ids of a vocabulary of 4"):
+            m.Eagle3Head(sizes(lm), (0,), tokens)
+    head.fc.weight.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="draft network returned logits that are NaN"):
+        run(m.eagle(lm, head, [0]), 3)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The mutations
 
@@ -603,6 +745,8 @@ BATCH = "decoders/speculative_batch.py"
 PROMPT, SUFFIX, LOOKAHEAD = "decoders/prompt_lookup.py", "decoders/suffix_lookup.py", "decoders/lookahead.py"
 TREE = "decoders/candidate_tree.py"
 NETWORKS = "heads/formats/eagle.py"
+ACCEPTANCE, NETWORK = "decoders/acceptance.py", "heads/eagle.py"
+TREES, EAGLE = "decoders/draft_trees.py", "decoders/eagle.py"
 TLI, SLEM, VOCABULARIES = "decoders/token_intersection.py", "decoders/string_match.py", "vocabularies.py"
 
 # (file, check) -> mutations: what goes wrong, the text in the file, the text in its place.
@@ -1002,6 +1146,101 @@ MUTATIONS = {
         ("the residual of one layout for both", 'layout == "speculators", place)', "False, place)"),
         ("layers counted by what puts them out", "nested.get(AUXILIARY), 1)", "nested.get(AUXILIARY), 0)"),
     ],
+    (EAGLE, "eagle_is_exact"): [
+        ("the last token fed twice", "    session.rollback(1)  # the last token is fed with the tree\n", ""),
+        ("a target that is not warped", "candidates, rng, warp, accept)", "candidates, rng, (), accept)"),
+    ],
+    (EAGLE, "what_is_drawn_from_the_targets_own_law_is_all_accepted"): [
+        ("what was drawn, checked as if it were not", "            accept = draft.accept\n", ""),
+    ],
+    (TREES, "what_is_drawn_from_the_targets_own_law_is_all_accepted"): [
+        ("penalties that do not see the chain", "[self.text + path for path", "[self.text for path"),
+        ("a law that is not warped", "self._log_probs().double()[-1]", "self._logits.double().log_softmax(-1)[-1]"),
+    ],
+    (ACCEPTANCE, "a_drawn_chain_is_exact"): [
+        ("rows one place late", "for node in (ROOT, *range(len(tree)))", "for node in (*range(len(tree)), ROOT)"),
+    ],
+    (TREES, "a_drawn_chain_is_exact"): [
+        (
+            "the likeliest token as if it were drawn",
+            "tokens.append(draft.rng.choose(law))",
+            "tokens.append(int(law.argmax()))",
+        ),
+        ("a law that was not drawn from", "laws.append(law)", "laws.append(law**2 / (law**2).sum())"),
+    ],
+    (EAGLE, "every_tree_is_what_the_network_makes_of_the_whole_text"): [
+        (
+            "features of nodes that were not accepted",
+            "rows = [0, *(node + 1 for node in checked.path)]",
+            "rows = list(range(1 + len(checked.path)))",
+        ),
+        (
+            "a prompt whose features are lost",
+            "torch.cat(prompt_features, dim=-1),",
+            "0 * torch.cat(prompt_features, -1),",
+        ),
+        ("a draft that is not warped", "Draft(drafts, logits, text, warp,", "Draft(drafts, logits, text, (),"),
+    ],
+    (TREES, "every_tree_is_what_the_network_makes_of_the_whole_text"): [
+        ("penalties that do not see the tree", "[self.text + path for path", "[self.text for path"),
+        ("greedy trees that are chains", "[function for function in warp if function is not one_hot]", "list(warp)"),
+        ("guesses ranked by themselves", "scores.append(above + log_prob)", "scores.append(log_prob)"),
+        (
+            "no reranking",
+            "sorted(heapq.nsmallest(nodes, range(len(scores)), key=lambda i: (-scores[i], i)))",
+            "list(range(len(scores)))[:nodes]",
+        ),
+    ],
+    (NETWORK, "every_tree_is_what_the_network_makes_of_the_whole_text"): [
+        ("siblings that see each other", "rows = [[False] * nodes for _", "rows = [[True] * nodes for _"),
+        ("a tree that is not forgotten", "self._hidden, self._paths = [hidden[-1]], []", "self._hidden = [hidden[-1]]"),
+        ("positions by the slot", "place = self.length + depth - 1", "place = self.length + first"),
+        ("guessing on from another node", "self._hidden[parent + 1] for", "self._hidden[max(parent, 0)] for"),
+        (
+            "the normed state recursed",
+            "return self.midlayer.forward(normed if self.norm_before_residual else hidden, states, rotation, mix)",
+            "return self.norm(self.midlayer.forward(hidden, states, rotation, mix))",
+        ),
+        ("a vocabulary that is not mapped", "self.tokens, logits)", "torch.arange(len(self.d2t)), logits)"),
+    ],
+    (EAGLE, "what_belongs_together_goes_in_together"): [
+        ("features one place late", "features = new\n", "features = new.roll(-1, 0)\n"),
+        ("tokens one place early", "text[drafts.length + 1 :], features", "text[drafts.length : -1], features"),
+    ],
+    (EAGLE, "eagle_fills_the_context_and_no_more"): [
+        ("no room for the token after the tree", "target.context - len(text) - 1\n", "target.context - len(text)\n"),
+        ("going on in a full context", "while len(text) < target.context:", "while True:"),
+    ],
+    (TREES, "eagle_fills_the_context_and_no_more"): [
+        ("trees deeper than the room", "range(min(depth, draft.depth))", "range(depth)"),
+        ("trees of ranks deeper than the room", "for level in levels[: draft.depth]", "for level in levels"),
+        ("chains longer than the room", "min(length, draft.depth)", "length"),
+    ],
+    (TREES, "the_network_is_asked_no_more_than_it_has_to_be"): [
+        ("guessing on from what cannot be kept", "scores[i] > worst and scores[i] >= least", "scores[i] >= least"),
+        ("guessing on however unsure", " and scores[i] >= least]", "]"),
+        ("a level wider than it may be", "key=lambda i: -scores[i])[:top_k]", "key=lambda i: -scores[i])[:99]"),
+    ],
+    (TREES, "a_filter_that_leaves_a_network_nothing_harms_nothing"): [
+        ("rows of nothing", "        if self.warp:  # it may leave", "        if False:  # it may leave"),
+        ("chains drawn from nothing", "            if law is None:\n                break\n", ""),
+        ("guesses that are impossible", "                    if log_prob > -math.inf:", "                    if True:"),
+    ],
+    (NETWORK, "a_wrong_network_is_refused"): [
+        ("any width", "if head.width != target.width:", "if False:"),
+        ("any vocabulary", "if head.vocab_size != target.vocab_size:", "if False:"),
+        ("any layers", "    if beyond:", "    if False:"),
+        ("tokens in any order", "or bool((known.diff() <= 0).any())", ""),
+        ("what is no number", "        if top != top:", "        if False:"),
+    ],
+    (EAGLE, "a_wrong_network_is_refused"): [
+        ("any device", "if device != target.device:", "if False:"),
+        ("what is no network", "if not isinstance(head, DraftNetwork):", "if False:"),
+        ("a function that makes shapes", " or tree in (dynamic, static, chain, drawn_chain)", ""),
+    ],
+    (TREES, "a_wrong_network_is_refused"): [
+        ("a confidence above 1", "not is_number(confidence) or not 0 <= confidence <= 1", "not is_number(confidence)"),
+    ],
 }
 ALL = [Mutation(*place, *change) for place, changes in MUTATIONS.items() for change in changes]
 
@@ -1011,6 +1250,9 @@ QUICK = {
     "the_longest_prompt_must_fit_the_draft", "the_latest_continuation_of_the_longest_ngram_is_found",
     "prompt_lookup_fills_the_context_and_no_more", "an_end_is_drafted_by_its_role",
     "a_network_that_lies_in_its_file_is_refused", "a_network_is_read_as_its_layout_means_it",
+    "what_belongs_together_goes_in_together", "what_is_drawn_from_the_targets_own_law_is_all_accepted",
+    "a_wrong_network_is_refused",
+    "the_network_is_asked_no_more_than_it_has_to_be", "a_filter_that_leaves_a_network_nothing_harms_nothing",
 }  # fmt: skip
 
 

@@ -359,8 +359,11 @@ def test_a_session_with_cache_and_tree_gives_the_logits_of_the_description(folde
     # The text goes on, and the tree is forgotten.
     given = state(TOKENS[:5], hidden, range(5), below(5))
     close(session.feed(TOKENS[3:5], features[3:]), logits(given[-1:]), 1e-4)
-    close(session.grow([6], [-1]), logits(
-        state([*TOKENS[:5], 6], torch.cat([hidden, given[-1:]]), range(6), below(6))[-1:]), 1e-4)  # fmt: skip
+    tokens, states = TOKENS[:5], hidden
+    for node, (token, parent) in enumerate([(6, -1), (8, 0)]):
+        tokens, states = [*tokens, token], torch.cat([states, given[-1:]])
+        given = state(tokens, states, range(6 + node), below(6 + node))
+        close(session.grow([token], [parent]), logits(given[-1:]), 1e-4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -449,8 +452,9 @@ def test_a_file_without_embeddings_takes_the_targets(folder, target, layout):
     embeddings = target.model.get_input_embeddings().weight
     assert torch.equal(head.embed_tokens.weight, embeddings.half())
     assert torch.equal(load_eagle(folder, target, dtype=torch.float32).embed_tokens.weight, embeddings)  # not rounded
-    head.embed_tokens.weight.data.zero_()
-    assert embeddings.any()
+    write(folder, config(), {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()})
+    load_eagle(folder, target).embed_tokens.weight.data.zero_()
+    assert embeddings.any(), "they are a copy"
     with pytest.raises(ValueError, match=f"{SAFE}: embed_tokens.weight is missing, .*: load_eagle.folder, target."):
         load_eagle(folder)
 
@@ -532,6 +536,17 @@ def test_a_network_that_was_loaded_computes_what_it_did(folder, kind, layout, fl
         assert getattr(found.config, key) == getattr(head.config, key)
 
 
+@pytest.mark.parametrize("layout", ["eagle", "speculators"])
+def test_tensors_that_share_memory_can_be_saved(folder, layout):
+    head = Eagle3Head(LlamaConfig(**sizes()), READ)
+    head.lm_head.weight = head.embed_tokens.weight
+    save_eagle(head, folder, layout)
+    found = load_eagle(folder)
+    assert same(found, head)
+    found.embed_tokens.weight.data.zero_()
+    assert found.lm_head.weight.any()
+
+
 def test_biases_of_queries_alone_come_back_too(folder):
     head = random_network("third", attention_bias=False, qkv_bias=True)
     save_eagle(head, folder)
@@ -589,8 +604,9 @@ def test_an_old_kind_of_scaling_is_written_as_the_authors_code_reads_it(folder):
 # The package `speculators`: its schema as it stands in its source (0.9.0), and the package itself where it is installed
 
 TEXT, COUNT, FLAG, NUMBER = str, int, bool, (int, float)
-# Of a key: what it may be; of those in a mapping, whether it must be there.
-PROPOSAL = {"proposal_type": "greedy", "speculative_tokens": COUNT}  # its optional ones are left to it
+# For each key what it may be. All are asked for here; the package does without those that it has defaults for, and
+# refuses a folder that lacks speculators_model_type or one of the keys in speculators_config or in verifier.
+PROPOSAL = {"proposal_type": "greedy", "speculative_tokens": COUNT}
 SCHEMA = {
     "architectures": [TEXT],
     "speculators_model_type": "eagle3",

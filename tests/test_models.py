@@ -20,7 +20,7 @@ from transformers.utils import logging as hf_logging
 from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads.eagle import Eagle3Head, EagleHead
+from tutorlib.heads.eagle import TREE, Eagle3Head, EagleHead
 from tutorlib.heads.formats import save_eagle, save_medusa
 from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.training.storyworld import save
@@ -119,6 +119,19 @@ def test_the_bundled_heads_guess_for_the_bundled_target(bundled):
     )
     assert guessed.tokens == plain.tokens and guessed.target_calls < plain.target_calls / 2
     assert bundled.medusa.accuracies is not None and next(bundled.medusa.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("role", ["eagle", "eagle3"])
+def test_the_bundled_networks_guess_for_the_bundled_target(bundled, role):
+    prompt = "Mia, Ben and Ada lived in a small village. Mia was at the mill."
+    network = getattr(bundled, role)
+    assert isinstance(network, {"eagle": EagleHead, "eagle3": Eagle3Head}[role])
+    plain, guessed = (
+        run(steps, max_new_tokens=40)
+        for steps in (greedy(bundled.target, prompt), eagle(bundled.target, network, prompt))
+    )
+    assert guessed.tokens == plain.tokens and guessed.target_calls < plain.target_calls / 2
+    assert network.fc.weight.dtype == torch.float32 and network.tree != TREE  # the one that was measured to pay
 
 
 def test_the_bundled_files_are_small_and_all_of_them_have_checksums():

@@ -68,7 +68,15 @@ def test_confidence_is_binned_by_the_networks_probability():
 @pytest.fixture
 def few(monkeypatch, llama):
     """Few short texts, of tokens."""
-    small = {**sweep.SETTING, "prompts": 3, "tokens": 12, "depth": 3, "ranked_texts": 4, "ranked_tokens": 5}
+    small = {
+        **sweep.SETTING,
+        "prompts": 3,
+        "fewer_prompts": 2,
+        "tokens": 12,
+        "depth": 3,
+        "ranked_texts": 4,
+        "ranked_tokens": 5,
+    }
     monkeypatch.setattr(sweep, "SETTING", small)
     monkeypatch.setattr(sweep, "village_prompts", lambda count: [[2 + i, 7, 1] for i in range(count)])
     monkeypatch.setattr(llama, "decode", lambda tokens: "", raising=False)  # there is no tokenizer
@@ -126,7 +134,8 @@ def test_a_row_counts_tokens_calls_and_candidates(name, family):
     sweep.ranks(family.target, family.eagle)  # which is no part of the row
     before = family.target.calls
     row = sweep.row(family.target, name, family)
-    assert row["tokens"] == 36 and row["per_call"] == pytest.approx(36 / row["calls"])
+    assert row["tokens"] == 12 * (3 if name in sweep.MANY else 2)
+    assert row["per_call"] == pytest.approx(row["tokens"] / row["calls"])
     assert row["calls"] == family.target.calls - before
     is_tree = name.startswith("EAGLE")
     assert ("confidence" in row) == ("draft_calls" in row) == is_tree
@@ -160,8 +169,10 @@ def test_the_committed_file_holds_every_row_of_this_sweep_in_order():
 def test_what_the_chapter_says_of_the_results_is_so():
     for way in sweep.WAYS:
         assert rows()[f"EAGLE-2, {way}"]["per_call"] >= 3.2
-        tokens = {rows()[name]["tokens"] for name, setting in sweep.SETTINGS.items() if way in name and setting.tree}
-        assert len(tokens) == 1, "all trees write the same text"
+        for many in (True, False):
+            same = [name for name in sweep.SETTINGS if way in name and "EAGLE" in name and "drawn" not in name]
+            same = {rows()[name]["tokens"] for name in same if (name in sweep.MANY) == many}
+            assert len(same) == 1, "all trees write the same text"
         for method in ("EAGLE-1", "EAGLE-2", "EAGLE-3"):
             counts = [rows()[f"{method}, {way}, {nodes} nodes"]["per_call"] for nodes in sweep.SIZES]
             assert counts[-1] > counts[0] and not any(math.isnan(count) for count in counts)

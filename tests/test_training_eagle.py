@@ -2,6 +2,7 @@
 or shared, files to decode with."""
 
 import copy
+import hashlib
 import json
 import os
 import shutil
@@ -478,10 +479,12 @@ def test_the_same_command_trains_no_more_and_changes_the_tree_if_asked(family_fo
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     checkpoint = next(tmp_path.glob("runs/*/eagle/checkpoint.pt"))
     trained = checkpoint.stat().st_mtime_ns
-    assert main(arguments("eagle", family_folder, tmp_path, "--tree", "9", "4", "3", "--confidence", "0.1")) == 0
+    asked = ["--tree", "9", "4", "3", "--confidence", "0.1", "--greedy-temperature", "0.5"]
+    assert main(arguments("eagle", family_folder, tmp_path, *asked)) == 0
     changed = {path.name for path in out.iterdir() if path.read_bytes() != before[path.name]}
     assert changed == {"config.json", "training_log.json"} and checkpoint.stat().st_mtime_ns == trained
-    assert load_eagle(out).tree == {"nodes": 9, "depth": 4, "top_k": 3, "confidence": 0.1}
+    tree = {"nodes": 9, "depth": 4, "top_k": 3, "confidence": 0.1, "greedy_temperature": 0.5}
+    assert load_eagle(out).tree == tree == json.loads((out / "training_log.json").read_text())["tree"]
 
 
 @pytest.mark.parametrize(
@@ -538,7 +541,7 @@ def test_networks_of_a_family_come_into_its_card_once_and_leave_the_rest(family_
     assert "| | EAGLE-1 |\n|---|---|\n" in text and "EAGLE-3" not in text
     (family / "MODEL_CARD.md").write_text(text + "\n## More\n\nMore.\n")
     told = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*texts/0*.json")}
-    assert main(commands["eagle3"]) == 0
+    assert main(commands["eagle3"]) == 0 and len(told) == 2
     assert told == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*texts/0*.json")}  # told once
     text = (family / "MODEL_CARD.md").read_text()
     assert text.count("## EAGLE networks") == 1 and text.endswith("\n\n## More\n\nMore.\n")
@@ -554,7 +557,11 @@ def test_networks_of_a_family_come_into_its_card_once_and_leave_the_rest(family_
         assert figures[name]["step 0, right, cold"] == log["accuracies"]["cold"][0]
         assert 1 <= figures[name]["tokens per call"] <= 9
         assert all(str(figure) in text for figure in figures[name].values())
-    loaded = models.load(family)  # its checksums are those of the new files
+    sums = json.loads((family / "checksums.json").read_text())
+    for name in KINDS:
+        file = f"{name}/model.safetensors"
+        assert sums[file]["sha256"] == hashlib.sha256((family / file).read_bytes()).hexdigest()
+    loaded = models.load(family)
     assert loaded.eagle.tree["nodes"] == 5 and loaded.eagle3.tree["confidence"] == 0.2
 
 

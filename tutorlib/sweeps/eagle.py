@@ -37,9 +37,10 @@ BINS = 10  # of confidence
 SETTING = {
     "models": "storyworld",
     "prompts": 16,
+    "fewer_prompts": 8,
     "tokens": 60,
     "depth": 8,
-    "greedy_temperature": 0.25,
+    "greedy_temperature": 0.2,
     "ranked_texts": 32,
     "ranked_tokens": 60,
 }
@@ -258,6 +259,12 @@ def _rows():
             yield name, _eagle("eagle", drawn, _dynamic(SIZES[-1], depth))
 
 
+# Rows over all prompts: methods side by side, and those of which levels are drawn. The others have fewer.
+MANY = [f"{method}, {way}" for way in WAYS for method in METHODS]
+MANY += [f"draft model, {way}, 8 nodes" for way in WAYS]
+MANY += [f"{method}, {way}, {SIZES[-1]} nodes" for way in WAYS for method in _TREES]
+MANY += [f"{method} cooled, greedy, {SIZES[-1]} nodes" for method in ("EAGLE-2", "EAGLE-3")]
+
 # A row's name -> how it is written.
 SETTINGS: dict[str, Way] = dict(_rows())
 
@@ -287,7 +294,7 @@ def row(lm, name: str, family=None) -> dict:
     family = family or bundled_family()
     way = SETTINGS[name]
     tokens, calls, deepest, accepted, candidates, drafts = 0, 0, 0, [], [], []
-    for i, prompt in enumerate(village_prompts(SETTING["prompts"])):
+    for i, prompt in enumerate(village_prompts(SETTING["prompts" if name in MANY else "fewer_prompts"])):
         rng = Seeded(i) if way.drawn else None
         watched = Confidences(way.tree(family)) if way.tree else None
         steps = way.steps(family, prompt, rng, watched) if watched else way.steps(family, prompt, rng)

@@ -474,9 +474,8 @@ def write(
     folder = Path(out)
     write_log(folder, command, settings, fitted.accuracies, fitted.log)
     head = copy.deepcopy(fitted.head)
-    formats.save_eagle(head.half() if half else head, folder, base=base).chmod(
-        0o644
-    )  # safetensors are written as private
+    path = formats.save_eagle(head.half() if half else head, folder, base=base)
+    path.chmod(0o644)  # safetensors are written as private
     return folder
 
 
