@@ -7,12 +7,14 @@ import pytest
 import torch
 from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
-from tutorlib.decoders.draft_trees import Draft, chain, dynamic, static
+from tutorlib.decoders.acceptance import exact
+from tutorlib.decoders.draft_trees import Draft, chain, drawn_chain, dynamic, static
 from tutorlib.heads.choices import full
 from tutorlib.tree import ROOT, TokenTree
 from tutorlib.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
 
 FAR = 99  # more levels than any tree here has
+TEXT = [3, 1, 4, 1, 5]
 
 
 def anything(vocab=12, seed=0, sharpness=2.0, unknown=()):
@@ -190,6 +192,62 @@ def test_a_static_tree_is_no_deeper_than_there_is_room(depth):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# Chains that are drawn
+
+
+class Drawing:
+    """Draws what it was told to, and notes from which law."""
+
+    def __init__(self, tokens):
+        self.tokens, self.laws = list(tokens), []
+
+    def choose(self, probs):
+        self.laws.append(torch.as_tensor(probs))
+        return self.tokens[len(self.laws) - 1]
+
+
+def drawn_from(guess, tokens, length, depth=FAR, text=(), warp=()):
+    """What a chain of `length` holds when these tokens are drawn; the laws, the draft, and what the network read."""
+    network, rng = Network(guess), Drawing(tokens)
+    draft = Draft(network, network.logits([()]), list(text), warp, depth, rng)
+    return drawn_chain(length)(draft), rng.laws, draft, network.reads
+
+
+@pytest.mark.parametrize("warp", [[], [temperature(0.4), frequency_penalty(0.7)], [top_k(2)]], ids=["none", "two", "k"])
+def test_each_token_of_a_drawn_chain_is_drawn_from_the_warped_law_after_those_before_it(warp):
+    guess, drawn = anything(vocab=6, seed=4), [4, 4, 0, 2]
+    tree, laws, draft, reads = drawn_from(guess, drawn, 4, text=TEXT, warp=warp)
+    assert tree == TokenTree.chain(drawn) and reads == [1, 1, 1]
+    for place, law in enumerate(laws):
+        expected = torch.tensor(after(warp, guess, TEXT)(tuple(drawn[:place])), dtype=torch.float64).exp()
+        assert law.dtype == torch.float64 and torch.allclose(law, expected, atol=1e-12)
+    assert len(laws) == 4 and draft.accept is not exact
+
+
+def test_a_drawn_chain_is_no_longer_than_asked_for_and_than_there_is_room():
+    guess = anything()
+    assert len(drawn_from(guess, [1] * 9, 5)[0]) == 5
+    assert len(drawn_from(guess, [1] * 9, 5, depth=2)[0]) == 2
+
+
+def test_a_drawn_chain_ends_where_nothing_can_be_drawn():
+    def then_only_4(logits, histories):
+        late = torch.tensor([len(history) > 1 for history in histories])[:, None]
+        return logits.masked_fill(late & (torch.arange(12) != 4), -math.inf)
+
+    for drawn in ([3, 5], []):
+        tree, laws, _, _ = drawn_from(anything(unknown={4}), drawn, 5, text=[0] * (2 - len(drawn)), warp=[then_only_4])
+        assert tree == TokenTree.chain(drawn) and len(laws) == len(drawn)
+
+
+def test_without_luck_a_drawn_chain_holds_the_best_guesses():
+    guess = anything(seed=8)
+    _, laws, _, _ = drawn_from(guess, [7, 7, 7], 3, warp=[temperature(2.0), one_hot])
+    for place, law in enumerate(laws):
+        assert law.tolist() == [float(token == ranked(guess, (7,) * place, 1)[0][0]) for token in range(12)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # Tokens that cannot be
 
 
@@ -212,9 +270,6 @@ def test_where_few_are_known_the_trees_hold_those():
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Warps
-
-
-TEXT = [3, 1, 4, 1, 5]
 
 
 @pytest.mark.parametrize(
@@ -312,6 +367,7 @@ def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
         (lambda: chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
         (lambda: chain("4"), "length is how many tokens the chain has, a whole number of 1 or more, got '4'"),
         (lambda: chain(4, confidence=1.5), "confidence must be a probability .*, got 1.5"),
+        (lambda: drawn_chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
         (lambda: static([]), "the tree is empty: give at least one path of ranks"),
         (lambda: static([()]), "paths of ranks"),
         (lambda: static([(0, -1)]), "paths of ranks"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import CONTEXT, VOCAB, random_model
 from draft_networks import NETWORKS, eagle1, eagle3, features_of, law, reduced, sizes
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
@@ -14,12 +14,19 @@ from tutorlib.table import TableLM
 from tutorlib.tree import ROOT
 
 every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
-few_examples = settings(max_examples=8, deadline=None, phases=[Phase.generate])  # making them smaller takes minutes
+# The same ones at each run; making them smaller where one fails would take minutes.
+few_examples = settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 
 
-def close(made, expected, tolerance=1e-5):
-    """Equal numbers, measured against the largest of them, and -inf in the same places."""
+def close(made, expected, tolerance=1e-4):
+    """Equal numbers, measured against the largest, as far as angles in float32 let them be; -inf in the same places."""
     made, expected = made.double(), expected.double()
     largest = float(expected[expected > -torch.inf].abs().max())
     return torch.allclose(made, expected, rtol=0.0, atol=tolerance * largest)

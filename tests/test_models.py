@@ -594,6 +594,7 @@ def test_published_networks_are_found_by_their_hub_name(weights, hub, tmp_path):
     hub.add("lmsys/vicuna-7b-v1.3", weights / "target")
     family = models.load("vicuna")
     saved = write_network(tmp_path / "network", "eagle")
+    save_eagle(saved, tmp_path / "network", pickled=True)  # as these are published
     for there in ("nothing", "config.json"):  # the settings alone are not enough
         hub.add("yuhuili/EAGLE-Vicuna-7B-v1.3", tmp_path / "network", there)
         with pytest.raises(ConnectionError, match="yuhuili/EAGLE-Vicuna-7B-v1.3 is not on this machine"):

@@ -244,7 +244,7 @@ ASSISTANT_GREEDY = {
 }
 ASSISTANT_SAMPLING = ASSISTANT_GREEDY | {"num_assistant_tokens": 10, "assistant_confidence_threshold": 0.0}
 
-DRAWN = 6  # tokens that an EAGLE network draws in a step when sampling
+DRAWN = 9  # tokens that an EAGLE network draws in a step when sampling
 
 
 def eagle_row(name: str, *, sampling: bool) -> Row:
