@@ -122,7 +122,7 @@ def test_it_keeps_it_over_real_caches_under_every_warp(family, warp):
 @every_shape
 @every_network
 def test_every_network_keeps_it_over_real_caches_with_trees_of_every_shape(make, tree):
-    assert far(make, tree=tree)(small("mistral, window 3"), [0, 1, 2, 0], 4, WARPS["penalty and temperature"]) < EXACT
+    assert far(make, tree=tree)(small("mistral, window 3"), [0, 1, 2, 0], 3, WARPS["penalty and temperature"]) < EXACT
 
 
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
@@ -178,7 +178,7 @@ def test_a_drawn_chain_keeps_it_too(make, warp):
 
 @pytest.mark.slow
 @every_warp
-@every_network
+@pytest.mark.parametrize("make", [eagle1, reduced], ids=["EAGLE-1", "EAGLE-3, fewer tokens"])
 def test_a_drawn_chain_keeps_it_under_every_warp(make, warp):
     assert far(make, tree=drawn_chain(2))(table(), [0, 1], 3, warp) < EXACT
 
@@ -266,15 +266,15 @@ def test_trees_follow_the_warps_and_are_no_chains_without_luck(make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-@every_network
+@pytest.mark.parametrize(("make", "shape"), [*zip(NETWORKS.values(), SHAPES)], ids=NETWORKS)
 def test_every_tree_is_what_the_network_makes_of_the_whole_text_in_every_family(models, family, make, shape):
+    if family == "gemma2" and make is eagle1:
+        make = eagle3  # its logits are capped, which `law` leaves out where the target's head makes them
     lm = LM(models(family, torch.float64))
     tree, expected = SHAPES[shape]
     with exactly(torch.float64):
-        trace = run(eagle(lm, make(lm), [5, 1, 4, 4, 2, 7, 7, 3], tree=tree), 12)
-        if "gemma" not in family or make is not eagle1:  # whose logits are capped, which `law` leaves out
-            drafted_anew(lm, make(lm), expected, trace)
+        head = make(lm)
+        drafted_anew(lm, head, expected, run(eagle(lm, head, [5, 1, 4, 4, 2, 7, 7, 3], tree=tree), 12))
 
 
 def test_a_network_that_knows_the_ring_is_right_up_to_the_end_of_every_tree():
@@ -363,6 +363,9 @@ def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch
         assert trace.target_calls == len(trace.steps)
         assert made[-1].calls == levels * (len(trace.steps) - 1)
         assert made[-1].length == len(trace.prompt) + sum(len(step.tokens) for step in trace.steps[:-1]) - 1
+    lm = ring(10, context=3)
+    assert run(eagle(lm, ring_network(lm), [0], tree=chain(3)), 9).tokens == [1, 2]
+    assert made[-1].calls == 0, "before the last token there is no room for a guess"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)

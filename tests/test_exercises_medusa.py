@@ -241,8 +241,10 @@ def matrix(filler=-1, node=lambda tokens, node: tokens[node], row=lambda path, r
 @pytest.mark.parametrize(
     ("mistake", "complaint"),
     [
-        (matrix(0), "filled up with 0, and that is a token"),
-        (matrix(3), "filled up with 3, and that is a token"),
+        (matrix(0), "filled up with 0, and that may be a token of the vocabulary. If the target"),
+        (matrix(3), "filled up with 3, and that may be a token"),
+        (matrix(10**6), "filled up with 1e+06, and that may be a token"),
+        (matrix(float("nan")), "not a whole number"),
         (matrix(lambda path: path[-1]), "repeat the path's last token"),
         (matrix(node=lambda tokens, n: n), "numbers of the nodes"),
         (matrix(row=lambda path, rest: rest + path), "fill up on the left"),

@@ -1,5 +1,6 @@
 """EAGLE networks in files: bit-equal there and back, computed as the layouts are described, refused where they lie."""
 
+import inspect
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from tutorlib.decoders import greedy
+from tutorlib.decoders.draft_trees import dynamic
 from tutorlib.decoders.eagle import eagle
 from tutorlib.heads import formats
 from tutorlib.heads.eagle import Eagle3Head, EagleHead, causal
@@ -494,7 +496,7 @@ def random_network(kind, dtype=torch.float32, **settings):
         head = Eagle3Head(config, READ, KNOWN, norm_before_residual=settings.get("normed", False))
     for seed, parameter in enumerate(head.parameters()):
         parameter.data = numbers(*parameter.shape, seed=seed, dtype=dtype)
-    head.tree = {"nodes": 8, "depth": 4, "top_k": 3, "confidence": 0.25}
+    head.tree = {"nodes": 8, "depth": 4, "top_k": 3, "confidence": 0.25, "greedy_temperature": 0.5}
     return head
 
 
@@ -555,6 +557,13 @@ def test_biases_of_queries_alone_come_back_too(folder):
         save_eagle(head, folder, "speculators")
 
 
+def test_a_tree_is_kept_with_every_argument_there_is(folder):
+    head = random_network("first")
+    assert head.tree.keys() == inspect.signature(dynamic).parameters.keys()
+    save_eagle(head, folder)
+    assert load_eagle(folder).tree == head.tree and dynamic(**head.tree)
+
+
 def test_from_one_layout_to_the_other_and_back_nothing_is_lost(folder, tmp_path):
     head = random_network("third")
     save_eagle(head, folder, "speculators")
@@ -566,8 +575,11 @@ def test_a_network_may_be_loaded_in_another_type_with_angles_as_they_are(folder)
     head = random_network("third")
     save_eagle(head, folder)
     found = load_eagle(folder, dtype=torch.bfloat16)
+    places = torch.arange(400)[None]
+    exact = head.rotation(places)
     assert same(found, head.to(torch.bfloat16))
-    assert found.rotary.inv_freq.dtype == torch.float32
+    for network in (found, head):  # also one that was turned into another type later
+        assert all(map(torch.equal, network.rotation(places), (part.to(torch.bfloat16) for part in exact)))
 
 
 def test_loading_draws_no_random_numbers(folder):
@@ -919,6 +931,7 @@ def test_a_map_of_a_whole_vocabulary_maps_each_token_to_itself(folder):
         ({"tutorlib": {"tree": {"nodes": 0}}}, '"tutorlib": the tree\'s nodes must be a whole number of 1 or more'),
         ({"tutorlib": {"tree": {"depth": 2.0}}}, "the tree's depth must be a whole number"),
         ({"tutorlib": {"tree": {"confidence": 2}}}, "the tree's confidence must be from 0 to 1, got 2"),
+        ({"tutorlib": {"tree": {"greedy_temperature": 0}}}, "the tree's greedy_temperature must be above 0, got 0"),
     ],
     ids=str,
 )

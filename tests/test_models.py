@@ -21,7 +21,7 @@ from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.heads.eagle import TREE, Eagle3Head, EagleHead
-from tutorlib.heads.formats import save_eagle, save_medusa
+from tutorlib.heads.formats import load_eagle, save_eagle, save_medusa
 from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.training.storyworld import save
 from tutorlib.training.tokenizers import END, START, learn
@@ -543,7 +543,9 @@ def test_a_familys_networks_are_those_that_were_saved_in_the_targets_type(weight
     for dtype in (torch.float64, torch.bfloat16):
         network = getattr(models.load("storyworld", dtype=dtype), role)
         assert_network(network, saved, dtype)
-        assert network.rotary.inv_freq.dtype == torch.float32  # angles are not rounded with the weights
+        places = torch.arange(400)[None]  # whose angles are not rounded with the weights
+        exact = load_eagle(weights / role, dtype=torch.float64).rotation(places)
+        assert all(map(torch.equal, network.rotation(places), (part.to(dtype) for part in exact)))
 
 
 def assert_network(loaded, saved, dtype):

@@ -301,13 +301,16 @@ def check_paths(my_paths) -> Verdict:
     if np.array_equal(answer[there], due[there]):
         if (answer[~there] < 0).all():
             return right("What is not a token equals no token: a path is never longer than it is.")
+        if not np.isfinite(answer).all():
+            return wrong("Your filler is not a whole number, and a matrix of tokens holds nothing else: -1 would do.")
         row, column = map(int, np.argwhere((answer >= 0) & ~there)[0])
         filler, path = answer[row, column], [TOKENS[node] for node in PATHS[row]]
-        repeated = " You repeat the path's last token." if filler == path[-1] else ""
+        ends = [(answer[row, len(path) :] == TOKENS[path[-1]]).all() for row, path in enumerate(PATHS)]
+        repeated = " You repeat the path's last token." if all(ends) else ""
         return wrong(
-            f"The path {path} is filled up with {filler:g}, and that is a token of the vocabulary.{repeated} If the "
-            f"target says {filler:g} after the path, one token more seems to be accepted than the path has. Fill up "
-            "with a number that is no token: -1."
+            f"The path {path} is filled up with {filler:g}, and that may be a token of the vocabulary.{repeated} If "
+            f"the target says {filler:g} after the path, one token more seems to be accepted than the path has. Fill "
+            "up with a number that is no token: -1."
         )
     if np.array_equal(answer[there], [node for path in PATHS for node in path]):
         return wrong("Those are the numbers of the nodes. Look up their tokens.")

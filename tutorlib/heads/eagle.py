@@ -130,8 +130,6 @@ class DraftNetwork(nn.Module):
         self.width, self.vocab_size = config.hidden_size, config.vocab_size
         self.tree = dict(TREE)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        # No parameters: angles, which depend on the configuration alone.
-        self.rotary = LlamaRotaryEmbedding(config)
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
         """From the target's features (..., width * layers) to what the network goes on from, (..., width)."""
@@ -163,7 +161,9 @@ class DraftNetwork(nn.Module):
 
     def rotation(self, positions: torch.Tensor) -> Rotation:
         """Cosines and sines of some positions (rows or 1, length)."""
-        cos, sin = self.rotary(self.embed_tokens.weight, positions)
+        # Made anew, since a module kept here would have its angles rounded with the weights by `half()`.
+        rotary = LlamaRotaryEmbedding(self.config).to(positions.device)
+        cos, sin = rotary(self.embed_tokens.weight, positions)
         return cos[:, None], sin[:, None]
 
     def session(self, target) -> DraftSession:
@@ -256,7 +256,8 @@ class Eagle3Head(DraftNetwork):
         if not self.feature_layers:
             raise ValueError("an EAGLE-3 network needs feature_layers: numbers of the target's layers, such as 2, 6, 9")
         tokens = range(self.vocab_size) if tokens is None else tokens
-        known = torch.tensor(tokens if isinstance(tokens, range) else list(tokens), dtype=torch.int64)
+        # The maps are no weights: they are there even while a network is made of nothing, to be filled from a file.
+        known = torch.tensor(tokens if isinstance(tokens, range) else list(tokens), dtype=torch.int64, device="cpu")
         if len(known) == 0 or known[0] < 0 or known[-1] >= self.vocab_size or bool((known.diff() <= 0).any()):
             raise ValueError(
                 f"tokens must be ids of a vocabulary of {self.vocab_size}, each once and ascending, got {tokens}"
@@ -268,8 +269,9 @@ class Eagle3Head(DraftNetwork):
         self.lm_head = nn.Linear(self.width, len(known), bias=False)
         # As in the published files: what to add to a token of this network to have the target's, and which of the
         # target's tokens it knows.
-        self.register_buffer("d2t", known - torch.arange(len(known)))
-        self.register_buffer("t2d", torch.zeros(self.vocab_size, dtype=torch.bool).index_fill_(0, known, True))
+        self.register_buffer("d2t", known - torch.arange(len(known), device="cpu"))
+        self.register_buffer("t2d", torch.zeros(self.vocab_size, dtype=torch.bool, device="cpu"))
+        self.t2d[known] = True
 
     @property
     def tokens(self) -> torch.Tensor:
@@ -384,13 +386,10 @@ class DraftSession:
             )
         self._check(tokens)
         start, end = self.length, self.length + len(tokens)
-        mask = None  # one place reads all that is there
-        if len(tokens) > 1:
-            slot = torch.arange(end, device=self._device)
-            mask = slot <= slot[start:, None]
         with torch.inference_mode():
             hidden = self.head.start(features.to(self._device, self._dtype))
-            hidden = self._call(tokens, hidden, start, slice(start, end), mask)
+            # No mask: with one layer, only what comes of the last place is wanted, and that reads all of them.
+            hidden = self._call(tokens, hidden, start, slice(start, end), None)
             self.length = end
             self._hidden, self._paths = [hidden[-1]], []
             return self._read_out(hidden[-1:])

@@ -466,8 +466,8 @@ def _eagle3(config, sizes, tensors, target, layout, place, path) -> tuple[Eagle3
 
 
 def _made(network: type, *arguments, **settings):
-    """An empty network. What it begins with is not needed, and costs the caller no random numbers."""
-    with torch.random.fork_rng(devices=[]):
+    """A network without weights: nothing is allocated for what is in the file."""
+    with torch.device("meta"):
         return network(*arguments, **settings)
 
 
