@@ -83,7 +83,7 @@ class Draft:
         return log_probs.softmax(-1)  # in float64, so that it sums to 1 as the target's does
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
-        logits = self._logits
+        logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill
         if self.warp:
             # A copy in float64, as the target's logits have it: an ordinary tensor, which a warp may change in place.
             logits = logits.to(torch.float64, copy=True)

@@ -237,7 +237,7 @@ _TREES = {"EAGLE-1": ("eagle", _static), "EAGLE-2": ("eagle", _dynamic), "EAGLE-
 
 def _rows():
     for way, drawn in WAYS.items():
-        # Side by side, each as it is bundled or benched; the static tree is as large as the dynamic one of the same network.
+        # Side by side, each as it is bundled or benched; the static tree is as large as the dynamic one beside it.
         yield f"draft model, {way}", _draft_model(drawn, **({"gamma": 8} if drawn else {"gamma": 2, "confidence": 0.3}))
         yield f"prompt lookup, {way}", _lookup(drawn)
         yield f"medusa, {way}", _medusa(drawn)
