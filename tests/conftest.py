@@ -1,6 +1,7 @@
 """Small random models of many families, as fixtures: seeded, tiny, unlike enough to show what fits only one."""
 
 import contextlib
+import re
 import warnings
 
 import pytest
@@ -116,6 +117,11 @@ def _in_float64(function):
         return function(tensor, *args, **kwargs)
 
     return call
+
+
+def in_words(value):
+    """The name of a test's case: its argument, without addresses, which would be others in another process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 def exactly(dtype):

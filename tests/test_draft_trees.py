@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+from conftest import in_words
 from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
 from tutorlib.decoders.acceptance import exact
@@ -373,7 +374,7 @@ def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
         (lambda: static([(0, -1)]), "paths of ranks"),
         (lambda: static(5), "paths of ranks"),
     ],
-    ids=str,
+    ids=in_words,
 )
 def test_bad_arguments_are_named(make, says):
     with pytest.raises(ValueError, match=says):

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import VOCAB, exactly
+from conftest import VOCAB, exactly, in_words
 from draft_networks import (
     NETWORKS,
     best_tree,
@@ -423,7 +423,7 @@ def test_a_warp_may_write_in_place(models):
         ({}, {"prompt": [1, 19]}, r"the prompt holds \[19\], outside the vocabulary of 19 tokens"),
         ({}, {"prompt": "Once"}, "this LM has no tokenizer"),
     ],
-    ids=str,
+    ids=in_words,
 )
 def test_bad_arguments_are_named_at_the_call(llama, head, settings, says):
     with pytest.raises(ValueError, match=says):

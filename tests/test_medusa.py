@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import VOCAB, exactly
+from conftest import VOCAB, exactly, in_words
 from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
 
 from tutorlib.decoders import greedy, sample
@@ -276,7 +276,7 @@ def test_heads_that_guess_what_is_no_number_harm_nothing(llama):
         ({}, {"rng": 7}, "rng must have the verbs"),
         ({}, {"warp": 0.5}, "warp"),
     ],
-    ids=str,
+    ids=in_words,
 )
 def test_bad_arguments_are_named_at_the_call(llama, heads, settings, says):
     made = MedusaHeads(**{"width": llama.width, "vocab_size": VOCAB, "heads": 2, **heads})
