@@ -129,11 +129,11 @@ def number(answer) -> float | int:
 
 def as_array(answer, shape: tuple[int, ...], what: str) -> np.ndarray:
     """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
-    if isinstance(answer, torch.Tensor):
-        answer = answer.detach().cpu()
     try:
+        if isinstance(answer, torch.Tensor):
+            answer = answer.detach().cpu()
         array = np.asarray(answer, dtype=float)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # a ragged list, a sparse tensor, 10**400
         array = np.zeros(())
     if array.shape != shape:
         found = tuple(array.shape) if array.ndim else type(answer).__name__
@@ -184,5 +184,7 @@ def _close(value: float, other: float, tolerance: float) -> bool:
 
 
 def _short(value) -> str:
-    text = repr(value.tolist() if hasattr(value, "tolist") else value).replace("\n", " ")
+    with contextlib.suppress(RuntimeError):  # a tensor that has no numbers to list is shown as it is
+        value = value.tolist() if hasattr(value, "tolist") else value
+    text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else text[:57] + "..."
