@@ -230,7 +230,7 @@ def twice(norm):
         (draft(False, on=normed), ["EAGLE-1: EAGLE-1's features are after", "going on, you norm"]),
         (draft(False, read=normed), ["EAGLE-1: EAGLE-1's features are after", "for the head you norm it a second"]),
         (draft(False, read=twice), ["for the head you norm it twice more"]),
-        (draft(False, on=normed, read=normed), ["going on, you norm it a second time", "And for the head"]),
+        (draft(False, on=normed, read=normed), ["both going on and for the head, you norm it a second time"]),
         (draft(False, given=lambda norm, feature: norm), ["what you give to the layer you norm a second time"]),
         (draft(None, on=normed, read=normed), ["EAGLE-3: you go on", "EAGLE-1: EAGLE-1's features"]),
         (draft(new=False), ["EAGLE-3: you give the layer the first token", "EAGLE-1: you give the layer the first"]),
@@ -368,7 +368,7 @@ def mean(values, below=None):
         (counts(lambda s: sum(len(x.tokens) + x.cut for x in drafting(s)) / len(drafting(s))), "ZeroDivisionError"),
         (
             counts(lambda s: 2.0),
-            "('3 tokens', '9 drafted', '2 cut off')] you gave 2, expected 3.333",
+            "3 tokens (9 drafted, 2 cut off) you gave 2, expected 3.333",
         ),
         (counts(None, lambda s: mean(len(x.tokens) + x.cut for x in s)), "tokens that were cut off"),
         (counts(None, lambda s: sum(len(x.tokens) for x in s) / (len(s) - 1)), "You left out the prompt's call"),

@@ -247,7 +247,7 @@ DRAFT_MISTAKES: dict[int, dict[str, dict]] = {
         f"{_ONCE}going on, you norm it a second time.": {"on": "normed"},
         f"{_ONCE}for the head you norm it a second time.": {"read": "normed"},
         f"{_ONCE}for the head you norm it twice more.": {"read": "twice"},
-        f"{_ONCE}going on, you norm it a second time. And for the head.": {"on": "normed", "read": "normed"},
+        f"{_ONCE}both going on and for the head, you norm it a second time.": {"on": "normed", "read": "normed"},
         f"{_ONCE}what you give to the layer you norm a second time.": {"given": "normed"},
         **_BOTH,
     },
@@ -289,8 +289,8 @@ def check_counts(my_counts) -> Verdict:
         case = _first_off(mine, RUNS, due, _near)
         if case is None:
             continue
-        shown = [(f"{len(s.tokens)} tokens", f"{len(s.drafted)} drafted", f"{s.cut} cut off") for s in RUNS[case]]
-        said = f"{name}: for steps of {shown} you gave {mine[case]:.4g}, expected {due(RUNS[case]):.4g}. "
+        steps = [f"{len(s.tokens)} tokens ({len(s.drafted)} drafted, {s.cut} cut off)" for s in RUNS[case]]
+        said = f"{name}: for steps of {', '.join(steps)} you gave {mine[case]:.4g}, expected {due(RUNS[case]):.4g}. "
         if math.isnan(due(RUNS[case])):
             said += "Nothing was drafted in this run, so there is nothing to take the mean of: NaN."
         # Not by the run without a draft: what a mistake makes of that one depends on how the division is guarded.
@@ -395,7 +395,7 @@ def check_places(my_places) -> Verdict:
     case = _first_off(masks, LENGTHS, _mask, np.array_equal)
     if case is not None:
         said = _named(masks, LENGTHS, MASK_MISTAKES, np.array_equal) or _about_mask(masks[case])
-        complaints.append(f"Mask: {said}")
+        complaints.append(f"The mask. {said}")
     if complaints:
         return wrong(" ".join(complaints).strip())
     return failed or right("A place behind the target's positions; and of the tree, its own path and no other future.")
