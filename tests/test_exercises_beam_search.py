@@ -2,12 +2,11 @@
 
 import heapq
 import math
-import re
 
 import numpy as np
 import pytest
 import torch
-from exercise_answers import exercises_of, found, is_right
+from exercise_answers import begins_unanswered, found, has_right_solutions, is_right, uses_every_checker
 
 from tutorlib import TableLM, greedy, run
 from tutorlib.decoders.beam_search import beam_search
@@ -24,12 +23,7 @@ from tutorlib.exercises.beam_search import (
 
 @pytest.mark.parametrize("check", [check_beam_step, check_score, check_winner, check_best_first])
 def test_a_stub_is_not_answered_yet(check, capsys):
-    def stub(*_):
-        raise NotImplementedError
-
-    assert check(stub) is None
-    assert capsys.readouterr().out == "… not answered yet\n"
-    assert check.judge(lambda *_: None).ok is None
+    begins_unanswered(check, capsys)
 
 
 # What is right is not taken from the decoder; here the two are compared.
@@ -384,18 +378,10 @@ CHAPTER = "03_beam_search"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = exercises_of(CHAPTER)
-    used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
-    assert used == {name for name in vars(exercises) if name.startswith("check_")}
-    assert len(codes) == len(tasks) >= 6
+    uses_every_checker(CHAPTER, exercises, least=6)
 
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
-    names = {"torch": torch, "TableLM": TableLM, "greedy": greedy, "run": run, "heapq": heapq}
-    for task, code in zip(*exercises_of(CHAPTER), strict=True):
-        exec(task, names)
-        assert capsys.readouterr().out == "… not answered yet\n"
-        exec(code, names)
-        exec("\n".join(re.findall(r"(?m)^check_.*", task)), names)
-        said = capsys.readouterr().out
-        assert said.startswith("✓"), said
+    has_right_solutions(
+        CHAPTER, {"torch": torch, "TableLM": TableLM, "greedy": greedy, "run": run, "heapq": heapq}, capsys
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_model
-from exercise_answers import exercises_of, found, is_right
+from exercise_answers import begins_unanswered, found, has_right_solutions, is_right, uses_every_checker
 from torch.nn.functional import scaled_dot_product_attention
 
 from tutorlib import LM, TokenTree
@@ -32,12 +32,7 @@ FUNCTIONS = [check_pairs, check_draft, check_counts, check_places, check_rerank,
 
 @pytest.mark.parametrize("check", FUNCTIONS)
 def test_a_stub_is_not_answered_yet(check, capsys):
-    def stub(*_):
-        raise NotImplementedError
-
-    assert check(stub) is None
-    assert capsys.readouterr().out == "… not answered yet\n"
-    assert check.judge(lambda *_: None).ok is None
+    begins_unanswered(check, capsys)
     assert check.judge(lambda *_: ...).ok is None
 
 
@@ -709,17 +704,8 @@ CHAPTER = "11_eagle"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = exercises_of(CHAPTER)
-    used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
-    assert used == {name for name in vars(exercises) if name.startswith("check_")}
-    assert len(codes) == len(tasks) >= 4
+    uses_every_checker(CHAPTER, exercises)
 
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
-    names = {"torch": torch}
-    for task, code in zip(*exercises_of(CHAPTER), strict=True):
-        exec(task, names)
-        assert capsys.readouterr().out == "… not answered yet\n"
-        exec(code, names)
-        exec("\n".join(re.findall(r"(?m)^check_.*", task)), names)
-        assert capsys.readouterr().out.startswith("✓")
+    has_right_solutions(CHAPTER, {"torch": torch}, capsys)

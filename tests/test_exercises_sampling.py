@@ -1,12 +1,11 @@
 """The checkers of chapter 4 accept what is right, and tell every usual mistake which one it is."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 import torch
-from exercise_answers import exercises_of, found, is_right
+from exercise_answers import begins_unanswered, found, has_right_solutions, is_right, uses_every_checker
 
 from tutorlib import min_p, temperature, top_k, top_p, typical
 from tutorlib.exercises import sampling as exercises
@@ -26,12 +25,7 @@ FUNCTIONS = [check_draw, check_top_k, check_top_p, check_min_p, check_typical, c
 
 @pytest.mark.parametrize("check", FUNCTIONS)
 def test_a_stub_is_not_answered_yet(check, capsys):
-    def stub(*_):
-        raise NotImplementedError
-
-    assert check(stub) is None
-    assert capsys.readouterr().out == "… not answered yet\n"
-    assert check.judge(lambda *_: None).ok is None
+    begins_unanswered(check, capsys)
 
 
 @pytest.mark.parametrize("check", FUNCTIONS)
@@ -376,17 +370,8 @@ CHAPTER = "04_sampling"
 
 
 def test_every_checker_is_used_in_the_chapter():
-    tasks, codes = exercises_of(CHAPTER)
-    used = set(re.findall(r"(?m)^(check_\w+)\(", "\n".join(tasks)))
-    assert used == {name for name in vars(exercises) if name.startswith("check_")}
-    assert len(codes) == len(tasks) >= 4
+    uses_every_checker(CHAPTER, exercises)
 
 
 def test_the_exercises_begin_unanswered_and_the_folded_solutions_are_right(capsys):
-    names = {"torch": torch}
-    for task, code in zip(*exercises_of(CHAPTER), strict=True):
-        exec(task, names)
-        assert capsys.readouterr().out == "… not answered yet\n"
-        exec(code, names)
-        exec("\n".join(re.findall(r"(?m)^check_.*", task)), names)
-        assert capsys.readouterr().out.startswith("✓")
+    has_right_solutions(CHAPTER, {"torch": torch}, capsys)

@@ -1171,13 +1171,13 @@ MUTATIONS = {
     (EAGLE, "every_tree_is_what_the_network_makes_of_the_whole_text"): [
         (
             "features of nodes that were not accepted",
-            "rows = [0, *(node + 1 for node in checked.path)]",
-            "rows = list(range(1 + len(checked.path)))",
+            "[[0, *(node + 1 for node in checked.path)]]",
+            "[list(range(1 + len(checked.path)))]",
         ),
         (
             "a prompt whose features are lost",
-            "torch.cat(prompt_features, dim=-1),",
-            "0 * torch.cat(prompt_features, -1),",
+            "torch.cat([head.features(session.prompt_hidden), new])",
+            "torch.cat([0 * head.features(session.prompt_hidden), new])",
         ),
         ("a draft that is not warped", "Draft(drafts, logits, text, warp,", "Draft(drafts, logits, text, (),"),
     ],
@@ -1204,7 +1204,11 @@ MUTATIONS = {
         ("a vocabulary that is not mapped", "self.tokens, logits)", "torch.arange(len(self.d2t)), logits)"),
     ],
     (EAGLE, "what_belongs_together_goes_in_together"): [
-        ("features one place late", "features = new\n", "features = new.roll(-1, 0)\n"),
+        (
+            "features one place late",
+            "        text += checked.tokens\n",
+            "        features, text = features.roll(-1, 0), text + checked.tokens\n",
+        ),
         ("tokens one place early", "text[drafts.length + 1 :], features", "text[drafts.length : -1], features"),
     ],
     (EAGLE, "eagle_fills_the_context_and_no_more"): [

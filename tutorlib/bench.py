@@ -96,7 +96,7 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
     """Measure what a level of a draft network's own tree takes, with choosing the guesses; the median of some."""
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
-    features = torch.cat([session.prompt_hidden[layer] for layer in head.feature_layers], dim=-1)
+    features = head.features(session.prompt_hidden)
     tokens, shape = session.tokens, dynamic(**head.tree)
     times = []
     for _ in range(repeats):

@@ -181,8 +181,8 @@ def static(paths: Choices) -> Shape:
         row: dict[tuple[int, ...], int] = {(): 0}  # where the guesses after a path stand
         grown: dict[tuple[int, ...], int] = {(): ROOT}  # the network's number of a path
         for level in levels[: draft.depth]:
-            above = list(dict.fromkeys(path[:-1] for path in level if path[:-1] in grown or path[:-1] in token_of))
-            if level[0][:-1]:
+            if level is not levels[0]:
+                above = list(dict.fromkeys(path[:-1] for path in level if path[:-1] in token_of))
                 if not above:
                     break
                 draft.grow([token_of[path] for path in above], [grown[path[:-1]] for path in above])

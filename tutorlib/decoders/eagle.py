@@ -78,12 +78,8 @@ def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=())
             candidates = tree(draft)
             accept = draft.accept
         checked = check_tree(session, text, candidates, rng, warp, accept)
-        rows = [0, *(node + 1 for node in checked.path)]
-        new = torch.cat([session.hidden[layer][rows] for layer in head.feature_layers], dim=-1)
-        if features is None:
-            prompt_features = [session.prompt_hidden[layer] for layer in head.feature_layers]
-            new = torch.cat([torch.cat(prompt_features, dim=-1), new])
-        features = new
+        new = head.features(session.hidden)[[0, *(node + 1 for node in checked.path)]]
+        features = torch.cat([head.features(session.prompt_hidden), new]) if features is None else new
         text += checked.tokens
         yield Step(
             checked.tokens,

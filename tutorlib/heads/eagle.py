@@ -13,7 +13,7 @@ What this file does not do: decide which tokens are guessed on from (`tutorlib.d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -130,6 +130,10 @@ class DraftNetwork(nn.Module):
         self.width, self.vocab_size = config.hidden_size, config.vocab_size
         self.tree = dict(TREE)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+
+    def features(self, hidden: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """The target's features (..., width * layers): its hidden states (..., width) by layer, joined."""
+        return torch.cat([hidden[layer] for layer in self.feature_layers], dim=-1)
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
         """From the target's features (..., width * layers) to what the network goes on from, (..., width)."""

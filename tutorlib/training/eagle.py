@@ -299,8 +299,7 @@ def index(step: int, texts: Sequence[Text], device) -> tuple[torch.Tensor, torch
 
 def joined(head: DraftNetwork, batch: Batch) -> torch.Tensor:
     """The features (rows, length, width * layers) that a network reads, in its type."""
-    features = torch.cat([batch.hidden[layer] for layer in head.feature_layers], dim=-1)
-    return features.to(head.fc.weight.dtype)
+    return head.features(batch.hidden).to(head.fc.weight.dtype)
 
 
 # The losses: sums over this process's places, divided by everybody's.
