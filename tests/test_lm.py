@@ -2,6 +2,7 @@
 
 import copy
 import math
+import threading
 
 import pytest
 import torch
@@ -375,6 +376,26 @@ def test_families_that_project_or_scale_are_read_out_rightly_too():
         session = lm.session([1, 2, 3], hidden=(1, -1))
         assert_rows(session.feed(), lm.read_out(session.hidden[-1], normed=True))
         assert_rows(recomputed(truncated(lm.model, 1), [1, 2, 3])[-1:], lm.read_out(session.hidden[1]))
+
+
+def test_the_first_to_read_out_takes_no_notice_of_what_other_threads_compute(llama):
+    session = llama.session([1, 2, 3], hidden=1)
+    session.feed()
+    expected = LM(llama.model).read_out(session.hidden)
+    begun = []
+
+    def compute_beside(*_):
+        if not begun:  # in the midst of the call that finds out how to read
+            begun.append(threading.Thread(target=llama.session([5, 6]).feed))
+            begun[0].start()
+            begun[0].join()
+
+    calls = llama.calls
+    with llama.model.get_input_embeddings().register_forward_hook(compute_beside):
+        assert torch.equal(llama.counted().read_out(session.hidden), expected)
+    assert (len(begun), llama.calls) == (1, calls + 1)
+    with llama.model.get_input_embeddings().register_forward_hook(lambda *_: pytest.fail("found out already")):
+        llama.counted().read_out(session.hidden)
 
 
 def test_a_model_that_does_something_else_to_its_logits_is_not_read_out(monkeypatch):

@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import sys
+import threading
 import time
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from conftest import random_model
 
-from tutorlib.decoders import greedy, sample
+from tutorlib.decoders import greedy, sample, speculative, speculative_batch, token_intersection
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.randomness import Greedy, Seeded
 from tutorlib.run import Candidates, Step, Trace, decoder, run, run_batch
@@ -279,6 +280,55 @@ class TestCounts:
         run(greedy(ABC, "a"), 3)
         trace = run(greedy(ABC, "a"), 5)
         assert (trace.target_calls, trace.tokens_per_call) == (5, 1.0)
+
+    def test_a_model_that_drafts_for_itself_is_counted_as_the_target_alone(self):
+        lm, draft = TableLM.random(3, 1, 0), TableLM.random(3, 1, 0)
+        trace, apart = run(speculative(lm, lm, "a"), 12), run(speculative(lm, draft, "a"), 12)
+        assert trace.target_calls == apart.target_calls == len(trace.steps) < 12
+        assert [step.calls for step in trace.steps] == [step.calls for step in apart.steps]
+        rows = run_batch(speculative_batch(lm, lm, ["a", "b"]), 12)
+        assert [row.target_calls for row in rows] == [len(row.steps) for row in rows]
+
+    @pytest.mark.parametrize("make", [lambda: TableLM.random(3, 1, 0), lambda: LM(random_model("llama"))])
+    def test_threads_that_share_a_model_count_each_their_own_calls(self, make):
+        lm, traces = make(), []
+        together = threading.Barrier(4)
+
+        def write(tokens):
+            together.wait()
+            traces.append(run(greedy(lm, [0]), tokens, progress=False))
+
+        threads = [threading.Thread(target=write, args=[tokens]) for tokens in (6, 7, 8, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(trace.target_calls for trace in traces) == [6, 7, 8, 9]
+        assert lm.calls == 6 + 7 + 8 + 9
+
+    def test_runs_that_take_turns_count_each_their_own_calls(self):
+        lm = TableLM.random(3, 1, 0)
+        other = sample(lm, "b", rng=Seeded(0))
+        assert run(greedy(lm, "a"), 5, on_text=lambda text: next(other)).target_calls == 5
+        assert (lm.calls, other.lm) == (10, lm), "the model counts both"
+
+    def test_what_a_method_runs_itself_belongs_to_it(self):
+        lm = TableLM.random(3, 1, 0)
+
+        @decoder
+        def best_of_two(lm, prompt):
+            tries = [run(sample(lm, prompt, rng=Seeded(seed)), 3) for seed in (0, 1)]
+            assert [one.target_calls for one in tries] == [3, 3]
+            yield Step(max(one.tokens for one in tries))
+
+        assert (run(best_of_two(lm, "a"), 3).target_calls, lm.calls) == (6, 6)
+
+    def test_a_vocabulary_is_read_once_for_all_runs_with_a_model(self, monkeypatch):
+        lm, read = TableLM.random(3, 1, 0), []
+        monkeypatch.setattr("tutorlib.vocabularies.token_bytes", lambda tokenizer, token: read.append(token) or b"abc")
+        for _ in range(2):
+            run(token_intersection(lm, lm, "a"), 3)
+        assert read == [0, 1, 2]
 
     def test_acceptance_counts_drafted_tokens_only(self):
         steps = [

@@ -168,7 +168,7 @@ def test_rows_that_have_ended_are_in_no_call_any_more(monkeypatch):
     feed = Batch.feed
 
     def watched(batch, lists):
-        fed.append((batch.lm, len(lists)))
+        fed.append((batch.lm.original, len(lists)))
         return feed(batch, lists)
 
     monkeypatch.setattr(Batch, "feed", watched)

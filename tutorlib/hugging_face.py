@@ -193,16 +193,16 @@ class CustomGenerate:
             )
         if len(prompts) > 1 and streamer is not None:
             raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")
-        if self._lm is None or self._lm.model is not model:
-            self._lm = LM(model, self.tokenizer)  # kept: what is found out about a vocabulary is remembered with it
         lm = self._lm
+        if lm is None or lm.model is not model:
+            self._lm = lm = LM(model, self.tokenizer)  # kept, with what is found out about the model
         budget, stop, criteria = read_criteria(stopping_criteria, input_ids.shape[1], lm)
         may_end_apart = criteria or any(lm.context - len(prompt) < budget for prompt in prompts)
         if len(prompts) > 1 and pad is None and may_end_apart:
             raise ValueError("rows may end after different numbers of tokens: pass pad_token_id to fill them up with")
         warp = as_warps(logits_processor, padding, input_ids[0, : padding[0]].tolist())
         steps = self._steps(lm, prompts, warp, bool(getattr(generation_config, "do_sample", False)), budget, stop)
-        texts = [Text(self.name, lm, prompt, budget, frozenset(stop)) for prompt in prompts]
+        texts = [Text(steps, prompt, budget, frozenset(stop)) for prompt in prompts]
         decode(steps, texts, criteria, streamer)
         self.traces = [text.trace() for text in texts]
         sequences = padded(input_ids, [text.tokens for text in texts], pad)

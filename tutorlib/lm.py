@@ -13,9 +13,11 @@ to the front. Layers with a sliding window keep their past too, or nothing could
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import operator
+import threading
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -29,6 +31,21 @@ _TREE_SLOTS = 128
 _SPARE_SLOTS = 64
 # What families call the modules between the last layer and the output head, in the order in which they are applied.
 _AFTER_LAYERS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "project_out")
+# One thread counts, or finds something out about a model, at a time.
+_COUNTING, _FINDING = threading.Lock(), threading.RLock()
+
+
+def _found_once(find):
+    """A property that is found out once for an `LM` and all its copies, whoever asks first."""
+
+    @functools.wraps(find)
+    def found(lm):
+        with _FINDING:
+            if find.__name__ not in lm._found:
+                lm._found[find.__name__] = find(lm)
+            return lm._found[find.__name__]
+
+    return property(found)
 
 
 class NaNLogits(ValueError):
@@ -60,7 +77,7 @@ class LM:
     stop_tokens : tuple of int
         End-of-text tokens of the tokenizer and of the model's generation settings; empty where there is none.
     calls : int
-        Forward calls made by all sessions and batches of this object.
+        Forward calls made by all sessions and batches of this object, and of those that `counted` has made of it.
 
     Raises
     ------
@@ -68,10 +85,13 @@ class LM:
         If the model has no cache that can be rolled back, or an attention that takes no mask (`LM` needs both).
     """
 
+    _counts_for: LM | None = None  # whose calls these are too
+
     def __init__(self, model, tokenizer=None, *, context: int | None = None):
         self.model = model.eval() if model.training else model
         self.tokenizer = tokenizer
         self.calls = 0
+        self._found: dict = {}  # what `_found_once` remembers
         config = model.config.get_text_config()
         self._windows = _attention_windows(model, config)
         self.layers = config.num_hidden_layers
@@ -109,6 +129,27 @@ class LM:
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
 
+    def counted(self) -> LM:
+        """The same model with a count of its own, which begins at 0; its calls count here too.
+
+        Each run counts in this way what its own sessions do, whoever else uses the model meanwhile.
+        """
+        other = copy.copy(self)
+        other.calls, other._counts_for = 0, self
+        return other
+
+    @property
+    def original(self) -> LM:
+        """The `LM` that `counted` made this of; itself if it was made of none."""
+        return self if self._counts_for is None else self._counts_for.original
+
+    def _count_call(self) -> None:
+        with _COUNTING:
+            lm = self
+            while lm is not None:
+                lm.calls += 1
+                lm = lm._counts_for
+
     def session(self, prompt: str | Sequence[int], hidden=None, cache: str = "dynamic") -> Session:
         """One sequence that begins with `prompt`; see `Session`. Nothing is computed before its first feed."""
         return Session(self, prompt, hidden=hidden, cache=cache)
@@ -145,14 +186,20 @@ class LM:
                 hidden = module(hidden)
             return self._head(hidden).to(device)
 
-    @functools.cached_property
+    @_found_once
     def _after_layers(self) -> list[torch.nn.Module]:
         """The modules between the last layer and the output head, tried on a short text."""
         model = getattr(self.model, "_orig_mod", self.model)
         decoder = model.get_decoder()
         found = [getattr(decoder, name) for name in _AFTER_LAYERS if getattr(decoder, name, None) is not None]
         taken = []  # what the first of them was given
-        hooks = [module.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0])) for module in found[:1]]
+        thread = threading.get_ident()  # other threads may be computing with the same modules
+
+        def take(_, inputs):
+            if threading.get_ident() == thread:
+                taken.append(inputs[0])
+
+        hooks = [module.register_forward_pre_hook(take) for module in found[:1]]
         try:
             with torch.no_grad():
                 # Several tokens: one of them may be padding, whose embedding is 0 and shows nothing.
@@ -179,7 +226,7 @@ class LM:
         logits = logits if scale == 1 else logits * scale
         return logits if cap is None else (logits / cap).tanh() * cap
 
-    @functools.cached_property
+    @_found_once
     def _after_head(self) -> tuple[float, float | None]:
         """What logits are multiplied by, and what they are capped at."""
         config = self.model.config.get_text_config()
@@ -637,7 +684,7 @@ class _KeyValues:
             mask = self._mask(positions, tree)
         if uneven:  # what fills up short rows may lie beyond the context, where there are no position embeddings
             positions = positions.clamp(max=self.lm.context - 1)
-        self.lm.calls += 1
+        self.lm._count_call()
         try:
             with torch.inference_mode():
                 output = self.lm.model(

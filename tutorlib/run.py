@@ -217,14 +217,16 @@ class Steps:
         The method's name.
     lm : LM
         The method's first argument: the model whose text this is.
+    counter : LM
+        The same model as the method has it, which counts the calls of these steps alone (see `LM.counted`).
     prompt : list of int
         The prompt's tokens.
     begun : bool
         Whether a step has been asked for.
     """
 
-    def __init__(self, name: str, lm: "LM", prompt: list[int], generator: Iterator[Step]):
-        self.name, self.lm, self.prompt, self.begun = name, lm, prompt, False
+    def __init__(self, name: str, lm: "LM", counter: "LM", prompt: list[int], generator: Iterator[Step]):
+        self.name, self.lm, self.counter, self.prompt, self.begun = name, lm, counter, prompt, False
         self._generator = generator
 
     def __iter__(self) -> "Steps":
@@ -251,14 +253,14 @@ class BatchSteps:
 
     Attributes
     ----------
-    name, lm, begun
+    name, lm, counter, begun
         As for `Steps`.
     prompts : list of lists of int
         Each prompt's tokens.
     """
 
-    def __init__(self, name: str, lm: "LM", prompts: list[list[int]], generator: Generator):
-        self.name, self.lm, self.prompts, self.begun = name, lm, prompts, False
+    def __init__(self, name: str, lm: "LM", counter: "LM", prompts: list[list[int]], generator: Generator):
+        self.name, self.lm, self.counter, self.prompts, self.begun = name, lm, counter, prompts, False
         self._generator = generator
 
     def __iter__(self) -> "BatchSteps":
@@ -344,6 +346,7 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
                 f"{method.__name__} needs an LM as its argument {names[0]!r}, got {type(lm).__name__}: "
                 "wrap a transformers model as LM(model, tokenizer)"
             )
+        given[names[0]] = counter = lm.counted() if hasattr(lm, "counted") else lm
         if "prompts" in given:
             given["prompts"] = prompts = checked_prompts(given["prompts"], lm)
         else:
@@ -361,8 +364,8 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
             check(**{name: given[name] for name in checked})
         generator = method(*bound.args, **bound.kwargs)
         if "prompts" in given:
-            return BatchSteps(method.__name__, lm, [list(prompt) for prompt in prompts], generator)
-        return Steps(method.__name__, lm, list(prompt), generator)
+            return BatchSteps(method.__name__, lm, counter, [list(prompt) for prompt in prompts], generator)
+        return Steps(method.__name__, lm, counter, list(prompt), generator)
 
     return call
 
@@ -423,7 +426,8 @@ class Trace:
     steps : list of Step
         The method's steps, the last one cut to fit.
     target_calls : int
-        Forward calls of the method's first model, the prompt's included.
+        Forward calls of the method's first model, the prompt's included: those of this run alone. What the method runs
+        itself on that model belongs to it; what the same model does as a draft, or in another run, does not.
     seconds : float
         Wall-clock time of the run, the prompt's call included; NaN in a trace that was read from a file.
     stopped : {"budget", "stop", "context", "end", "interrupted"}
@@ -577,7 +581,7 @@ def run(
     budget = checked_budget(max_new_tokens)
     stop = checked_stop(stop, lm)
     refuse_begun(steps)
-    text = Text(getattr(steps, "name", getattr(steps, "__name__", "")), lm, prompt, budget, stop)
+    text = Text(steps, prompt, budget, stop)
     if on_text and not text.is_readable:
         raise ValueError("on_text needs a model with a tokenizer to make text with: LM(model, tokenizer)")
     stream = TextStream(lm, on_text) if on_text else None
@@ -642,7 +646,7 @@ def run_batch(
         raise TypeError(f"run_batch needs what a method for several prompts returned, got {steps!r}: for one, use run")
     budget, stop = checked_budget(max_new_tokens), checked_stop(stop, steps.lm)
     refuse_begun(steps)
-    texts = [Text(steps.name, steps.lm, prompt, budget, stop) for prompt in steps.prompts]
+    texts = [Text(steps, prompt, budget, stop) for prompt in steps.prompts]
     bar = progress_bar(sum(text.limit for text in texts), progress)
     for text in texts:
         text.begin()
@@ -674,6 +678,14 @@ def run_batch(
 class Text:
     """One text while it is made: takes steps, cuts them to fit, and knows when it ends and why.
 
+    Parameters
+    ----------
+    steps : Steps, BatchSteps or iterable of Step
+        Where its steps come from, for their name, model and counter. Nothing is pulled from it here.
+    prompt : list of int
+    budget : int
+    stop : set of int
+
     Attributes
     ----------
     limit : int
@@ -684,8 +696,11 @@ class Text:
         Why it ended, as `Trace` says it; None while it goes on.
     """
 
-    def __init__(self, method: str, lm: "LM | None", prompt: list[int], budget: int, stop: frozenset[int]):
-        self.method, self.lm, self.prompt, self.budget, self.stop = method, lm, prompt, budget, stop
+    def __init__(self, steps: Iterable[Step], prompt: list[int], budget: int, stop: frozenset[int]):
+        self.method = getattr(steps, "name", getattr(steps, "__name__", ""))
+        self.lm = lm = getattr(steps, "lm", None)
+        self._counter = getattr(steps, "counter", lm)
+        self.prompt, self.budget, self.stop = prompt, budget, stop
         # The context holds prompt and new tokens together; the budget may ask for more than there is room for.
         self.limit = budget if lm is None else min(budget, lm.context - len(prompt))
         self.is_readable = lm is not None and lm.tokenizer is not None
@@ -740,7 +755,7 @@ class Text:
         )
 
     def _calls(self) -> int:
-        return getattr(self.lm, "calls", 0)
+        return getattr(self._counter, "calls", 0)
 
 
 def why_it_ended(end: StopIteration) -> str:

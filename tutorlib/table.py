@@ -236,7 +236,7 @@ class _TokenCache:
         hidden: Sequence[int] = (),
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """One forward call; see `lm._KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
-        self.lm.calls += 1
+        self.lm._count_call()
         width = max(map(len, rows))
         columns = list(range(width))[-keep:] if isinstance(keep, int) else keep
         logits = torch.full((len(rows), width, self.lm.vocab_size), math.nan, dtype=self.lm.dtype)

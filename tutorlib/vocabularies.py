@@ -113,6 +113,7 @@ def spellings(lm: LM) -> dict[int, bytes]:
 
     Found once for each `LM`, and remembered: it takes about a tenth of a millisecond a token.
     """
+    lm = getattr(lm, "original", lm)
     if lm not in _spellings:
         ids = sorted(set(lm.tokenizer.get_vocab().values()) - special_tokens(lm))
         known = {token: token_bytes(lm.tokenizer, token) for token in ids if 0 <= token < lm.vocab_size}
