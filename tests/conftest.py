@@ -161,6 +161,20 @@ def llama(models):
     return LM(models("llama"))
 
 
+class Clock:
+    """A clock that stands still until a test moves it on: pass it, or put it, where `time.perf_counter` would be."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
 @pytest.fixture
 def figures():
     """The book's style for a test that draws, no warning let through, and no figure left open."""

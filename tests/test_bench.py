@@ -1,6 +1,7 @@
 """The benchmark compares like with like, and its arithmetic is right."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -201,15 +202,7 @@ def clocked_rows(clock, **seconds):
     ]
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_rates_and_ratios_by_hand(family):
-    clock = Clock()
+def test_rates_and_ratios_by_hand(family, clock):
     results = measure(family, PROMPTS, new_tokens=10, rounds=3, rows=clocked_rows(clock), clock=clock)
     by_name = {result.name: result for result in results}
     assert by_name["ours"].tokens_per_second == Spread(20, 20, 20)
@@ -220,9 +213,8 @@ def test_rates_and_ratios_by_hand(family):
     assert by_name[PLAIN].over_plain == Spread(1, 1, 1)
 
 
-def test_ratios_are_taken_within_a_round(family):
+def test_ratios_are_taken_within_a_round(family, clock):
     """The machine gets ten times slower in the second round, for everybody: no ratio may change."""
-    clock = Clock()
     rows = clocked_rows(clock, plain=[1.0, 10.0, 1.0, 9.0], ours=[0.5, 5.0, 0.5, 9.0])
     # (Seed -1, the round that is not counted, reads the last entry.)
     results = measure(family, PROMPTS, new_tokens=10, rounds=3, rows=rows, clock=clock)
@@ -237,9 +229,8 @@ def drafting_row(clock, name, steps, took, draft=None):
     return Row(name, decode, PLAIN, is_drafting=True, draft=draft)
 
 
-def test_acceptance_and_what_is_foretold_by_hand(family):
+def test_acceptance_and_what_is_foretold_by_hand(family, clock):
     """Two rounds of two drafted tokens: 1 of 2 judged is accepted, then 2 of 2; a call of three takes 1.5 times one."""
-    clock = Clock()
     chains = [Step([0, 0], [0, 1], 1), Step([0, 0, 0], [0, 0], 2)]
     tree = TokenTree([0, 1], [-1, -1])
     trees = [Step([0, 0], [0, 1], 1, tree=tree, path=(0,))]
@@ -263,8 +254,9 @@ def test_acceptance_and_what_is_foretold_by_hand(family):
     assert drafting.acceptance == looked_up.acceptance == pytest.approx(3 / 4)
     assert drafting.predicted == pytest.approx(5 * 2.0 / (2 * (3.0 + 2 * 0.25)))
     assert looked_up.predicted == pytest.approx(5 * 2.0 / (2 * 3.0))
-    assert (grown.acceptance, grown.predicted) == (None, pytest.approx(2 * 2.0 / 3.0))
-    assert (by_level.acceptance, by_level.predicted) == (None, pytest.approx(3 * 2.0 / (3.5 + 2 * 0.25)))
+    # Where a tree ends, the next token judges nothing: both trees were walked to an end.
+    assert (grown.acceptance, grown.predicted) == (1, pytest.approx(2 * 2.0 / 3.0))
+    assert (by_level.acceptance, by_level.predicted) == (1, pytest.approx(3 * 2.0 / (3.5 + 2 * 0.25)))
     assert all(result.acceptance is None and result.predicted is None for result in others)
 
 
@@ -297,8 +289,27 @@ def test_by_gamma_counts_what_speculation_makes(family, sampling):
         assert result.predicted > 0
 
 
-def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family):
-    clock = Clock()
+def test_rows_are_shuffled_anew_in_each_round(family, clock):
+    """So the row before a row is another one from round to round; and the same seed gives the same order again."""
+
+    def order(seed):
+        ran = []
+
+        def noted(row):
+            return replace(row, decode=lambda *args: (ran.append(row.name), row.decode(*args))[1])
+
+        rows = [noted(row) for row in clocked_rows(clock)]
+        measure(family, PROMPTS, new_tokens=10, rounds=9, rows=rows, seed=seed, clock=clock)
+        return [ran[i : i + len(rows)] for i in range(0, len(ran), len(rows))]
+
+    rounds = order(3)
+    assert len(rounds) == 10 and all(sorted(names) == sorted(rounds[0]) for names in rounds)
+    assert order(3) == rounds != order(4)
+    for name in rounds[0]:
+        assert len({names[names.index(name) - 1] for names in rounds if names[0] != name}) > 1, name
+
+
+def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family, clock):
     short = Row("short", lambda family, prompts, count, seed: Output([[0] for _ in prompts], 1))
     with pytest.raises(ValueError, match=r"short made \[1, 1\] tokens, not 10 each"):
         measure(family, PROMPTS, new_tokens=10, rounds=1, rows=[*clocked_rows(clock), short], clock=clock)
@@ -318,12 +329,54 @@ def test_nonsense_is_named(family, options, words):
         measure(family, **{"prompts": PROMPTS, "new_tokens": 4, "rounds": 1} | options)
 
 
-def test_the_command_prints_a_table_and_json(family, capsys):
-    bench.main(["--tokens", "4", "--rounds", "1"], family, PROMPTS)
-    lines = capsys.readouterr().out.splitlines()
+ASSISTED = [row.name for row in ROWS if row.name.startswith(GENERATE_ASSISTED)]
+WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
+WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle"))]
+WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]
+
+
+def printed_by(capsys, *arguments):
+    bench.main(["--tokens", "2", "--rounds", "1", *arguments[0]], *arguments[1:])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("has", "left_out"),
+    [
+        ((), {*WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
+        (("draft",), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
+        (("medusa", "eagle", "eagle3"), {*WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER}),
+    ],
+    ids=["a target alone", "a draft", "heads but no draft"],
+)
+def test_rows_that_need_what_a_family_lacks_are_left_out_and_named(family, has, left_out, capsys):
+    some = SimpleNamespace(target=family.target, **{role: getattr(family, role) for role in has})
+    found = json.loads(printed_by(capsys, ["--json"], some, PROMPTS[:1]))
+    assert [row["name"] for row in found["rows"]] == [row.name for row in ROWS if row.name not in left_out]
+    assert found["left_out"].keys() == left_out and all(found["left_out"].values())
+    peers = {row.name: row.peer for row in ROWS}
+    for row in found["rows"]:
+        assert (row["over_peer"] is None) == (peers[row["name"]] in left_out), row["name"]
+
+
+def test_the_table_has_all_rows_for_a_family_that_has_everything(family, capsys):
+    lines = printed_by(capsys, ["--quick", "--seed", "5"], family, PROMPTS[:1]).splitlines()
     assert [line.split("  ")[0] for line in lines[-len(ROWS) :]] == [row.name for row in ROWS]
-    bench.main(["--quick", "--tokens", "4", "--rounds", "1", "--json"], family, PROMPTS)
-    printed = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in printed["rows"]] == [row.name for row in ROWS]
-    assert printed["setting"]["new_tokens"] == 4
-    assert printed["rows"][0]["over_plain"][0] == 1
+    assert "new_tokens: 2" in lines[0] and "seed: 5" in lines[0]
+
+
+def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
+    random_model("llama").save_pretrained(tmp_path)
+    *_, draft, heads, eagle, eagle3, other = printed_by(capsys, ["--models", str(tmp_path)]).splitlines()
+    assert f"the family {tmp_path.name!r} has no draft: " in draft
+    assert draft.rpartition(": ")[2].split("; ") == WITH_A_DRAFT
+    assert other.rpartition(": ")[2].split("; ") == WITH_ANOTHER_TOKENIZER
+
+
+def test_a_draft_that_does_not_fit_the_target_is_a_reason_too(family):
+    larger = random_model("gpt2")
+    larger.resize_token_embeddings(23, mean_resizing=False)
+    odd = SimpleNamespace(**vars(family) | {"draft": LM(larger)})
+    rows, left_out = bench.that_can_run(odd, PROMPTS[0])
+    assert "vocabular" in left_out["speculative, greedy, gamma=2"]
+    assert PLAIN in {row.name for row in rows}

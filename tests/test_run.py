@@ -5,7 +5,8 @@ import json
 import math
 import sys
 import threading
-import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -330,16 +331,30 @@ class TestCounts:
             run(token_intersection(lm, lm, "a"), 3)
         assert read == [0, 1, 2]
 
-    def test_acceptance_counts_drafted_tokens_only(self):
+    def test_acceptance_counts_the_drafted_tokens_that_were_judged(self):
+        tree = {"drafted": [1, 2, 0, 1], "tree": TokenTree([1, 2, 0, 1], [-1, -1, 0, 2])}  # 1 0 1, and 2 beside it
         steps = [
             Step([1]),  # the prompt's step drafts nothing
-            Step([1, 2, 0], drafted=[1, 2, 1], accepted=2),
-            Step([2], drafted=[0, 0, 0], accepted=0),
-            Step([1, 2, 0, 1], drafted=[1, 2, 0], accepted=3),
+            Step([1, 2, 0], drafted=[1, 2, 1, 1], accepted=2),  # 3 judged: the last came after the rejected one
+            Step([2], drafted=[0, 0, 0], accepted=0),  # 1
+            Step([1, 2, 0, 1], drafted=[1, 2, 0], accepted=3),  # 3
+            Step([0], accepted=0, **tree),  # 1: neither 1 nor 2 was drawn at the root
+            Step([1, 2], accepted=1, path=(0,), **tree),  # 2: after 1 there was a 0, which was not drawn
+            Step([2, 1], accepted=1, path=(1,), **tree),  # 1: after 2 there was nothing to judge
+            Step([1, 0, 1, 2], accepted=3, path=(0, 2, 3), **tree),  # 3
         ]
+        assert [step.judged for step in steps] == [0, 3, 1, 3, 1, 2, 1, 3]
         trace = run_scripted(steps)
-        assert trace.acceptance == pytest.approx(5 / 9)
-        assert trace.accepted_per_call == pytest.approx(5 / 3)
+        assert trace.acceptance == pytest.approx(10 / 14)
+        assert trace.accepted_per_call == pytest.approx(10 / 7)
+
+    @pytest.mark.parametrize(("budget", "judged"), [(1, 1), (2, 2), (3, 3), (4, 3)])
+    @pytest.mark.parametrize("tree", [None, TokenTree([1, 2, 0, 1], [-1, 0, 1, 2])], ids=["chain", "tree"])
+    def test_what_a_run_cut_off_was_not_judged(self, budget, judged, tree):
+        step = Step([1, 2, 1], drafted=[1, 2, 0, 1], accepted=2, tree=tree, path=(0, 1) if tree else ())
+        trace = run_scripted([step], budget)
+        assert trace.steps[0].judged == judged
+        assert trace.acceptance == min(budget, 2) / judged
 
     def test_without_drafts_or_calls_there_is_no_rate(self):
         trace = run_scripted([Step([1])])
@@ -347,13 +362,14 @@ class TestCounts:
         assert math.isnan(trace.accepted_per_call)
         assert math.isnan(trace.tokens_per_call)
 
-    def test_seconds_are_the_time_the_steps_took(self):
+    def test_seconds_are_the_time_the_steps_took(self, clock, monkeypatch):
         @decoder
         def slow(lm, prompt):
-            time.sleep(0.05)
+            clock.now += 5
             yield Step([1])
 
-        assert 0.05 <= run(slow(ABC, "a"), 1).seconds < 1
+        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=clock))
+        assert run(slow(ABC, "a"), 1).seconds == 5
 
 
 @pytest.fixture(scope="module")
@@ -501,8 +517,8 @@ class TestTrace:
         assert str(again) == str(trace)
 
     def test_what_is_written_and_shown_holds_no_clock_time(self):
-        first, second = run(greedy(ABC, "a"), 5), run(greedy(ABC, "a"), 5)
-        assert first.seconds != second.seconds
+        first = run(greedy(ABC, "a"), 5)
+        second = replace(first, seconds=first.seconds + 1)
         assert json.dumps(first.to_dict()) == json.dumps(second.to_dict())
         assert str(first) == str(second)
         assert math.isnan(Trace.from_dict(first.to_dict()).seconds)
@@ -613,17 +629,18 @@ class TestBatches:
         run_batch(endless(ABC, ["a"]), 3)
         assert closed
 
-    def test_calls_and_seconds_of_a_row_are_those_up_to_its_end(self):
+    def test_calls_and_seconds_of_a_row_are_those_up_to_its_end(self, clock, monkeypatch):
         @decoder
         def calling(lm, prompts):
             while True:
                 lm.batch(prompts).feed([[], []])
-                time.sleep(0.01)
+                clock.now += 5
                 yield [Step([2]), Step([0])]
 
+        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=clock))
         short, long = run_batch(calling(ABC, ["a", "b"]), 4, [2])
         assert (short.target_calls, long.target_calls) == (1, 4)
-        assert 0.01 <= short.seconds < 0.03 < long.seconds
+        assert (short.seconds, long.seconds) == (5, 20)
         assert [step.calls for step in long.steps] == [1, 2, 3, 4]
 
     def test_without_rngs_every_row_is_greedy_and_probabilities_are_one_hot(self):

@@ -238,6 +238,7 @@ def test_tokens_a_call_are_what_the_formula_says_where_acceptances_are_independe
     trace = run(speculative(target, draft, "a", gamma=3, rng=Seeded(0)), 2000)
     alpha = theory.acceptance_rate([0.5, 0.3, 0.2], [0.2, 0.2, 0.6])
     assert trace.tokens_per_call == pytest.approx(theory.expected_tokens(alpha, 3), rel=0.05)
+    assert trace.acceptance == pytest.approx(alpha, abs=0.03)
 
 
 def test_a_step_shows_the_draft_what_was_accepted_of_it_and_what_the_target_made_of_each_place():

@@ -1,12 +1,15 @@
 """How fast are the methods, on this machine, beside a plain loop and beside transformers?
 
-    python -m tutorlib.bench [--quick] [--json]
+    python -m tutorlib.bench [--models NAME] [--quick] [--json]
 
 Every row makes the same number of new tokens from the same prompts with the same models. All rows take turns, over and
-over, each time in another order, and each row is compared with what the plain loop and its peer took *in the same
+over, shuffled anew in each round, and each row is compared with what the plain loop and its peer took *in the same
 round*, so a slow spell of the machine does not become somebody's advantage. The peer is `transformers.generate` where
 it does the same work; it has no contrast, so those methods are compared with what they add to. Shown are medians over
 the rounds, and quartiles.
+
+A family of models need not have everything. A row that needs a draft, heads or a tokenizer which the family lacks is
+left out, and named below the table with the reason. A row whose peer was left out has no figure for it.
 
 Where a row drafts, its speed over the plain loop is also foretold, from what it drafted in each call and from what
 calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`.
@@ -20,6 +23,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,7 +42,7 @@ from .heads.eagle import DraftNetwork
 from .lm import LM
 from .randomness import Seeded
 from .run import run
-from .theory import estimated_alpha, measured_factor, rounds_factor
+from .theory import measured_factor, rounds_factor
 
 # Of calls this wide the time is measured; that of others lies between. The widest is that of EAGLE-2's published tree.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33, 60)
@@ -122,9 +126,11 @@ class Result:
     tokens_per_call : float or None
         New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
     acceptance : float or None
-        Accepted tokens over judged ones, see `theory.estimated_alpha`; None where nothing is drafted, or trees.
-    over_plain, over_peer : Spread
-        Speed over that of the plain loop, and of the row's peer, round by round.
+        Accepted tokens over judged ones, as in `Trace.acceptance`; None where nothing is drafted.
+    over_plain : Spread
+        Speed over that of the plain loop, round by round.
+    over_peer : Spread or None
+        Speed over that of the row's peer; None where it has none.
     predicted : float or None
         What `over_plain` should be by the measured costs of its calls; None where nothing is foretold.
     """
@@ -134,7 +140,7 @@ class Result:
     tokens_per_call: float | None
     acceptance: float | None
     over_plain: Spread
-    over_peer: Spread
+    over_peer: Spread | None
     predicted: float | None
 
 
@@ -145,6 +151,7 @@ def measure(
     new_tokens: int = 64,
     rounds: int = 7,
     rows: Sequence[Row] = tuple(ROWS),
+    seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
     costs: Callable[..., Costs] = measured_costs,
 ) -> list[Result]:
@@ -160,6 +167,8 @@ def measure(
         In each, every row does all prompts; one more round goes before that is not counted.
     rows : sequence of Row
         The plain loop and the peer of every row must be among them.
+    seed : int
+        For the order of the rows, which is shuffled in each round.
     clock : function
         Seconds.
     costs : function like `measured_costs`
@@ -175,7 +184,7 @@ def measure(
         When there is nothing to measure, a prompt leaves no room for the new tokens, or a row makes too few.
     """
     names = [row.name for row in rows]
-    missing = sorted({PLAIN, *(row.peer for row in rows)} - set(names))
+    missing = sorted({PLAIN, *(row.peer for row in rows if row.peer)} - set(names))
     if missing:
         raise ValueError(f"the rows to compare with must be among the rows; missing: {', '.join(missing)}")
     if rounds < 1 or new_tokens < 1 or not len(prompts):
@@ -183,7 +192,8 @@ def measure(
     longest = max(map(len, prompts))
     if longest + new_tokens > family.target.context:
         raise ValueError(
-            f"a prompt of {longest} tokens and {new_tokens} new ones do not fit the context of {family.target.context}"
+            f"a prompt of {longest} tokens and {new_tokens} new ones do not fit the context of "
+            f"{family.target.context}: ask for fewer new tokens"
         )
     prompts = [list(prompt) for prompt in prompts]
     drafts = sorted({row.draft for row in rows if row.draft})
@@ -191,9 +201,10 @@ def measure(
     calls: list[int | None] = [0] * len(rows)
     steps = [[] for _ in rows]
     round_costs = []
+    order, shuffle = list(range(len(rows))), random.Random(seed).shuffle
     for number in range(-1, rounds):
-        for shift in range(len(rows)):
-            column = (number + shift) % len(rows)  # nobody always follows the same neighbour's warm caches
+        shuffle(order)  # so that no row always runs after the same one, whose work may still be in the caches
+        for column in order:
             row = rows[column]
             synchronize(family.target.device)
             began = clock()
@@ -220,11 +231,56 @@ def measure(
             tokens_per_call=float(tokens[:, column].sum()) / calls[column] if calls[column] else None,
             acceptance=acceptance(steps[column]),
             over_plain=Spread.of(rates[:, column] / plain),
-            over_peer=Spread.of(rates[:, column] / rates[:, names.index(row.peer)]),
+            over_peer=Spread.of(rates[:, column] / rates[:, names.index(row.peer)]) if row.peer else None,
             predicted=prediction(row, steps[column], typical),
         )
         for column, row in enumerate(rows)
     ]
+
+
+class Lacking(Exception):
+    """The family does not have what a row asks for."""
+
+
+class Asked:
+    """A family for which an attribute that it lacks is a `Lacking`, and no other error of a row is."""
+
+    def __init__(self, family):
+        self._family = family
+
+    def __getattr__(self, role):
+        try:
+            return getattr(self._family, role)
+        except (AttributeError, ConnectionError, PermissionError) as error:
+            raise Lacking(str(error)) from error
+
+
+def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS)) -> tuple[list[Row], dict[str, str]]:
+    """Try each row on two new tokens, and leave out those for which these models do not do.
+
+    Parameters
+    ----------
+    family, rows
+        As for `measure`. The family needs a `target` only.
+    prompt : list of int
+
+    Returns
+    -------
+    rows : list of Row
+        Those that can run. One whose peer cannot has none.
+    left_out : dict of str to str
+        The names of the others, and why: what the family lacks, or what the method said of the models.
+    """
+    left_out = {}
+    for row in rows:
+        try:
+            row.decode(Asked(family), [list(prompt)], 2, 0)
+        except (Lacking, ValueError) as error:
+            if row.name == PLAIN:
+                raise
+            left_out[row.name] = str(error)
+    left = [row for row in rows if row.name not in left_out]
+    return [replace(row, peer=None) if row.peer in left_out else row for row in left], left_out
 
 
 def median_costs(all_costs: Sequence[Costs]) -> Costs | None:
@@ -237,9 +293,9 @@ def median_costs(all_costs: Sequence[Costs]) -> Costs | None:
 
 
 def acceptance(steps) -> float | None:
-    """Accepted over judged tokens, where chains were drafted."""
-    drafted = [(len(step.drafted), step.accepted) for step in steps if step.drafted]
-    return estimated_alpha(drafted) if drafted and all(step.tree is None for step in steps) else None
+    """Accepted over judged tokens; None where nothing was judged."""
+    judged = sum(step.judged for step in steps)
+    return sum(step.accepted for step in steps) / judged if judged else None
 
 
 def prediction(row: Row, steps, costs: Costs | None) -> float | None:
@@ -332,14 +388,14 @@ def table(results: Sequence[Result]) -> str:
     )
     lines = ["  ".join([" " * width, *(f"{head:>{columns}}" for head, columns in heads)])]
     for result in results:
-        rate, plain, peer = result.tokens_per_second, result.over_plain, result.over_peer
+        rate = result.tokens_per_second
         cells = [
             f"{rate.median:.0f} ({rate.low:.0f}-{rate.high:.0f})",
             _or_blank(result.tokens_per_call),
             _or_blank(result.acceptance),
-            f"{plain.median:.2f} ({plain.low:.2f}-{plain.high:.2f})",
+            _spread_or_blank(result.over_plain),
             _or_blank(result.predicted),
-            f"{peer.median:.2f} ({peer.low:.2f}-{peer.high:.2f})",
+            _spread_or_blank(result.over_peer),
         ]
         padded = [f"{cell:>{columns}}" for cell, (_, columns) in zip(cells, heads, strict=True)]
         lines.append("  ".join([f"{result.name:{width}}", *padded]))
@@ -350,10 +406,27 @@ def _or_blank(number: float | None) -> str:
     return "" if number is None else f"{number:.2f}"
 
 
+def _spread_or_blank(spread: Spread | None) -> str:
+    return "" if spread is None else f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
+
+
+def foot(left_out: dict[str, str]) -> str:
+    """The rows that were left out, as text: a line for each reason, with all that it kept out."""
+    reasons = dict.fromkeys(left_out.values())
+    names = {reason: [name for name, why in left_out.items() if why == reason] for reason in reasons}
+    return "\n".join(f"left out, as {reason}: {'; '.join(names[reason])}" for reason in reasons)
+
+
 def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_000) -> list[list[int]]:
-    """The first `tokens` tokens of `count` stories; their seeds are far from those of the training data."""
+    """The first `tokens` tokens of `count` stories; their seeds are far from those of the training data.
+
+    For a model without a tokenizer: as many random tokens, the same every time.
+    """
     from . import storyworld
 
+    if lm.tokenizer is None:
+        draw = random.Random(first_seed).randrange
+        return [[draw(lm.vocab_size) for _ in range(tokens)] for _ in range(count)]
     return [lm.encode(storyworld.story(first_seed + number))[:tokens] for number in range(count)]
 
 
@@ -373,12 +446,15 @@ def machine() -> dict:
 def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[Sequence[int]] | None = None) -> None:
     """The command line; `family` and `prompts` replace the bundled ones."""
     parser = argparse.ArgumentParser(prog="python -m tutorlib.bench", description="How fast are the methods here?")
-    parser.add_argument("--models", default="storyworld", help="name of a family of models (default: %(default)s)")
+    parser.add_argument(
+        "--models", default="storyworld", help="a family of models, or a folder of them (default: %(default)s)"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer prompts, tokens and rounds: seconds, not a minute")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--prompts", type=int, help="how many prompts (default: 4; quick: 2)")
     parser.add_argument("--tokens", type=int, help="new tokens for each prompt (default: 64; quick: 32)")
     parser.add_argument("--rounds", type=int, help="how often every row is timed (default: 7; quick: 3)")
+    parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
     options = parser.parse_args(arguments)
     count, new_tokens, rounds = (2, 32, 3) if options.quick else (4, 64, 7)
     new_tokens, rounds = options.tokens or new_tokens, options.rounds or rounds
@@ -389,15 +465,19 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         family = models.load(options.models)
     if prompts is None:
         prompts = story_prompts(family.target, options.prompts or count)
-    results = measure(family, prompts, new_tokens=new_tokens, rounds=rounds)
+    rows, left_out = that_can_run(family, prompts[0])
+    results = measure(family, prompts, new_tokens=new_tokens, rounds=rounds, rows=rows, seed=options.seed)
     setting = {"models": options.models, "prompts": len(prompts), "new_tokens": new_tokens, "rounds": rounds}
+    setting["seed"] = options.seed
     if options.json:
-        rows = [asdict(result) for result in results]
-        print(json.dumps({"machine": machine(), "setting": setting, "rows": rows}, indent=1))
+        shown = [asdict(result) for result in results]
+        print(json.dumps({"machine": machine(), "setting": setting, "rows": shown, "left_out": left_out}, indent=1))
     else:
         print(", ".join(f"{name}: {value}" for name, value in (machine() | setting).items() if value is not None))
         print("medians of rounds, with quartiles; the prompt's own call is included, except in what is foretold")
         print(table(results))
+        if left_out:
+            print(foot(left_out))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ that differs from what a peer does by itself, both have a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -76,9 +76,9 @@ class Row:
     name : str
     decode : function from (family, prompts as tokens, new tokens, seed) to Output
         `family` is what `models.load` returns: ``family.target`` is the LM whose text is made.
-    peer : str
+    peer : str or None
         The name of the row that this one is compared with: that of `generate` which does the same work. Where there is
-        none, the row that does what the method cannot do without.
+        none, the row that does what the method cannot do without. None: nothing to compare with.
     is_drafting : bool
         Whether its time can be foretold from its steps: each is a call of the target, as wide as what was drafted and
         one token more.
@@ -89,7 +89,7 @@ class Row:
 
     name: str
     decode: Callable[[SimpleNamespace, Sequence[list[int]], int, int], Output]
-    peer: str = GENERATE
+    peer: str | None = GENERATE
     is_drafting: bool = field(default=False, kw_only=True)
     draft: str | None = field(default=None, kw_only=True)
 
@@ -159,7 +159,7 @@ def generate(drafts: dict | None = None, **options) -> Callable[..., Output]:
     def decode(family, prompts, count, seed):
         model, texts = family.target.model, []
         assistant = {} if drafts is None else {"assistant_model": family.draft.model}
-        with settings(family.draft.model, drafts or {}):
+        with settings(family.draft.model, drafts) if drafts else nullcontext():
             for prompt in prompts:
                 text = torch.tensor([prompt], device=model.device)
                 torch.manual_seed(seed)

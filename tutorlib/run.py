@@ -146,6 +146,18 @@ class Step:
     cut: int = 0
     calls: int | None = None
 
+    @property
+    def judged(self) -> int:
+        """How many drafted tokens were judged: the accepted ones, and one more if the next was rejected.
+
+        What was drafted after a rejection was never judged, and neither was what `run` cut off. In a tree, the draw at
+        a node is one judgement, however many children it has: the last one counts if no child was taken and there was
+        one to take.
+        """
+        last = self.path[self.accepted - 1] if self.accepted and self.tree is not None else -1
+        goes_on = len(self.drafted) > self.accepted if self.tree is None else last in self.tree.parents
+        return self.accepted + (goes_on and len(self.tokens) > self.accepted)
+
     def first(self, count: int) -> "Step":
         """This step as if it had stopped after its first `count` tokens (itself, when it is no longer than that).
 
@@ -466,9 +478,14 @@ class Trace:
 
     @property
     def acceptance(self) -> float:
-        """Drafted tokens accepted, as a share of all drafted ones; NaN when there were none."""
-        drafted = sum(len(step.drafted) for step in self.steps)
-        return sum(step.accepted for step in self.steps) / drafted if drafted else float("nan")
+        """Drafted tokens accepted, as a share of those that were judged (see `Step.judged`); NaN when none was.
+
+        This estimates the probability that a drafted token is accepted, which the formulas call alpha. The share of
+        *all* drafted tokens would be smaller and would fall with the length of the drafts, because it counts tokens
+        that nobody judged.
+        """
+        judged = sum(step.judged for step in self.steps)
+        return sum(step.accepted for step in self.steps) / judged if judged else float("nan")
 
     @property
     def scored_hypotheses(self) -> int:

@@ -287,7 +287,8 @@ def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
     """Alpha as rounds show it: accepted tokens over judged ones.
 
     After the first token that is rejected the others are not judged. So a round that drafted more than it accepted
-    judged one more than it accepted. This is the most likely alpha, if acceptances are independent.
+    judged one more than it accepted. This is the most likely alpha, if acceptances are independent. `Trace.acceptance`
+    is the same for a run, whose drafts may be trees.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def row(lm, name: str, draft=None) -> dict:
     -------
     dict
         ``"readable"``, ``"consistent"`` and their intervals, ``"perplexity"`` under the target, as in `sweeps.figures`;
-        ``"tokens"``, ``"target_calls"``; ``"acceptance"``: accepted over drafted (None where nothing is drafted).
+        ``"tokens"``, ``"target_calls"``.
     """
     draft = draft or bundled_draft()
     prompts = village_prompts(SETTING["prompts"])
@@ -61,12 +61,9 @@ def row(lm, name: str, draft=None) -> dict:
         traces.append(run(steps, SETTING["tokens"], progress=False))
     calls = lm.calls - calls
     found = figures(lm, prompts, traces)
-    drafted = sum(len(step.drafted) for trace in traces for step in trace.steps)
-    accepted = sum(step.accepted for trace in traces for step in trace.steps)
     keys = ("sentences", "readable", "readable_interval", "consistent", "consistent_interval", "perplexity")
     return {
         **{key: found[key] for key in keys},
         "tokens": sum(len(trace.tokens) for trace in traces),
         "target_calls": calls,
-        "acceptance": accepted / drafted if drafted else None,
     }

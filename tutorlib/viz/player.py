@@ -41,7 +41,7 @@ def added_kinds(step):
     kinds = ["accepted"] * min(step.accepted, len(step.tokens))
     rest = len(step.tokens) - len(kinds)
     if rest:
-        kinds.append("resampled" if _draft_goes_on(step) else "bonus" if step.drafted else "target")
+        kinds.append("resampled" if step.judged > step.accepted else "bonus" if step.drafted else "target")
     return kinds + ["target"] * (rest - 1)
 
 
@@ -53,9 +53,8 @@ def drafted_kinds(step):
     list of str
         As long as `step.drafted`.
     """
-    judged = len(step.tokens) > step.accepted  # something was put in the place of the next one
-    fates = ["accepted"] * step.accepted + ["rejected" if judged else "neutral"]
-    return (fates + ["neutral"] * len(step.drafted))[: len(step.drafted)]
+    fates = ["accepted"] * step.accepted + ["rejected"] * (step.judged - step.accepted)
+    return fates + ["neutral"] * (len(step.drafted) - len(fates))
 
 
 def tree_kinds(step):
@@ -72,14 +71,6 @@ def tree_kinds(step):
     for node in path:
         kinds[node] = "accepted"
     return kinds
-
-
-def _draft_goes_on(step):
-    """Whether there was a drafted token at the place right after the accepted ones."""
-    if step.tree is None:
-        return len(step.drafted) > step.accepted
-    last = ([-1, *step.path][: step.accepted + 1])[-1]
-    return last in list(step.tree.parents)
 
 
 class Player:
