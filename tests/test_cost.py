@@ -1,7 +1,5 @@
 """Measured costs: they follow what is computed, and agree with the formulas where those count the same thing."""
 
-import time
-
 import numpy as np
 import pytest
 from conftest import CONTEXT, random_model
@@ -10,21 +8,19 @@ from tutorlib import cost, theory
 from tutorlib.lm import LM
 
 
-def test_a_call_of_more_tokens_takes_longer_by_what_it_takes(llama, monkeypatch):
-    """The model is slowed down by a known amount a token; the measurement must find it."""
+def test_each_width_has_the_median_and_the_quartiles_of_what_its_calls_took(llama, clock, monkeypatch):
+    """A call takes 3 seconds, 2 a token, and more with each repeat; the first repeat, much slower, is not counted."""
     forward = llama.model.forward
+    extra = iter([0, *[1000] * 2, *[0] * 2, *[4] * 2, *[8] * 2, *[16] * 2, *[32] * 2])  # the prompt's call, then pairs
 
     def slow(*args, **kwargs):
-        time.sleep(0.002 * kwargs["input_ids"].shape[1])
+        clock.now += 3 + 2 * kwargs["input_ids"].shape[1] + next(extra)
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(llama.model, "forward", slow)
-    times = cost.call_times(llama, [1, 6], cached=8, repeats=3)
-    assert times.widths.tolist() == [1, 6]
-    assert times.seconds[1] - times.seconds[0] == pytest.approx(0.010, abs=0.006)
-    assert times.relative[0] == 1
-    assert (times.low <= times.seconds).all()
-    assert (times.seconds <= times.high).all()
+    times = cost.call_times(llama, [6, 1], cached=8, repeats=5, clock=clock)
+    assert [column.tolist() for column in times] == [[6, 1], [15 + 8, 5 + 8], [15 + 4, 5 + 4], [15 + 16, 5 + 16]]
+    assert times.relative.tolist() == [23 / 13, 1]
 
 
 def test_all_widths_are_timed_from_the_same_place(llama, monkeypatch):

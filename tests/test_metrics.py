@@ -163,14 +163,12 @@ def test_self_bleu_is_one_of_copies_and_low_where_nothing_is_shared_and_never_wa
         self_bleu([same])
 
 
-def test_importing_metrics_is_quick_and_counting_loads_neither_torch_nor_nltk():
+def test_importing_metrics_and_counting_load_nothing_slow():
     code = (
-        "import sys, time; began = time.perf_counter()\n"
-        "import tutorlib.metrics as m; seconds = time.perf_counter() - began\n"
-        "m.distinct_n([[1, 2]], 1), m.bootstrap_interval([1, 2])\n"
-        "print([n for n in ('torch', 'nltk', 'scipy', 'transformers') if n in sys.modules], seconds < 2)"
+        "import sys; import tutorlib.metrics as m; m.distinct_n([[1, 2]], 1), m.bootstrap_interval([1, 2])\n"
+        "print([n for n in ('torch', 'nltk', 'scipy', 'transformers') if n in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[] True\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
 # Perplexity.

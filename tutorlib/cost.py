@@ -7,7 +7,7 @@ adapts to cost, it is given these figures as numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ def call_times(
     *,
     cached: int = 64,
     repeats: int = 20,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> CallTimes:
     """Time one call by the number of new tokens in it, after `cached` tokens.
 
@@ -62,6 +63,8 @@ def call_times(
         Tokens in the cache before each call, at least 1.
     repeats : int
         How often each width is timed, after one call that is not.
+    clock : function
+        Seconds.
 
     Returns
     -------
@@ -91,10 +94,10 @@ def call_times(
     for repeat in range(repeats + 1):
         for column, width in enumerate(widths):
             _synchronize(lm.device)
-            began = time.perf_counter()
+            began = clock()
             session.feed(tokens[cached : cached + width])
             _synchronize(lm.device)
-            seconds[repeat, column] = time.perf_counter() - began
+            seconds[repeat, column] = clock() - began
             session.rollback(width)
     low, median, high = np.quantile(seconds[1:], [0.25, 0.5, 0.75], axis=0)
     return CallTimes(np.array(widths), median, low, high)
