@@ -137,7 +137,7 @@ def counting(function, counts, name):
     return called
 
 
-def test_rows_that_are_foretold_draft_with_the_model_that_they_name(family, monkeypatch):
+def test_rows_that_are_predicted_draft_with_the_model_that_they_name(family, monkeypatch):
     """The target and that draft alone are called, the draft for each token drafted; lookups call none."""
     called = dict.fromkeys(("draft", "other_draft", "eagle", "eagle3"), 0)
     for name in ("eagle", "eagle3"):
@@ -229,7 +229,7 @@ def drafting_row(clock, name, steps, took, draft=None):
     return Row(name, decode, PLAIN, is_drafting=True, draft=draft)
 
 
-def test_acceptance_and_what_is_foretold_by_hand(family, clock):
+def test_acceptance_and_what_is_predicted_by_hand(family, clock):
     """Two rounds of two drafted tokens: 1 of 2 judged is accepted, then 2 of 2; a call of three takes 1.5 times one."""
     chains = [Step([0, 0], [0, 1], 1), Step([0, 0, 0], [0, 0], 2)]
     tree = TokenTree([0, 1], [-1, -1])

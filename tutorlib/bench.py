@@ -11,7 +11,7 @@ the rounds, and quartiles.
 A family of models need not have everything. A row that needs a draft, heads or a tokenizer which the family lacks is
 left out, and named below the table with the reason. A row whose peer was left out has no figure for it.
 
-Where a row drafts, its speed over the plain loop is also foretold, from what it drafted in each call and from what
+Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what
 calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`.
 
 The rows themselves are in `tutorlib.bench_rows`.
@@ -132,7 +132,7 @@ class Result:
     over_peer : Spread or None
         Speed over that of the row's peer; None where it has none.
     predicted : float or None
-        What `over_plain` should be by the measured costs of its calls; None where nothing is foretold.
+        What `over_plain` should be by the measured costs of its calls; None where nothing is predicted.
     """
 
     name: str
@@ -172,7 +172,7 @@ def measure(
     clock : function
         Seconds.
     costs : function like `measured_costs`
-        Called once in each round, if a row's time is to be foretold.
+        Called once in each round, if a row's time is to be predicted.
 
     Returns
     -------
@@ -338,7 +338,7 @@ def by_gamma(
     new_tokens: int = 64,
     rounds: int = 5,
 ) -> list[GammaResult]:
-    """Time `speculative` with each γ against the plain loop, and foretell it.
+    """Time `speculative` with each γ against the plain loop, and predict it.
 
     Parameters
     ----------
@@ -383,7 +383,7 @@ def table(results: Sequence[Result]) -> str:
         ("tokens/call", 11),
         ("accepted", 8),
         ("x plain loop", 18),
-        ("foretold", 8),
+        ("predicted", 9),
         ("x its peer", 18),
     )
     lines = ["  ".join([" " * width, *(f"{head:>{columns}}" for head, columns in heads)])]
@@ -474,7 +474,7 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         print(json.dumps({"machine": machine(), "setting": setting, "rows": shown, "left_out": left_out}, indent=1))
     else:
         print(", ".join(f"{name}: {value}" for name, value in (machine() | setting).items() if value is not None))
-        print("medians of rounds, with quartiles; the prompt's own call is included, except in what is foretold")
+        print("medians of rounds, with quartiles; the prompt's own call is included, except in what is predicted")
         print(table(results))
         if left_out:
             print(foot(left_out))

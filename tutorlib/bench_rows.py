@@ -80,7 +80,7 @@ class Row:
         The name of the row that this one is compared with: that of `generate` which does the same work. Where there is
         none, the row that does what the method cannot do without. None: nothing to compare with.
     is_drafting : bool
-        Whether its time can be foretold from its steps: each is a call of the target, as wide as what was drafted and
+        Whether its time can be predicted from its steps: each is a call of the target, as wide as what was drafted and
         one token more.
     draft : str or None
         Which model of the family was called once for each drafted token, or for each level of a tree; None where drafts
