@@ -8,7 +8,7 @@ import torch
 from conftest import in_words
 from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
-from tutorlib.decoders.acceptance import exact
+from tutorlib.checking import exact
 from tutorlib.decoders.draft_trees import Draft, chain, drawn_chain, dynamic, static
 from tutorlib.heads.choices import full
 from tutorlib.tree import ROOT, TokenTree

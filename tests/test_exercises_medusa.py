@@ -9,7 +9,7 @@ import torch
 from exercise_answers import begins_unanswered, found, has_right_solutions, is_right, uses_every_checker
 
 from tutorlib import TokenTree
-from tutorlib.decoders.acceptance import threshold
+from tutorlib.checking import threshold
 from tutorlib.exercises import medusa as exercises
 from tutorlib.exercises.medusa import (
     check_labels,

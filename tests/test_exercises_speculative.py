@@ -8,7 +8,7 @@ import torch
 from exercise_answers import begins_unanswered, found, has_right_solutions, is_right, uses_every_checker
 
 from tutorlib import theory
-from tutorlib.decoders.verification import check_chain, check_sampled, residual
+from tutorlib.checking import check_sampled, exact, residual
 from tutorlib.exercises import speculative as exercises
 from tutorlib.exercises.speculative import (
     check_accept_probability,
@@ -19,6 +19,7 @@ from tutorlib.exercises.speculative import (
     check_rollback,
 )
 from tutorlib.proof import total_variation
+from tutorlib.tree import TokenTree
 
 FUNCTIONS = [check_accept_probability, check_residual, check_check, check_expected_tokens, check_rollback, check_gamma]
 
@@ -207,7 +208,11 @@ def test_wrong_checks_are_told_why_with_their_total_variation(mistake, complaint
 
 
 def test_a_check_that_is_exact_but_keeps_too_little_is_told_so():
-    message = found(check_check, lambda drafted, q, p, rng: check_chain(drafted, p, rng))
+    def as_if_not_drawn(drafted, q, p, rng):
+        path, token = exact(TokenTree.chain(drafted), lambda node: p[node + 1], rng)
+        return len(path), token
+
+    message = found(check_check, as_if_not_drawn)
     assert "distribution is right" in message and "on average" in message
     assert "0.000" in found(check_check, lambda drafted, q, p, rng: (0, rng.choose(p[0])))
 

@@ -8,8 +8,8 @@ import torch
 from conftest import VOCAB, exactly, in_words
 from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
 
+from tutorlib.checking import exact, typical_acceptance
 from tutorlib.decoders import greedy, sample
-from tutorlib.decoders.acceptance import exact, typical
 from tutorlib.decoders.medusa import candidates, medusa
 from tutorlib.heads.choices import full
 from tutorlib.heads.medusa import MedusaHeads
@@ -19,6 +19,7 @@ from tutorlib.randomness import Seeded
 from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
+from tutorlib.warp import typical
 
 TREE = [(0,), (1,), (0, 0), (0, 1), (1, 0)]
 
@@ -125,7 +126,7 @@ def test_without_luck_it_is_greedy_up_to_the_end_of_the_context(models, family):
     heads = MedusaHeads(lm.width, VOCAB, 3, output=lm.model.get_output_embeddings().weight.double()).double()
     prompt = [3, 1, 2, 0, 7] * 7  # past the window of the families that have one
     with exactly(torch.float64):
-        for accept in (exact, typical()):
+        for accept in (exact, typical_acceptance()):
             plain, trace = run(greedy(lm, prompt), 60), run(medusa(lm, heads, prompt, accept=accept), 60)
             assert trace.tokens == plain.tokens
             assert trace.stopped == plain.stopped == "context"
@@ -140,7 +141,7 @@ def test_typical_acceptance_is_not_the_targets_distribution_by_a_distance_that_i
     lm = table()
     heads = random_heads(lm)
     strict, usual, lax = (
-        far(heads=heads, tree=TREE, accept=typical(epsilon, delta))(lm, [0, 2], 3)
+        far(heads=heads, tree=TREE, accept=typical_acceptance(epsilon, delta))(lm, [0, 2], 3)
         for epsilon, delta in ((1.0, 1.0), (0.09, 0.3), (0.0, 0.3))
     )
     assert usual > 0.1
@@ -149,7 +150,7 @@ def test_typical_acceptance_is_not_the_targets_distribution_by_a_distance_that_i
 
 def test_typical_acceptance_of_nothing_is_exact():
     lm = TableLM.random(3, 0, 3)  # no token has probability 1, nor above exp(-entropy) times much
-    assert far(tree=TREE, accept=typical(1.0, 50.0))(lm, [0, 2], 3) < EXACT
+    assert far(tree=TREE, accept=typical_acceptance(1.0, 50.0))(lm, [0, 2], 3) < EXACT
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -271,8 +272,10 @@ def test_heads_that_guess_what_is_no_number_harm_nothing(llama):
         ({}, {"tree": [0, 1]}, "paths of ranks.*got 0"),
         ({}, {"tree": 5}, "paths of ranks"),
         ({}, {"tree": [(0, VOCAB)]}, "the tree asks for rank 19 of a vocabulary of 19 tokens"),
-        ({}, {"accept": 0.3}, r"accept must be a rule such as exact or typical\(0.09, 0.3\), got 0.3"),
-        ({}, {"accept": typical}, r"accept must be a rule such as exact or typical\(0.09, 0.3\)"),
+        ({}, {"accept": 0.3}, r"accept must be a rule .* such as exact or typical_acceptance\(0.09, 0.3\), got 0.3"),
+        ({}, {"accept": typical(0.3)}, "typical is the filter, typical_acceptance is the rule"),
+        ({}, {"accept": typical_acceptance}, "accept must be a rule .*, got typical_acceptance"),
+        ({}, {"accept": lambda tree, probs_at: ([], 0)}, "accept must be a rule .*, got <lambda>"),
         ({}, {"rng": 7}, "rng must have the verbs"),
         ({}, {"warp": 0.5}, "warp"),
     ],

@@ -4,8 +4,9 @@ import pytest
 import torch
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, WINDOW, exactly
 
+from tutorlib.checking import walk
 from tutorlib.lm import LM
-from tutorlib.tree import TokenTree, walk
+from tutorlib.tree import TokenTree
 
 PROMPT = [3, 1, 4, 1, 5]
 NEW = 24

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutorlib.tree import TokenTree, walk
+from tutorlib.checking import walk
+from tutorlib.tree import TokenTree
 
 
 @st.composite

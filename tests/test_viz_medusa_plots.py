@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from tutorlib.decoders.acceptance import threshold
+from tutorlib.checking import threshold
 from tutorlib.heads.choices import full, grow
 from tutorlib.viz import medusa_plots, palette
 

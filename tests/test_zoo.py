@@ -96,7 +96,7 @@ def test_no_threshold_is_right_wherever_perplexity_moves_it():
 
 
 def test_the_loop_that_specimens_share_is_right_with_the_right_judge():
-    from tutorlib.decoders.verification import check_sampled
+    from tutorlib.checking import check_sampled
     from tutorlib.run import decoder
 
     @decoder

@@ -1,13 +1,13 @@
 """Token trees: several continuations in one call of the model.
 
 A tree of candidate tokens hangs on the last token of a session. `TokenTree` knows its shape: who is whose parent, how
-deep each node lies, who may attend to whom. `walk` is the way down it that keeps the target's distribution. What this
-file does not do: call a model (`Session.feed_tree` does), or decide which candidates are worth a node (methods do).
+deep each node lies, who may attend to whom. What this file does not do: call a model (`Session.feed_tree` does), decide
+which candidates are worth a node (methods do), or choose a way down (`tutorlib.checking`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,34 +119,3 @@ class TokenTree:
             if parent != ROOT:
                 mask[node] |= mask[parent]
         return torch.from_numpy(mask)
-
-
-def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) -> tuple[list[int], list[int]]:
-    """Go down a tree of deterministic candidates, drawing each token from the target; exact by construction.
-
-    At a node, draw one token from the (warped) target. If a child holds it, go there; otherwise it is the last token.
-    Every token is drawn from the target's own distribution, and the tree only decides how many are drawn in one step.
-
-    Parameters
-    ----------
-    tree : TokenTree
-    choose_at : callable
-        `choose_at(node) -> token` draws the token that follows `node`; -1 stands for the session's last token.
-    start : int
-        Where to begin: -1 (default), or a node that is known to be right, such as a root holding the last token drawn.
-
-    Returns
-    -------
-    path : list of int
-        The nodes passed, below `start`: what `Session.keep` wants (after `start`'s own path).
-    tokens : list of int
-        Their tokens and, at the end, the one that no child held: always one more than `path`.
-    """
-    node, path, tokens = start, [], []
-    while True:
-        token = int(choose_at(node))
-        tokens.append(token)
-        node = next((child for child in tree.children(node) if tree.tokens[child] == token), None)
-        if node is None:
-            return path, tokens
-        path.append(node)

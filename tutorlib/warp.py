@@ -9,7 +9,7 @@ ValueError without them. Order matters: a filter sees what the warps before it l
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -39,18 +39,18 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     ------
     ValueError
         When a row has no probability left to give: NaN or infinite logits, or a warp that filtered everything away.
+        When a warp returns anything but floats of the shape, and on the device, of what it was given.
     """
-    given = logits = logits.double()
+    warp, histories = tuple(warp), reusable(histories)
+    given, logits = logits, logits.to(torch.float64, copy=bool(warp))  # a copy, which a warp may change in place
     for function in warp:
         if function is one_hot and function is warp[-1] and logits.numel():
             best = logits.max(-1, keepdim=True)
             if all(math.isfinite(value) for value in best.values[:, 0].tolist()):
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
-        elif logits is given:
+        elif function is warp[0]:
             refuse_not_finite(given)  # before a warp may drop just those that are not
-        logits = function(logits, histories)
-        if not isinstance(logits, torch.Tensor):
-            raise ValueError(f"the warp {warp_names([function])} returned {logits!r}, not logits of shape (n, vocab)")
+        logits = checked_result(function, function(logits, histories), logits).double()
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
     if math.isnan(float(probs.sum())):
@@ -60,6 +60,22 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
             raise ValueError(f"no token is left in row {row}: the warp {warp_names(warp)} filtered everything away")
         raise ValueError(f"row {row} of the logits holds NaN or +inf after the warp {warp_names(warp)}")
     return probs
+
+
+def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
+    """As `probabilities`, for what a draft says: a list of rows, with None for a row that cannot be warped.
+
+    There nothing is drafted. That is no error, because the text may never come there. Logits that are NaN or +inf are
+    one, as they are anywhere.
+    """
+    try:
+        return list(probabilities(logits, warp, histories))
+    except Exception:  # a warp may be anybody's, and raise anything
+        refuse_not_finite(logits)
+        if len(logits) == 1:
+            return [None]
+        rows = zip(logits.split(1), histories, strict=True)
+        return [draft_probabilities(row, warp, [history])[0] for row, history in rows]
 
 
 def refuse_not_finite(logits: torch.Tensor) -> None:
@@ -341,14 +357,44 @@ def checked_warp(warp) -> tuple[Warp, ...]:
     for function in warp:
         if not callable(function):
             raise ValueError(f"warp must hold functions (logits, histories) -> logits, got {function!r}")
-        try:
-            inspect.signature(function).bind(None, None)
-        except TypeError:
+        if not takes(function, 2):
             name = warp_names([function])
-            raise ValueError(f"warp holds {name}, which does not take (logits, histories): write {name}(...)") from None
-        except ValueError:  # some functions that are not written in Python do not say what they take
-            pass
+            raise ValueError(f"warp holds {name}, which does not take (logits, histories): write {name}(...)")
     return warp
+
+
+def takes(function, count: int) -> bool:
+    """Whether `function` can be called with so many positional arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # some functions that are not written in Python do not say what they take
+        return callable(function)
+    return True
+
+
+def checked_result(function: Warp, result, logits: torch.Tensor) -> torch.Tensor:
+    """Return what a warp made of `logits`; raise ValueError when it is not logits of that shape and device."""
+    if isinstance(result, torch.Tensor):
+        if result.shape == logits.shape and result.is_floating_point() and result.device == logits.device:
+            return result
+        what = f"a tensor of {result.dtype}, shape {tuple(result.shape)}, on {result.device}"
+    else:
+        what = repr(result)
+    raise ValueError(
+        f"the warp {warp_names([function])} returned {what}: a warp must return logits (floats) of the shape "
+        f"{tuple(logits.shape)} that it was given, on {logits.device}"
+    )
+
+
+def reusable(histories):
+    """The histories as they are but for iterators, which only the first warp could read: lists in their place."""
+    if isinstance(histories, Iterator):
+        histories = list(histories)
+    if histories is None or not any(isinstance(history, Iterator) for history in histories):
+        return histories
+    return [list(history) if isinstance(history, Iterator) else history for history in histories]
 
 
 def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:

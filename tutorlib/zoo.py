@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import torch
 
+from .checking import check_sampled, residual
 from .decoders.beam_search import beam_search
 from .decoders.greedy import greedy
 from .decoders.sample import sample
 from .decoders.speculative import speculative
 from .decoders.speculative_batch import speculative_batch
 from .decoders.token_intersection import Guesses, token_intersection
-from .decoders.verification import check_sampled, histories, residual
 from .proof import Sequences, exact_distribution, target_distribution, total_variation
 from .randomness import Exhaustive, Seeded
 from .run import Step, decoder, run, run_batch
@@ -55,6 +55,17 @@ class Round(NamedTuple):
     draft_probs: torch.Tensor
     target_logits: torch.Tensor
     target_probs: torch.Tensor
+
+
+def histories(tokens: list[int], drafted: list[int]) -> list[list[int]]:
+    """The tokens before each row of a check, as warps want them: the text, then the text and ``drafted[:1]``, ...
+
+    Examples
+    --------
+    >>> histories([5], [7, 8])
+    [[5], [5, 7], [5, 7, 8]]
+    """
+    return [tokens + drafted[:count] for count in range(len(drafted) + 1)]
 
 
 def _drafts(session, text, gamma, rng, warp, draw):

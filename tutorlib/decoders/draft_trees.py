@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ..checking import Accept, drawn, exact
 from ..heads.choices import Choices, checked_choices
 from ..tree import ROOT, TokenTree
-from ..warp import check_whole_number, is_number, one_hot
-from .acceptance import Accept, drawn, exact
+from ..warp import check_whole_number, draft_probabilities, is_number, one_hot
 
 
 class Draft:
@@ -40,7 +40,7 @@ class Draft:
     Attributes
     ----------
     accept : function
-        The rule of `tutorlib.decoders.acceptance` that the candidates are to be checked by.
+        The rule of `tutorlib.checking` that the candidates are to be checked by.
     """
 
     def __init__(self, session, logits: torch.Tensor, text: list[int], warp, depth: int, rng=None):
@@ -84,17 +84,14 @@ class Draft:
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
         logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill
-        if self.warp:
-            # A copy in float64, as the target's logits have it: an ordinary tensor, which a warp may change in place.
-            logits = logits.to(torch.float64, copy=True)
-            for function in self.warp:
-                logits = function(logits, [self.text + path for path in self._paths])
+        if self.warp:  # a row that cannot be warped, or keeps nothing of what this network knows, gives no guess
+            nothing = torch.full_like(logits[0], -math.inf, dtype=torch.float64)
+            rows = draft_probabilities(logits, self.warp, [self.text + path for path in self._paths])
+            logits = torch.stack([nothing if row is None else row.log() for row in rows])
         if self.is_greedy:
             logits = logits / greedy_temperature
         log_probs = logits.log_softmax(-1)
-        if self.warp:  # it may leave a row nothing of what this network knows: then there is no guess
-            log_probs = log_probs.nan_to_num(nan=-math.inf, neginf=-math.inf)
-        return log_probs
+        return log_probs.nan_to_num(nan=-math.inf, neginf=-math.inf) if self.warp else log_probs
 
     def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> None:
         """Let the network read guesses: nodes are numbered from 0 as they are added, -1 is the text."""

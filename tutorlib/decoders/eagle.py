@@ -2,11 +2,10 @@
 
 import torch
 
+from ..checking import check_tree, exact
 from ..heads.eagle import DraftNetwork, check_target
 from ..run import Candidates, Step, decoder
 from ..tree import TokenTree
-from .acceptance import exact
-from .candidate_tree import check_tree
 from .draft_trees import Draft, Shape, chain, drawn_chain, dynamic, static
 
 
@@ -78,7 +77,7 @@ def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=())
             candidates = tree(draft)
             accept = draft.accept
         checked = check_tree(session, text, candidates, rng, warp, accept)
-        new = head.features(session.hidden)[[0, *(node + 1 for node in checked.path)]]
+        new = head.features(session.hidden)[checked.rows]
         features = torch.cat([head.features(session.prompt_hidden), new]) if features is None else new
         text += checked.tokens
         yield Step(

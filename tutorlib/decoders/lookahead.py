@@ -1,9 +1,9 @@
 """Lookahead decoding: the model guesses ahead in places of which it does not know the beginning, and checks later."""
 
+from ..checking import check_tree
 from ..run import Candidates, Step, decoder
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number
-from .candidate_tree import check_tree
 
 
 class Pool:

@@ -2,12 +2,11 @@
 
 import torch
 
+from ..checking import check_rule, check_tree, exact
 from ..heads.choices import Choices, checked_choices
 from ..heads.medusa import check_depth, check_target
 from ..run import Candidates, Step, decoder
 from ..tree import ROOT, TokenTree
-from .acceptance import exact, typical
-from .candidate_tree import check_tree
 
 
 def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], depth: int) -> TokenTree:
@@ -39,8 +38,7 @@ def check(target, heads, tree, accept):
     device = next(heads.parameters()).device
     if device != target.device:
         raise ValueError(f"the heads are on {device}, the target on {target.device}: heads.to(target.device)")
-    if not callable(accept) or accept is typical:
-        raise ValueError(f"accept must be a rule such as exact or typical(0.09, 0.3), got {accept!r}")
+    check_rule(accept)
     choices = heads.choices if tree is None else checked_choices(tree)
     check_depth(choices, len(heads))
     highest = max(max(path) for path in choices)
@@ -54,7 +52,7 @@ def medusa(target, heads, prompt, *, tree: Choices | None = None, accept=exact, 
 
     With ``accept=exact`` *lossless* by construction: every token is drawn from the target, warped, and the tree only
     decides how many are drawn in one call; with one seed it gives the very text that `sample` gives. With a rule such
-    as ``typical(0.09, 0.3)`` it is *lossy*: see `tutorlib.decoders.acceptance`.
+    as ``typical_acceptance(0.09, 0.3)`` it is *lossy*: see `tutorlib.checking`.
 
     Cost: one call of `target`, as wide as the tree and one more, and one of the heads, for one token or more. The first
     call, which reads the prompt, gives one token.
@@ -95,7 +93,7 @@ def medusa(target, heads, prompt, *, tree: Choices | None = None, accept=exact, 
         guesses = None if hidden is None else guess(heads, hidden)
         tokens = candidates(guesses, choices, depth=target.context - len(text) - 1)
         checked = check_tree(session, text, tokens, rng, warp, accept)
-        hidden = session.hidden[checked.last_row]
+        hidden = session.hidden[checked.rows[-1]]
         text += checked.tokens
         yield Step(
             checked.tokens,

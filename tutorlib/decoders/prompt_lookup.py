@@ -1,8 +1,9 @@
 """Prompt lookup: what followed the last few tokens when they were said before is the draft."""
 
+from ..checking import check_tree
 from ..run import Candidates, Step, decoder
-from ..warp import check_whole_number, probabilities
-from .verification import check_chain, histories
+from ..tree import TokenTree
+from ..warp import check_whole_number
 
 
 class NGrams:
@@ -96,15 +97,11 @@ def prompt_lookup(lm, prompt, *, gamma, max_ngram=3, rng=None, warp=()):
     """
     text = NGrams(max_ngram)
     text.extend(prompt)
-    session, unread = lm.session(prompt), []  # unread: the end of the text, which the session has not been fed
+    session = lm.session(prompt)
+    session.rollback(1)  # the last token is fed with the draft
     while len(text.tokens) < lm.context:
         drafted = text.continuation(min(gamma, lm.context - len(text.tokens) - 1))
-        logits = session.feed(unread + drafted)  # (drafted + 1, vocab), at the prompt's end too
-        probs = probabilities(logits, warp, histories(text.tokens, drafted))
-        accepted, token = check_chain(drafted, probs, rng)
-        session.rollback(len(drafted) - accepted)
-        unread = [token]
-        tokens = drafted[:accepted] + unread
+        path, tokens, probs, _ = check_tree(session, text.tokens, TokenTree.chain(drafted), rng, warp)
         text.extend(tokens)
-        yield Step(tokens, drafted, accepted, candidates=Candidates(probs[: accepted + 1].log()))
+        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
     return "context"

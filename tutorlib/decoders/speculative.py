@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ..checking import check_tree, drawn
 from ..lm import check_same_vocabulary
 from ..run import Candidates, Step, decoder
 from ..theory import measured_factor
-from ..warp import check_whole_number, is_number, probabilities
-from .verification import check_sampled, histories
+from ..tree import TokenTree
+from ..warp import check_whole_number, draft_probabilities, is_number
 
 # How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
@@ -166,23 +167,23 @@ def speculative(target, draft, prompt, *, gamma=4, confidence=0.0, rng=None, war
         that are NaN or +inf.
     """
     target_session, draft_session = target.session(prompt), draft.session(prompt)
-    text, unread, rounds = list(prompt), [], []  # unread: the end of the text, which the target has not been fed
+    target_session.rollback(1)  # the last token is fed with the draft
+    text, rounds = list(prompt), []
     while len(text) < target.context:
         drafted, draft_probs = [], []
         for _ in range(tokens_to_draft(gamma, rounds, len(text), target, draft)):
             # First back to the text and on to its end: that is one token, or two after a draft that was all accepted.
             logits = draft_session.feed(drafted[-1:]) if drafted else draft_session.advance_to(text)
-            draft_probs.append(probabilities(logits[-1:], warp, [text + drafted])[0])
-            drafted.append(rng.choose(draft_probs[-1]))
+            (row,) = draft_probabilities(logits[-1:], warp, [text + drafted])
+            if row is None:
+                break
+            draft_probs.append(row)
+            drafted.append(rng.choose(row))
             if is_unsure(logits[-1:], confidence)[0]:
                 break
-        logits = target_session.feed(unread + drafted)  # (drafted + 1, vocab), at the prompt's end too
-        target_probs = probabilities(logits, warp, histories(text, drafted))
-        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
-        target_session.rollback(len(drafted) - accepted)
-        unread = [token]
-        tokens = drafted[:accepted] + unread
+        candidates = TokenTree.chain(drafted)
+        path, tokens, probs, _ = check_tree(target_session, text, candidates, rng, warp, drawn(draft_probs))
         text += tokens
-        rounds.append((len(drafted), accepted))
-        yield Step(tokens, drafted, accepted, candidates=Candidates(target_probs[: accepted + 1].log()))
+        rounds.append((len(drafted), len(path)))
+        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
     return "context"

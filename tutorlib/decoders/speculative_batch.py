@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..checking import check, drawn
 from ..lm import Batch
 from ..randomness import Randomness
 from ..run import Candidates, Step, decoder
-from ..warp import Warp, probabilities
+from ..tree import TokenTree
+from ..warp import Warp, draft_probabilities
 from .speculative import check_pair, is_unsure, tokens_to_draft
-from .verification import check_sampled, histories
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Row:
         The prompt and what has been emitted.
     rng : Randomness
     read : int
-        How much of the text the draft has been fed.
+        How many tokens the draft has been fed, of the text and then of what it drafted itself.
     unread : list of int
         The end of the text, which the target has not been fed: nothing at first, then one token.
     rounds : list of (drafted, accepted)
@@ -54,14 +55,19 @@ def draft_together(rows: list[Row], batch: Batch, counts: list[int], confidence:
         lists = [[] for _ in rows]
         for i in drafting:
             lists[i] = rows[i].drafted[-1:] or rows[i].text[rows[i].read :]
+            rows[i].read = len(rows[i].text) + len(rows[i].drafted)
         logits = batch.feed(lists)
         last = torch.cat([logits[i][-1:] for i in drafting])  # (drafting, vocab)
-        probs = probabilities(last, warp, [rows[i].text + rows[i].drafted for i in drafting])
-        for i, row_probs in zip(drafting, probs, strict=True):
+        probs = draft_probabilities(last, warp, [rows[i].text + rows[i].drafted for i in drafting])
+        drafted_on = []
+        for i, row_probs, unsure in zip(drafting, probs, is_unsure(last, confidence), strict=True):
+            if row_probs is None:
+                continue
             rows[i].draft_probs.append(row_probs)
             rows[i].drafted.append(rows[i].rng.choose(row_probs))
-        unsure = dict(zip(drafting, is_unsure(last, confidence), strict=True))
-        drafting = [i for i in drafting if len(rows[i].drafted) < counts[i] and not unsure[i]]
+            if len(rows[i].drafted) < counts[i] and not unsure:
+                drafted_on.append(i)
+        drafting = drafted_on
 
 
 def check_batch(target, draft, prompts, gamma, confidence):
@@ -118,22 +124,19 @@ def speculative_batch(target, draft, prompts, *, gamma=4, confidence=0.0, rngs=N
         counts = [tokens_to_draft(gamma, row.rounds, len(row.text), target, draft) for row in rows]
         draft_together(rows, draft_batch, counts, confidence, warp)
         logits = target_batch.feed([row.unread + row.drafted for row in rows])
-        before = [history for row in rows for history in histories(row.text, row.drafted)]
-        target_probs = probabilities(torch.cat(logits), warp, before).split([len(row.drafted) + 1 for row in rows])
-
         steps = [Step() for _ in prompts]
-        draft_forgets = []
-        for row, row_probs in zip(rows, target_probs, strict=True):
-            accepted, token = check_sampled(row.drafted, row.draft_probs, row_probs, row.rng)
-            fed = len(row.text) + len(row.drafted) - 1 if row.drafted else row.read  # the last drafted was not fed
-            row.read = min(fed, len(row.text) + accepted)
-            draft_forgets.append(fed - row.read)
-            row.unread = [token]
-            tokens = row.drafted[:accepted] + row.unread
+        target_forgets, draft_forgets = [], []
+        for row, row_logits in zip(rows, logits, strict=True):
+            candidates = TokenTree.chain(row.drafted)
+            path, tokens, probs, _ = check(row_logits, row.text, candidates, row.rng, warp, drawn(row.draft_probs))
+            target_forgets.append(len(row.drafted) - len(tokens) + 1)  # the last of the tokens is fed in the next round
             row.text += tokens
-            row.rounds.append((len(row.drafted), accepted))
-            candidates = Candidates(row_probs[: accepted + 1].log())
-            steps[row.number] = Step(tokens, row.drafted, accepted, candidates=candidates)
-        target_batch.rollback([len(row.drafted) - row.rounds[-1][1] for row in rows])
+            row.unread = tokens[-1:]
+            right = min(row.read, len(row.text) - 1)
+            draft_forgets.append(row.read - right)
+            row.read = right
+            row.rounds.append((len(row.drafted), len(path)))
+            steps[row.number] = Step(tokens, row.drafted, len(path), candidates=Candidates(probs.log()))
+        target_batch.rollback(target_forgets)
         draft_batch.rollback(draft_forgets)
         wanted = (yield steps) or wanted

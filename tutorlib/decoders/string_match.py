@@ -1,9 +1,9 @@
 """A draft with another tokenizer, whose text is read in the target's tokens (SLEM)."""
 
+from ..checking import check_tree
 from ..run import Candidates, Step, decoder
+from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
-from ..warp import probabilities
-from .verification import check_chain, histories
 
 
 @decoder(check=check_pair)
@@ -51,18 +51,13 @@ def string_match(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     ValueError
         At the call for a bad argument.
     """
-    session, author = target.session(prompt), Author(target, draft)
-    text, unread = list(prompt), []  # unread: the end of the text, which the target has not been fed
+    text, session, author = list(prompt), target.session(prompt), Author(target, draft)
+    session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted = author.write(text, gamma)
-        logits = session.feed(unread + drafted)  # (drafted + 1, vocab), at the prompt's end too
-        target_probs = probabilities(logits, warp, histories(text, drafted))
-        accepted, token = check_chain(drafted, target_probs, rng)
-        session.rollback(len(drafted) - accepted)
-        unread = [token]
-        tokens = drafted[:accepted] + unread
+        path, tokens, probs, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp)
         text += tokens
-        yield Step(tokens, drafted, accepted, candidates=Candidates(target_probs[: accepted + 1].log()))
+        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
     return "context"
 
 

@@ -3,10 +3,10 @@
 import heapq
 from collections.abc import Iterable
 
+from ..checking import check_tree
 from ..run import Candidates, Step, decoder
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number, is_number
-from .candidate_tree import check_tree
 
 
 class SuffixAutomaton:

@@ -4,10 +4,11 @@ import math
 
 import torch
 
+from ..checking import check_tree, drawn
 from ..run import Candidates, Step, decoder
+from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
-from ..warp import probabilities
-from .verification import check_sampled, histories
+from ..warp import draft_probabilities
 
 
 def check(target, draft, gamma):
@@ -65,18 +66,13 @@ def token_intersection(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     ValueError
         At the call for a bad argument, or two vocabularies without a common token.
     """
-    session, guesses = target.session(prompt), Guesses(target, draft, warp)
-    text, unread = list(prompt), []  # unread: the end of the text, which the target has not been fed
+    text, session, guesses = list(prompt), target.session(prompt), Guesses(target, draft, warp)
+    session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted, draft_probs = guesses.draw(text, gamma, rng)
-        logits = session.feed(unread + drafted)  # (drafted + 1, vocab), at the prompt's end too
-        target_probs = probabilities(logits, warp, histories(text, drafted))
-        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
-        session.rollback(len(drafted) - accepted)
-        unread = [token]
-        tokens = drafted[:accepted] + unread
+        path, tokens, probs, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
         text += tokens
-        yield Step(tokens, drafted, accepted, candidates=Candidates(target_probs[: accepted + 1].log()))
+        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
     return "context"
 
 
@@ -126,6 +122,4 @@ class Guesses:
         target_columns, draft_columns = self.columns
         row = torch.full((1, self.target.vocab_size), -math.inf, dtype=torch.float64, device=logits.device)
         row[:, target_columns] = logits[:, draft_columns].double()
-        for function in self.warp:
-            row = function(row, [text])
-        return None if bool((row == -math.inf).all()) else probabilities(row)[-1]
+        return draft_probabilities(row, self.warp, [text])[0]

@@ -12,7 +12,7 @@ import math
 from functools import cache
 
 from .. import models
-from ..decoders.acceptance import exact, typical
+from ..checking import exact, typical_acceptance
 from ..decoders.medusa import medusa
 from ..heads.choices import grow
 from ..randomness import Seeded
@@ -44,9 +44,10 @@ SETTINGS = {
     "greedy": (SETTING["nodes"], exact, False, True),
     "exact": (SETTING["nodes"], exact, True, True),
     **{
-        rule_name(epsilon): (SETTING["nodes"], typical(epsilon, math.sqrt(epsilon)), True, True) for epsilon in EPSILONS
+        rule_name(epsilon): (SETTING["nodes"], typical_acceptance(epsilon, math.sqrt(epsilon)), True, True)
+        for epsilon in EPSILONS
     },
-    "typical, swapped": (SETTING["nodes"], typical(0.3, 0.09), True, True),
+    "typical, swapped": (SETTING["nodes"], typical_acceptance(0.3, 0.09), True, True),
 }
 
 
@@ -62,7 +63,7 @@ class Watched:
     Parameters
     ----------
     rule : function
-        `exact` or another rule of `tutorlib.decoders.acceptance`.
+        `exact` or another rule of `tutorlib.checking`.
 
     Attributes
     ----------

@@ -4,8 +4,7 @@ import pytest
 import torch
 from conftest import VOCAB, exactly
 
-from tutorlib.decoders.acceptance import typical
-from tutorlib.decoders.candidate_tree import check_tree
+from tutorlib.checking import check_tree, typical_acceptance
 from tutorlib.lm import LM
 from tutorlib.randomness import Greedy, Seeded
 from tutorlib.table import TableLM
@@ -59,26 +58,26 @@ def test_the_last_row_is_the_one_the_last_token_was_drawn_from(llama):
     for node in (-1, 2, 6):
         session = opened(llama, TEXT, hidden=-1)
         checked = check_tree(session, TEXT, TREE, Greedy(), [], taking(*TREE.path(node)))
-        assert checked.last_row == node + 1
-        assert checked.tokens[-1] == int(checked.logits[checked.last_row].argmax())
+        assert checked.rows[-1] == node + 1
+        assert checked.tokens[-1] == int(checked.logits[checked.rows[-1]].argmax())
         alone = llama.session(TEXT + checked.tokens[:-1], hidden=-1)
         alone.feed()
-        assert torch.allclose(session.hidden[checked.last_row], alone.hidden[-1], atol=1e-4)
+        assert torch.allclose(session.hidden[checked.rows[-1]], alone.hidden[-1], atol=1e-4)
 
 
 def test_an_empty_tree_is_a_plain_step(llama):
     checked = check_tree(opened(llama, TEXT), TEXT, TokenTree([], []), Greedy(), [])
-    assert (checked.path, checked.last_row, checked.logits.shape) == ([], 0, (1, VOCAB))
+    assert (checked.path, checked.rows[-1], checked.logits.shape) == ([], 0, (1, VOCAB))
     assert checked.tokens == [int(llama.session(TEXT).feed()[-1].argmax())]
 
 
 def test_it_costs_one_call(llama):
     before = llama.calls
-    check_tree(opened(llama, [5]), [5], TREE, Seeded(1), [], typical())
+    check_tree(opened(llama, [5]), [5], TREE, Seeded(1), [], typical_acceptance())
     assert llama.calls == before + 1
 
 
-@pytest.mark.parametrize("accept", [None, typical(0.05, 0.3)], ids=["exact", "typical"])
+@pytest.mark.parametrize("accept", [None, typical_acceptance(0.05, 0.3)], ids=["exact", "typical"])
 def test_each_place_is_warped_with_the_tokens_before_it(accept):
     """By hand: a penalty of 0.5 a time on the log-probabilities of a table."""
     lm, text, tree = TableLM.random(3, 2, 4), [0, 1, 0], TokenTree.from_paths([[0, 0], [1, 0], [2, 0]])

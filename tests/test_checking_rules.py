@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.decoders.acceptance import exact, threshold, typical
+from tutorlib.checking import exact, threshold, typical_acceptance
 from tutorlib.randomness import Exhaustive, Greedy, Seeded
 from tutorlib.tree import ROOT, TokenTree
 from tutorlib.warp import one_hot
@@ -99,7 +99,7 @@ def by_brute_force(tree, asked, epsilon, delta):
 )
 def test_typical_keeps_the_longest_path_it_accepts_and_of_those_the_likeliest(tree, seed, sure, epsilon, delta):
     asked = Asked(seed, sure)
-    path, token = typical(epsilon, delta)(tree, asked, Greedy())
+    path, token = typical_acceptance(epsilon, delta)(tree, asked, Greedy())
     assert path == by_brute_force(tree, asked, epsilon, delta)
     assert token == int(asked.row(path[-1] if path else ROOT).argmax())
 
@@ -111,27 +111,27 @@ def test_of_equally_long_paths_the_likeliest_wins_by_hand():
     def probs_at(node):
         return torch.tensor(rows[node], dtype=torch.float64)
 
-    assert typical(0.09, 0.3)(tree, probs_at, Greedy()) == ([1, 3], 1)
+    assert typical_acceptance(0.09, 0.3)(tree, probs_at, Greedy()) == ([1, 3], 1)
     rows[1] = [0.5, 0.49, 0.01]  # then c is not likely enough, and the shorter path counts for less than a a
-    assert typical(0.09, 0.3)(tree, probs_at, Greedy()) == ([0, 2], 0)
+    assert typical_acceptance(0.09, 0.3)(tree, probs_at, Greedy()) == ([0, 2], 0)
 
 
 def test_a_path_is_accepted_only_as_far_as_its_first_candidate_that_is_not():
     rows = {ROOT: [0.01, 0.99, 0.0], 0: [1.0, 0.0, 0.0]}
     tree = TokenTree([0, 0], [ROOT, 0])
-    assert typical()(tree, lambda node: torch.tensor(rows[node]).double(), Greedy()) == ([], 1)
+    assert typical_acceptance()(tree, lambda node: torch.tensor(rows[node]).double(), Greedy()) == ([], 1)
 
 
 def test_a_candidate_at_the_threshold_is_not_above_it():
     tree = TokenTree([0], [ROOT])
     rows = {ROOT: torch.tensor([0.5, 0.5, 0.0]).double(), 0: torch.tensor([0.0, 0.0, 1.0]).double()}
-    assert typical(0.5, 1.0)(tree, rows.__getitem__, Greedy())[0] == []
-    assert typical(0.4999, 1.0)(tree, rows.__getitem__, Greedy()) == ([0], 2)
+    assert typical_acceptance(0.5, 1.0)(tree, rows.__getitem__, Greedy())[0] == []
+    assert typical_acceptance(0.4999, 1.0)(tree, rows.__getitem__, Greedy()) == ([0], 2)
 
 
 def test_typical_draws_once_and_what_it_draws_is_the_targets():
     tree, asked, seen = TokenTree.from_paths([[0, 1], [1, 2]]), Asked(8), {}
-    rule = typical(0.9, 0.1)
+    rule = typical_acceptance(0.9, 0.1)
     for rng in Exhaustive():
         path, token = rule(tree, asked, rng)
         seen[token] = rng.weight
@@ -142,7 +142,7 @@ def test_typical_draws_once_and_what_it_draws_is_the_targets():
 def test_typical_asks_for_rows_on_accepted_paths_only_and_once():
     for seed in range(20):
         tree, asked = TokenTree.from_paths([[0, 1, 2], [1, 2, 0], [2]]), Asked(seed, sure=3.0)
-        path, _ = typical(0.3, 0.6)(tree, asked, Greedy())
+        path, _ = typical_acceptance(0.3, 0.6)(tree, asked, Greedy())
         assert len(asked.nodes) == len(set(asked.nodes))
         assert {tree.parents[node] for node in path} <= set(asked.nodes)
         accepted = {node for node in range(len(tree)) if by_brute_force_accepts(tree, asked, node)}
@@ -161,13 +161,13 @@ def test_where_greedy_leaves_one_token_typical_accepts_that_alone():
     def probs_at(node):
         return torch.eye(VOCAB, dtype=torch.float64)[{ROOT: 1, 0: 2, 1: 0}[node]]
 
-    assert typical()(TokenTree([1, 0], [ROOT, ROOT]), probs_at, Greedy()) == ([0], 2)
-    assert typical()(TokenTree([0, 2], [ROOT, ROOT]), probs_at, Greedy()) == ([], 1)
+    assert typical_acceptance()(TokenTree([1, 0], [ROOT, ROOT]), probs_at, Greedy()) == ([0], 2)
+    assert typical_acceptance()(TokenTree([0, 2], [ROOT, ROOT]), probs_at, Greedy()) == ([], 1)
 
 
 def test_a_token_of_probability_zero_is_never_accepted():
     row = one_hot(torch.tensor([[0.0, 1.0, 0.0]]), [[0]]).softmax(-1).double()[0]
-    assert typical(epsilon=0.0, delta=1e-9)(TokenTree([0], [ROOT]), lambda node: row, Greedy()) == ([], 1)
+    assert typical_acceptance(epsilon=0.0, delta=1e-9)(TokenTree([0], [ROOT]), lambda node: row, Greedy()) == ([], 1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -207,4 +207,4 @@ def test_with_the_two_swapped_it_is_another_rule():
 )
 def test_bad_numbers_are_named(settings, says):
     with pytest.raises(ValueError, match=says):
-        typical(**settings)
+        typical_acceptance(**settings)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tutorlib import theory
-from tutorlib.decoders.verification import check_chain, check_sampled, histories, residual
+from tutorlib.checking import check_sampled, exact, residual
 from tutorlib.randomness import Exhaustive, Greedy, Seeded
-from tutorlib.tree import TokenTree, walk
+from tutorlib.tree import TokenTree
 
 EXACT = 1e-12
 
@@ -84,6 +84,12 @@ def test_every_place_of_a_longer_draft_and_the_bonus_token_have_their_rows_distr
         assert total > 0.1
 
 
+def check_chain(drafted, target_probs, rng):
+    """The rule for tokens that were not drawn, on a chain whose rows are all there."""
+    path, token = exact(TokenTree.chain(drafted), lambda node: target_probs[node + 1], rng)
+    return len(path), token
+
+
 class Script:
     """Luck that says what it is told to, and writes down what it was asked."""
 
@@ -148,15 +154,6 @@ def test_a_rejection_that_only_rounding_allows_draws_from_the_target():
     assert math.fsum(rng.rows[0]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_chain_is_checked_as_a_tree_of_one_path_is(seed):
-    drafted, rows = [1, 0, 2], torch.softmax(torch.randn(4, 3, generator=torch.Generator().manual_seed(seed)), -1)
-    rng = Seeded(seed)
-    path, tokens = walk(TokenTree.chain(drafted), lambda node: rng.choose(rows[node + 1]))
-    assert check_chain(drafted, rows, Seeded(seed)) == (len(path), tokens[-1])
-    assert tokens[:-1] == drafted[: len(path)]
-
-
 def test_every_token_of_a_chain_has_its_rows_distribution():
     made = outcomes(lambda rng: check_chain([0, 2], TARGET, rng))
     expected = {(0, 1): 0.3, (0, 2): 0.2, (1, 0): 0.5 * 0.1, (1, 1): 0.5 * 0.1}
@@ -176,9 +173,3 @@ def test_without_luck_the_likeliest_tokens_come_out():
     assert check_sampled([1, 0], draft[[1, 0]], target, Greedy()) == (2, 2) == check_chain([1, 0], target, Greedy())
     assert check_sampled([1, 2], draft[[1, 2]], target, Greedy()) == (1, 0) == check_chain([1, 2], target, Greedy())
     assert check_sampled([2, 0], draft[[2, 0]], target, Greedy()) == (0, 1) == check_chain([2, 0], target, Greedy())
-
-
-def test_each_row_has_the_text_before_it():
-    tokens = [5, 6]
-    assert histories(tokens, [7, 8]) == [[5, 6], [5, 6, 7], [5, 6, 7, 8]]
-    assert tokens == [5, 6]
