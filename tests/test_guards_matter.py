@@ -47,9 +47,8 @@ from tutorlib.warp import frequency_penalty, no_repeat_ngram, temperature, top_k
 
 # In the order in which they import each other.
 FILES = (
-    "vocabularies.py", "decoders/verification.py", "decoders/speculative.py", "decoders/speculative_batch.py",
-    "decoders/acceptance.py", "decoders/candidate_tree.py", "decoders/prompt_lookup.py",
-    "decoders/suffix_lookup.py", "decoders/lookahead.py", "decoders/token_intersection.py",
+    "vocabularies.py", "checking.py", "decoders/speculative.py", "decoders/speculative_batch.py",
+    "decoders/prompt_lookup.py", "decoders/suffix_lookup.py", "decoders/lookahead.py", "decoders/token_intersection.py",
     "decoders/string_match.py", "heads/formats/eagle.py", "heads/eagle.py", "decoders/draft_trees.py",
     "decoders/eagle.py",
 )  # fmt: skip
@@ -740,65 +739,64 @@ def a_wrong_network_is_refused(m, limit):
 # ----------------------------------------------------------------------------------------------------------------------
 # The mutations
 
-VERIFICATION, SPECULATIVE = "decoders/verification.py", "decoders/speculative.py"
+CHECKING, SPECULATIVE = "checking.py", "decoders/speculative.py"
 BATCH = "decoders/speculative_batch.py"
 PROMPT, SUFFIX, LOOKAHEAD = "decoders/prompt_lookup.py", "decoders/suffix_lookup.py", "decoders/lookahead.py"
-TREE = "decoders/candidate_tree.py"
 NETWORKS = "heads/formats/eagle.py"
-ACCEPTANCE, NETWORK = "decoders/acceptance.py", "heads/eagle.py"
+NETWORK = "heads/eagle.py"
 TREES, EAGLE = "decoders/draft_trees.py", "decoders/eagle.py"
 TLI, SLEM, VOCABULARIES = "decoders/token_intersection.py", "decoders/string_match.py", "vocabularies.py"
 
 # (file, check) -> mutations: what goes wrong, the text in the file, the text in its place.
 MUTATIONS = {
-    (VERIFICATION, "speculative_is_exact"): [
-        ("accepting with p, not with p/q", "rng.accept(target_prob / draft_prob)", "rng.accept(target_prob)"),
+    (CHECKING, "speculative_is_exact"): [
+        ("accepting with p, not with p/q", "float(target_row[token]) / draft_prob", "float(target_row[token])"),
         (
             "after a rejection, drawing from p",
-            "rng.choose(residual(target_probs[place], draft_probs[place]))",
-            "rng.choose(target_probs[place])",
+            "rng.choose(residual(target_row, draft_probs[node]))",
+            "rng.choose(target_row)",
         ),
-        (
-            "the residual of the row after",
-            "rng.choose(residual(target_probs[place], draft_probs[place]))",
-            "rng.choose(residual(target_probs[place + 1], draft_probs[place]))",
-        ),
-        ("judging by the row after", "float(target_probs[place, token])", "float(target_probs[place + 1, token])"),
+        ("the residual of the row after", "residual(target_row, draft_probs", "residual(probs_at(node), draft_probs"),
+        ("judging by the row after", "row_or_none(probs_at, node - 1)", "row_or_none(probs_at, node)"),
         (
             "the bonus token from the row before the last",
-            "draft_probs[place]))\n    return len(drafted), rng.choose(target_probs[len(drafted)])",
-            "draft_probs[place]))\n    return len(drafted), rng.choose(target_probs[max(0, len(drafted) - 1)])",
+            "row_or_none(probs_at, len(tree) - 1)",
+            "row_or_none(probs_at, max(-1, len(tree) - 2))",
         ),
         ("the residual without its max(., 0)", ".clamp(min=0)", ".abs()"),
+        (
+            "the target's cache rolled back by one too few",
+            "session.keep(checked.rows)",
+            "session.keep(range(1 + min(len(tree), len(checked.path) + 1)))",
+        ),
     ],
-    (VERIFICATION, "a_wrong_law_is_refused"): [
+    (CHECKING, "a_wrong_law_is_refused"): [
         ("believing a law that could not have drawn the token", "if not draft_prob > 0:", "if False:"),
     ],
-    (VERIFICATION, "the_residual_is_a_distribution_where_nothing_is_left_too"): [
+    (CHECKING, "the_residual_is_a_distribution_where_nothing_is_left_too"): [
         ("dividing by nothing", "excess / total if total > 0 else target_row", "excess / total"),
     ],
-    (VERIFICATION, "prompt_lookup_is_exact"): [
-        ("going on after a token that was not drafted", "if token != drafted_token:", "if False:"),
+    (CHECKING, "prompt_lookup_is_exact"): [
+        ("going on after a token that was not drafted", " if tree.tokens[child] == token)", ")"),
         (
             "drawing a chain's tokens from the row after",
-            "token = rng.choose(target_probs[place])",
-            "token = rng.choose(target_probs[place + 1])",
+            "rng.choose(probs_at(node))",
+            "rng.choose(probs_at(min(node + 1, len(tree) - 1)))",
         ),
-        ("penalties that do not see the draft", "[tokens + drafted[:count] for", "[tokens for"),
+        ("penalties that do not see the draft", "self.text + [self.tree.tokens[above] for", "self.text + [] or [0 for"),
     ],
-    (VERIFICATION, "speculative_is_exact_under_a_penalty"): [
-        ("penalties that see the draft to its end", "[tokens + drafted[:count] for", "[tokens + drafted for"),
+    (CHECKING, "speculative_is_exact_under_a_penalty"): [
+        (
+            "penalties that see the draft to its end",
+            "for above in self.tree.path(node)]",
+            "for above in range(len(self.tree))]",
+        ),
     ],
     (SPECULATIVE, "speculative_is_exact"): [
         (
-            "the target's cache rolled back by one too few",
-            "target_session.rollback(len(drafted) - accepted)",
-            "target_session.rollback(max(0, len(drafted) - accepted - 1))",
-        ),
-        (
             "drafting greedily, judging as if sampled",
-            "drafted.append(rng.choose(draft_probs[-1]))",
-            "drafted.append(int(draft_probs[-1].argmax()))",
+            "drafted.append(rng.choose(row))",
+            "drafted.append(int(row.argmax()))",
         ),
     ],
     (SPECULATIVE, "a_draft_is_the_drafts_own_text"): [
@@ -843,27 +841,27 @@ MUTATIONS = {
     (SPECULATIVE, "gamma_sees_the_rounds_so_far"): [
         (
             "rounds that do not say what was drafted",
-            "rounds.append((len(drafted), accepted))",
-            "rounds.append((gamma, accepted))",
+            "rounds.append((len(drafted), len(path)))",
+            "rounds.append((gamma, len(path)))",
         ),
     ],
     (SPECULATIVE, "a_perfect_draft_is_all_accepted"): [
         (
             "a draft that is not warped",
-            "probabilities(logits[-1:], warp, [text + drafted])[0]",
-            "probabilities(logits[-1:], (), [text + drafted])[0]",
+            "draft_probabilities(logits[-1:], warp, [text + drafted])",
+            "draft_probabilities(logits[-1:], (), [text + drafted])",
         ),
         (
             "a draft whose penalties do not see it",
-            "probabilities(logits[-1:], warp, [text + drafted])[0]",
-            "probabilities(logits[-1:], warp, [text])[0]",
+            "draft_probabilities(logits[-1:], warp, [text + drafted])",
+            "draft_probabilities(logits[-1:], warp, [text])",
         ),
     ],
     (SPECULATIVE, "speculative_is_exact_under_a_penalty"): [
         (
             "a target that is not warped",
-            "probabilities(logits, warp, histories(text, drafted))",
-            "probabilities(logits, (), histories(text, drafted))",
+            "candidates, rng, warp, drawn(draft_probs))",
+            "candidates, rng, (), drawn(draft_probs))",
         ),
     ],
     (SPECULATIVE, "adaptive_counts_what_was_judged"): [
@@ -884,31 +882,31 @@ MUTATIONS = {
     (BATCH, "a_row_is_exact_among_others"): [
         (
             "rejected tokens left in the target's rows",
-            "target_batch.rollback([len(row.drafted) - row.rounds[-1][1] for row in rows])",
+            "target_batch.rollback(target_forgets)",
             "target_batch.rollback([0 for row in rows])",
         ),
         (
             "all rows rolled back as far as the one that rejected most",
-            "target_batch.rollback([len(row.drafted) - row.rounds[-1][1] for row in rows])",
-            "target_batch.rollback([max(len(row.drafted) - row.rounds[-1][1] for row in rows)] * len(rows))",
+            "target_batch.rollback(target_forgets)",
+            "target_batch.rollback([max(target_forgets)] * len(rows))",
         ),
         (
             "penalties that look at another row",
-            "history for row in rows for history in histories(row.text, row.drafted)",
-            "history for row in rows for history in histories(rows[0].text, row.drafted)",
+            "check(row_logits, row.text,",
+            "check(row_logits, rows[0].text,",
         ),
     ],
     (BATCH, "every_row_is_what_it_is_alone"): [
         ("rejected tokens left in the draft's rows", "        draft_batch.rollback(draft_forgets)\n", ""),
-        ("a draft that keeps what was rejected", "row.read = min(fed, len(row.text) + accepted)", "row.read = fed"),
-        ("rows without a draft counted as read", "if row.drafted else row.read", "if True else row.read"),
+        ("a draft that keeps what was rejected", "right = min(row.read, len(row.text) - 1)", "right = row.read"),
+        ("what was drafted not counted as read", "len(rows[i].text) + len(rows[i].drafted)", "len(rows[i].text)"),
         ("rows that stay after they have ended, in the target's cache", "        target_batch.reorder(going)\n", ""),
         ("rows that stay after they have ended, in the draft's cache", "        draft_batch.reorder(going)\n", ""),
         ("one luck for all rows", "rows[i].rng.choose(row_probs)", "rows[0].rng.choose(row_probs)"),
         (
             "all rows draft as many as the one that drafts most",
-            "len(rows[i].drafted) < counts[i] and not unsure[i]",
-            "len(rows[i].drafted) < max(counts) and not unsure[i]",
+            "len(rows[i].drafted) < counts[i] and not unsure",
+            "len(rows[i].drafted) < max(counts) and not unsure",
         ),
     ],
     (BATCH, "ended_rows_cost_nothing"): [
@@ -917,7 +915,7 @@ MUTATIONS = {
     (BATCH, "an_unsure_draft_ends"): [
         (
             "unsure rows that draft on",
-            "len(rows[i].drafted) < counts[i] and not unsure[i]",
+            "len(rows[i].drafted) < counts[i] and not unsure",
             "len(rows[i].drafted) < counts[i]",
         ),
     ],
@@ -932,7 +930,7 @@ MUTATIONS = {
         ("looking at the first prompt alone", "max(prompts, key=len)", "prompts[0]"),
     ],
     (PROMPT, "prompt_lookup_is_exact"): [
-        ("rejected tokens left in the cache", "session.rollback(len(drafted) - accepted)", "session.rollback(0)"),
+        ("the last token fed twice", "    session.rollback(1)  # the last token is fed with the draft\n", ""),
     ],
     (PROMPT, "prompt_lookup_fills_the_context_and_no_more"): [
         (
@@ -958,13 +956,12 @@ MUTATIONS = {
     (SUFFIX, "suffix_lookup_is_exact"): [
         ("the last token fed twice", "    session.rollback(1)  # the last token is fed with the draft\n", ""),
     ],
-    (TREE, "suffix_lookup_is_exact"): [
-        ("accepted tokens that are not kept", "session.keep([0, *(node + 1 for node in path)])", "session.keep([0])"),
-        ("rows of a tree one place early", "logits[node + 1 : node + 2]", "logits[max(node, 0) : max(node, 0) + 1]"),
+    (CHECKING, "suffix_lookup_is_exact"): [
+        ("accepted tokens that are not kept", "session.keep(checked.rows)", "session.keep([0])"),
         (
-            "penalties that do not see the tree",
-            "history = text + [tree.tokens[above] for above in tree.path(node)]",
-            "history = text",
+            "rows of a tree one place early",
+            "self.logits[nodes[0] + 1 : nodes[-1] + 2]",
+            "self.logits[max(nodes[0], 0) : max(nodes[-1], 0) + 1]",
         ),
     ],
     (SUFFIX, "suffix_lookup_fills_the_context_and_no_more"): [
@@ -1010,8 +1007,8 @@ MUTATIONS = {
         ),
         (
             "penalties of a draft that do not see the text",
-            "row = function(row, [text])",
-            "row = function(row, [text[:1]])",
+            "draft_probabilities(row, self.warp, [text])",
+            "draft_probabilities(row, self.warp, [text[:1]])",
         ),
         (
             "a draft that is not brought back to the text",
@@ -1021,13 +1018,13 @@ MUTATIONS = {
     ],
     (TLI, "token_intersection_is_exact"): [
         ("q that is not the law drawn from", "laws.append(law)", "laws.append(law**2 / (law**2).sum())"),
-        ("rejected tokens left in the cache", "session.rollback(len(drafted) - accepted)", "session.rollback(0)"),
+        ("the last token fed twice", "    session.rollback(1)  # the last token is fed with the draft\n", ""),
     ],
     (TLI, "a_draft_that_has_nothing_to_say_harms_nothing"): [
         (
             "a draft that leaves no shared token",
-            "return None if bool((row == -math.inf).all()) else probabilities(row)[-1]",
-            "return probabilities(row)[-1]",
+            "return draft_probabilities(row, self.warp, [text])[0]",
+            "return draft_probabilities(row, self.warp, [text])[0].clone()",
         ),
         ("a text of which the draft can read nothing", "if not context or count < 1:", "if count < 1:"),
     ],
@@ -1046,12 +1043,7 @@ MUTATIONS = {
         ("nothing in common", "if not shared_tokens(target, draft).ordinary:", "if False:"),
     ],
     (SLEM, "string_match_is_exact"): [
-        ("rejected tokens left in the cache", "session.rollback(len(drafted) - accepted)", "session.rollback(0)"),
-        (
-            "penalties that do not see the draft",
-            "probabilities(logits, warp, histories(text, drafted))",
-            "probabilities(logits, warp, [text] * len(logits))",
-        ),
+        ("the last token fed twice", "    session.rollback(1)  # the last token is fed with the draft\n", ""),
     ],
     (SLEM, "other_tokenizers_fill_either_context_and_no_more"): [
         ("a guess longer than the context", "return guess[: self.target.context - len(text) - 1]", "return guess"),
@@ -1157,8 +1149,8 @@ MUTATIONS = {
         ("penalties that do not see the chain", "[self.text + path for path", "[self.text for path"),
         ("a law that is not warped", "self._log_probs().double()[-1]", "self._logits.double().log_softmax(-1)[-1]"),
     ],
-    (ACCEPTANCE, "a_drawn_chain_is_exact"): [
-        ("rows one place late", "for node in (ROOT, *range(len(tree)))", "for node in (*range(len(tree)), ROOT)"),
+    (CHECKING, "a_drawn_chain_is_exact"): [
+        ("rows one place late", "row_or_none(probs_at, node - 1)", "row_or_none(probs_at, node)"),
     ],
     (TREES, "a_drawn_chain_is_exact"): [
         (
@@ -1171,8 +1163,8 @@ MUTATIONS = {
     (EAGLE, "every_tree_is_what_the_network_makes_of_the_whole_text"): [
         (
             "features of nodes that were not accepted",
-            "[[0, *(node + 1 for node in checked.path)]]",
-            "[list(range(1 + len(checked.path)))]",
+            "[checked.rows]",
+            "[list(range(len(checked.rows)))]",
         ),
         (
             "a prompt whose features are lost",
@@ -1226,7 +1218,7 @@ MUTATIONS = {
         ("a level wider than it may be", "key=lambda i: -scores[i])[:top_k]", "key=lambda i: -scores[i])[:99]"),
     ],
     (TREES, "a_filter_that_leaves_a_network_nothing_harms_nothing"): [
-        ("rows of nothing", "        if self.warp:  # it may leave", "        if False:  # it may leave"),
+        ("rows of nothing", "return log_probs.nan_to_num(nan=-math.inf, neginf=-math.inf) if self.warp else", "return"),
         ("chains drawn from nothing", "            if law is None:\n                break\n", ""),
         ("guesses that are impossible", "                    if log_prob > -math.inf:", "                    if True:"),
     ],
@@ -1292,5 +1284,5 @@ def test_every_file_has_mutations_and_every_check_a_mutation():
 
 
 def test_a_text_that_is_no_longer_there_is_said():
-    with pytest.raises(AssertionError, match="verification.py holds the text to be changed 0 times"):
-        changed(Mutation(VERIFICATION, "", "", "if the moon is full:", "if False:"))
+    with pytest.raises(AssertionError, match="checking.py holds the text to be changed 0 times"):
+        changed(Mutation(CHECKING, "", "", "if the moon is full:", "if False:"))
