@@ -57,12 +57,12 @@ class Round(NamedTuple):
     target_probs: torch.Tensor
 
 
-def histories(tokens: list[int], drafted: list[int]) -> list[list[int]]:
+def _histories(tokens: list[int], drafted: list[int]) -> list[list[int]]:
     """The tokens before each row of a check, as warps want them: the text, then the text and ``drafted[:1]``, ...
 
     Examples
     --------
-    >>> histories([5], [7, 8])
+    >>> _histories([5], [7, 8])
     [[5], [5, 7], [5, 7, 8]]
     """
     return [tokens + drafted[:count] for count in range(len(drafted) + 1)]
@@ -72,7 +72,7 @@ def _drafts(session, text, gamma, rng, warp, draw):
     """Draft `gamma` tokens after `text`: the tokens, the logits (gamma, vocab), and these warped."""
     drafted, logits = [], [session.advance_to(text)[-1:]]
     while True:
-        probs = probabilities(torch.cat(logits), warp, histories(text, drafted))
+        probs = probabilities(torch.cat(logits), warp, _histories(text, drafted))
         drafted.append(draw(probs[-1], rng))
         if len(drafted) == gamma:
             return drafted, torch.cat(logits), probs
@@ -93,7 +93,7 @@ def _speculate(target, draft, prompt, gamma, rng, warp, *, judge, draw=_draw):
     while min(target_session.room, draft_session.room) > gamma:
         drafted, draft_logits, draft_probs = _drafts(draft_session, text, gamma, rng, warp, draw)
         logits = target_session.feed(unread + drafted)
-        target_probs = probabilities(logits, warp, histories(text, drafted))
+        target_probs = probabilities(logits, warp, _histories(text, drafted))
         accepted, token = judge(Round(drafted, draft_logits, draft_probs, logits, target_probs), rng)
         target_session.rollback(len(drafted) - accepted)
         unread = [token]
@@ -246,7 +246,7 @@ def rollback_too_short(target, draft, prompt, *, gamma, rng, warp=()):
     text, unread = list(prompt), []
     while min(target_session.room, draft_session.room) > gamma:
         drafted, _, draft_probs = _drafts(draft_session, text, gamma, rng, warp, _draw)
-        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, _histories(text, drafted))
         accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
         target_session.rollback(max(len(drafted) - accepted - 1, 0))  # the mistake: len(drafted) - accepted
         unread = [token]
@@ -263,7 +263,7 @@ def forgets_at_least_one(target, draft, prompt, *, gamma, rng, warp=()):
     text, unread = list(prompt), []
     while min(target_session.room, draft_session.room) > gamma:
         drafted, _, draft_probs = _drafts(draft_session, text, gamma, rng, warp, _draw)
-        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, _histories(text, drafted))
         accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
         target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, nothing
         unread = [token]
@@ -284,7 +284,7 @@ def lagging_draft(target, draft, prompt, *, gamma, rng, warp=()):
             draft_probs.append(probabilities(draft_session.feed(fresh)[-1:], warp, [text + drafted])[0])
             fresh = [rng.choose(draft_probs[-1])]
             drafted += fresh
-        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, _histories(text, drafted))
         accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
         target_session.rollback(len(drafted) - accepted)
         draft_session.rollback(max(len(drafted) - 1 - accepted, 0))
@@ -316,7 +316,7 @@ def padding_is_token_zero(target, draft, prompt, *, gamma, rng, warp=()):
         seen = [token for token in text if token != 0]  # the mistake: the attention mask is (tokens != 0)
         drafted, _, draft_probs = _drafts(draft_session, seen, gamma, rng, warp, _draw)
         logits = target.session(seen).feed(drafted)  # (gamma + 1, vocab)
-        target_probs = probabilities(logits, warp, histories(text, drafted))
+        target_probs = probabilities(logits, warp, _histories(text, drafted))
         accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
         tokens = [*drafted[:accepted], token]
         text += tokens
@@ -397,7 +397,7 @@ def map_in_hash_order(target, draft, prompt, *, gamma, rng, warp=()):
         believed = [law.clone() for law in laws]
         for law, drawn_from in zip(believed, laws, strict=True):
             law[ascending] = drawn_from[as_it_comes]  # the mistake: row i of the head is not the i-th token
-        target_probs = probabilities(session.feed(unread + drafted), warp, histories(text, drafted))
+        target_probs = probabilities(session.feed(unread + drafted), warp, _histories(text, drafted))
         accepted, token = check_sampled(drafted, believed, target_probs, rng)
         session.rollback(len(drafted) - accepted)
         unread = [token]

@@ -1,0 +1,223 @@
+"""Any lossless method, any warps, stop tokens, context and prompt: the text of plain sampling, or its error.
+
+The models are tables with zeros, and some warps leave rows no token, or raise errors of their own. A method has to end
+where sampling would have ended: a row that nobody reaches, because a stop token, the budget or a rejected draft comes
+before it, must not matter.
+"""
+
+import functools
+import random
+
+import pytest
+import torch
+from draft_networks import perfect_network
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lossless import EXACT, table
+from test_medusa import random_heads
+
+from tutorlib import warp as warps
+from tutorlib.checking import typical_acceptance
+from tutorlib.decoders import (
+    lookahead,
+    prompt_lookup,
+    sample,
+    speculative,
+    speculative_batch,
+    string_match,
+    suffix_lookup,
+    token_intersection,
+)
+from tutorlib.decoders.draft_trees import chain, drawn_chain, dynamic, static
+from tutorlib.decoders.eagle import eagle
+from tutorlib.decoders.medusa import medusa
+from tutorlib.proof import total_variation
+from tutorlib.randomness import Exhaustive, Seeded
+from tutorlib.run import run
+from tutorlib.table import TableLM
+
+VOCAB = 3
+HEADS = random_heads(table(VOCAB), 2, seed=3)
+HEADS.register_forward_pre_hook(lambda heads, inputs: inputs[0].clamp(min=-9))  # a table's hidden states may be -inf
+
+
+def sparse(seed, vocab="abc", **settings):
+    """A table for contexts of up to two tokens, in which about a third of the probabilities are 0."""
+    rng, rows = random.Random(seed), {}
+    for context in ["", *vocab, *(one + other for one in vocab for other in vocab)]:
+        weights = [rng.random() * (rng.random() > 0.35) for _ in vocab]
+        weights = weights if any(weights) else [1.0] * len(vocab)
+        rows[context] = [weight / sum(weights) for weight in weights]
+    return TableLM(rows, list(vocab), **settings)
+
+
+class OneRow:
+    """A batch of one prompt, as if it were a single text."""
+
+    def __init__(self, lm, draft, prompt, *, rng, **settings):
+        rngs = None if rng is None else [rng]
+        self.steps = speculative_batch(lm, draft, [prompt], rngs=rngs, **settings)
+        self.prompt = prompt
+
+    def __next__(self):
+        return next(self.steps)[0]
+
+    def __getattr__(self, name):
+        return getattr(self.steps, name)
+
+
+class Watched:
+    """Steps that remember their tokens, for runs that end with an error."""
+
+    def __init__(self, steps):
+        self.steps, self.tokens = steps, []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        step = next(self.steps)
+        self.tokens += step.tokens
+        return step
+
+    def __getattr__(self, name):
+        return getattr(self.steps, name)
+
+
+# Functions (lm, draft, prompt, *, rng, warp). With one seed the first write the very text that `sample` writes.
+SAME_TEXT = {
+    "prompt_lookup": lambda lm, draft, prompt, **how: prompt_lookup(lm, prompt, gamma=3, **how),
+    "suffix_lookup": lambda lm, draft, prompt, **how: suffix_lookup(lm, prompt, gamma=5, least=0.0, **how),
+    "lookahead": lambda lm, draft, prompt, **how: lookahead(lm, prompt, window=2, **how),
+    "string_match": lambda lm, draft, prompt, **how: string_match(lm, draft, prompt, gamma=3, **how),
+    "medusa": lambda lm, draft, prompt, **how: medusa(lm, HEADS, prompt, tree=[(0, 0), (1,), (0, 1)], **how),
+    "eagle, chain": lambda lm, draft, prompt, **how: eagle(lm, perfect_network(draft), prompt, tree=chain(3), **how),
+    "eagle, static": lambda lm, draft, prompt, **how: eagle(
+        lm, perfect_network(draft), prompt, tree=static([(0, 0), (1, 1)]), **how
+    ),
+    "eagle, dynamic": lambda lm, draft, prompt, **how: eagle(
+        lm, perfect_network(draft), prompt, tree=dynamic(5, 3, 2), **how
+    ),
+}
+SAME_DISTRIBUTION = {
+    "speculative": lambda lm, draft, prompt, **how: speculative(lm, draft, prompt, gamma=2, **how),
+    "speculative_batch": functools.partial(OneRow, gamma=2),
+    "token_intersection": lambda lm, draft, prompt, **how: token_intersection(lm, draft, prompt, gamma=2, **how),
+    "eagle, drawn chain": lambda lm, draft, prompt, **how: eagle(
+        lm, perfect_network(draft), prompt, tree=drawn_chain(2), **how
+    ),
+}
+LOSSY = {
+    "medusa, typical": lambda lm, draft, prompt, **how: medusa(
+        lm, HEADS, prompt, tree=[(0, 0), (1,), (0, 1)], accept=typical_acceptance(0.2, 0.5), **how
+    ),
+}
+METHODS = SAME_TEXT | SAME_DISTRIBUTION | LOSSY
+
+
+def plain(lm, draft, prompt, **how):
+    return sample(lm, prompt, **how)
+
+
+def outcome(method, lm, draft, prompt, budget, stop, **how):
+    """The tokens of a run, and why it ended, or with what error."""
+    steps = Watched(method(lm, draft, prompt, **how))
+    try:
+        trace = run(steps, budget, stop, progress=False)
+    except Exception as error:
+        return tuple(steps.tokens), f"{type(error).__name__}: {error}"
+    return tuple(trace.tokens), trace.stopped
+
+
+def forbidding(token):
+    """Filters everything away after this token."""
+
+    def forbid(logits, histories):
+        ends = torch.tensor([history[-1] == token for history in histories])
+        return logits.masked_fill(ends[:, None], -torch.inf)
+
+    return warps.named(forbid, f"forbidding({token})")
+
+
+def failing(length):
+    """Raises an error of its own for texts of this length."""
+
+    def fails(logits, histories):
+        return logits / min(1 / (len(history) != length) for history in histories)
+
+    return warps.named(fails, f"failing({length})")
+
+
+WARPS = st.one_of(
+    st.builds(warps.temperature, st.sampled_from([0.3, 1.7])),
+    st.builds(warps.top_k, st.integers(1, 2)),
+    st.builds(warps.top_p, st.sampled_from([0.3, 0.83])),
+    st.builds(warps.min_p, st.sampled_from([0.21, 0.9])),
+    st.builds(warps.typical, st.sampled_from([0.2, 0.77])),
+    st.builds(warps.repetition_penalty, st.just(1.6)),
+    st.builds(warps.frequency_penalty, st.sampled_from([-0.5, 0.9])),
+    st.builds(warps.presence_penalty, st.just(0.7)),
+    st.builds(warps.no_repeat_ngram, st.integers(1, 3)),
+    st.builds(forbidding, st.integers(0, VOCAB - 1)),
+    st.builds(failing, st.integers(2, 8)),
+)
+
+
+@st.composite
+def cases(draw, new_tokens):
+    """A target, a draft, a prompt, a budget, stop tokens and warps."""
+    prompt = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=4))
+    length = len(prompt)
+    lm = sparse(draw(st.integers(0, 99)), context=length + draw(st.integers(0, 2 * new_tokens)))
+    draft = sparse(draw(st.integers(100, 199)), context=length + draw(st.integers(0, 2 * new_tokens)))
+    budget = draw(st.integers(1, new_tokens))
+    stop = draw(st.sets(st.integers(0, VOCAB - 1), max_size=1))
+    return {"warp": draw(st.lists(WARPS, max_size=2))}, (lm, draft, prompt, budget, stop)
+
+
+def assert_possible(found, lm, prompt, budget, stop, warp):
+    """Each token has a probability, and the run ends where it should, or with the error of the row it has reached."""
+    tokens, end = found
+    text, seen = list(prompt), []
+    for token in tokens:
+        assert not seen or seen[-1] not in stop
+        assert warps.probabilities(lm.session(text).feed(), warp, [text])[0][token] > 0
+        text.append(token)
+        seen.append(token)
+    full, ended = len(text) == lm.context, bool(seen) and seen[-1] in stop
+    expected = "stop" if ended else "budget" if len(seen) == budget else "context" if full else None
+    if expected is None:
+        with pytest.raises(Exception) as error:
+            warps.probabilities(lm.session(text).feed(), warp, [text])
+        expected = f"{type(error.value).__name__}: {error.value}"
+    assert end == expected
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(st.sampled_from(sorted(METHODS)), cases(8), st.one_of(st.none(), st.integers(0, 50)))
+def test_every_method_writes_what_sampling_writes_or_fails_where_it_fails(name, case, seed):
+    how, (lm, draft, prompt, budget, stop) = case
+    found, expected = (
+        outcome(method, lm, draft, prompt, budget, stop, rng=None if seed is None else Seeded(seed), **how)
+        for method in (METHODS[name], plain)
+    )
+    if name in SAME_TEXT or (seed is None and name not in LOSSY):
+        assert found == expected
+    warp = [*how["warp"], *([warps.one_hot] if seed is None else [])]
+    assert_possible(found, lm, prompt, budget, stop, warp)
+
+
+def distribution(method, *case, **how):
+    """How probable each outcome is, errors among them."""
+    found = {}
+    for rng in Exhaustive():
+        one = outcome(method, *case, rng=rng, **how)
+        found[one] = found.get(one, 0.0) + rng.weight
+    return found
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.sampled_from(sorted(METHODS.keys() - LOSSY.keys())), cases(3))
+def test_every_method_has_samplings_distribution_of_texts_and_errors(name, case):
+    how, case = case
+    assert total_variation(distribution(METHODS[name], *case, **how), distribution(plain, *case, **how)) < EXACT
