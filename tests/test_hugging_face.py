@@ -1,7 +1,10 @@
 """Inside `generate` the methods write what they write alone, and heed what `generate` was asked for."""
 
+import copy
 import functools
+import inspect
 import math
+import re
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from lossless import EXACT, small
 from two_tokenizers import letters_tokenizer
 
 import tutorlib
-from tutorlib import decoders
+from tutorlib import decoders, generate_options
 from tutorlib.decoders.draft_trees import dynamic
 from tutorlib.decoders.eagle import eagle
 from tutorlib.hugging_face import as_warps, custom_generate
@@ -259,9 +262,134 @@ def test_a_processor_and_a_warp_of_ones_own_are_heeded(models):
 
 
 def test_what_is_not_a_function_of_the_text_is_refused(models):
-    options = {"guidance_scale": 1.5, "negative_prompt_ids": ids([1, 2])}
+    guided = transformers.UnbatchedClassifierFreeGuidanceLogitsProcessor(1.5, models("llama"))
     with pytest.raises(ValueError, match="Unbatched.*guidance_scale.*changes with every call"):
-        generate(models("llama"), PROMPT, custom_generate=METHODS["prompt_lookup"](), **options)
+        generate(models("llama"), PROMPT, custom_generate=METHODS["prompt_lookup"](), logits_processor=[guided])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Every option there is: kept, as `generate` keeps it, or refused
+
+
+# Each with a setting under which the greedy text is another one; or which alone leaves one token to draw, where nearly
+# all would be equally likely without it.
+ENDED = {"eos_token_id": [8, 17]}
+DRAWN = {"do_sample": True, "top_k": 0, "temperature": 1e-3}
+KEPT = {
+    "max_length": {"max_length": 11, "max_new_tokens": None},
+    "max_new_tokens": {"max_new_tokens": 7},
+    "min_length": ENDED | {"min_length": 20},
+    "min_new_tokens": ENDED | {"min_new_tokens": 15},
+    "max_time": {"max_time": 0.0},
+    "stop_strings": {"stop_strings": ["ii", "q"], "tokenizer": LETTERS},
+    "eos_token_id": ENDED,
+    "do_sample": {"do_sample": True, "top_k": 1, "repetition_penalty": 1.9},
+    "temperature": DRAWN,
+    "top_k": DRAWN | {"temperature": 9.0, "top_k": 1},
+    "top_p": DRAWN | {"temperature": 9.0, "top_p": 1e-9},
+    "min_p": DRAWN | {"temperature": 9.0, "min_p": 1.0},
+    "top_h": DRAWN | {"temperature": 9.0, "top_h": 1e-9},
+    "typical_p": DRAWN | {"temperature": 9.0, "typical_p": 1e-9},
+    "epsilon_cutoff": DRAWN | {"temperature": 9.0, "epsilon_cutoff": 0.99},
+    "renormalize_logits": {"renormalize_logits": True, "repetition_penalty": 1.9},
+    "repetition_penalty": {"repetition_penalty": 1.9},
+    "encoder_repetition_penalty": {"encoder_repetition_penalty": 3.0},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 2},
+    "encoder_no_repeat_ngram_size": {"encoder_no_repeat_ngram_size": 1},
+    "bad_words_ids": {"bad_words_ids": [[3], [5, 4]]},
+    "sequence_bias": {"sequence_bias": {(7,): 6.0}},
+    "suppress_tokens": {"suppress_tokens": [4]},
+    "begin_suppress_tokens": {"begin_suppress_tokens": [5]},
+    "forced_eos_token_id": {"forced_eos_token_id": 6},
+    "exponential_decay_length_penalty": ENDED | {"exponential_decay_length_penalty": (1, 3.0)},
+    "watermarking_config": {"watermarking_config": {"bias": 9.0, "greenlist_ratio": 0.5}},
+}  # fmt: skip
+# What has a test of its own, changes no text of one row, or cannot be seen on a model that gives numbers.
+SEEN_ELSEWHERE = {
+    "pad_token_id", "num_return_sequences", "return_dict_in_generate", "bos_token_id", "forced_bos_token_id",
+    "remove_invalid_values", "eta_cutoff",
+}  # fmt: skip
+REFUSED = {
+    "num_beams": 4, "early_stopping": True, "length_penalty": 2.0, "num_beam_groups": 2, "diversity_penalty": 0.5,
+    "constraints": ["any"], "force_words_ids": [[1, 2]], "penalty_alpha": 0.6, "dola_layers": "low",
+    "prompt_lookup_num_tokens": 3, "max_matching_ngram_size": 2, "guidance_scale": 1.5, "token_healing": True,
+    "decoder_start_token_id": 1, "use_cache": False, "cache_implementation": "static", "cache_config": {"nbits": 4},
+    "max_cache_len": 40, "prefill_chunk_size": 2, "low_memory": True, "is_assistant": True, "num_assistant_tokens": 3,
+    "num_assistant_tokens_schedule": "heuristic", "assistant_confidence_threshold": 0.7, "assistant_early_exit": 1,
+    "assistant_lookbehind": 3, "target_lookbehind": 3, "assistant_ensemble_weight": 0.5, "speculation_type": "dflash",
+    "use_mtp": True, "compile_config": transformers.CompileConfig(), "disable_compile": True,
+    "continuous_batching_config": {"num_blocks": 4}, "output_scores": True, "output_logits": True,
+    "output_attentions": True, "output_hidden_states": True,
+}  # fmt: skip
+# Of `generate` itself, and not of its configuration.
+ARGUMENTS = {
+    "assistant_model": random_model("llama", seed=2), "assistant_tokenizer": LETTERS, "synced_gpus": True,
+    "negative_prompt_ids": ids([1, 2]), "negative_prompt_attention_mask": ids([1, 1]), "trust_remote_code": True,
+}  # fmt: skip
+
+
+def test_of_every_option_it_is_known_whether_it_is_kept():
+    """A version of transformers that has more needs a decision about each of them; until then they are refused."""
+    names = {name for name in vars(transformers.GenerationConfig()) if not name.startswith("_")}
+    assert names - {"transformers_version"} <= KEPT.keys() | SEEN_ELSEWHERE | REFUSED.keys()
+    assert KEPT.keys() | SEEN_ELSEWHERE == generate_options.KEPT and not generate_options.KEPT & REFUSED.keys()
+    arguments = set(inspect.signature(transformers.GenerationMixin.generate).parameters)
+    known = {"inputs", "generation_config", "logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn"}
+    assert arguments - {"self", "kwargs", "custom_generate", "streamer"} <= known | ARGUMENTS.keys()
+
+
+@pytest.mark.parametrize("options", KEPT.values(), ids=KEPT)
+def test_an_option_that_is_kept_does_what_it_does_in_generate(models, options):
+    model = models("llama", torch.float64)
+    with exactly(torch.float64):
+        expected = generate(model, PROMPT, **options)
+        for name in ("suffix_lookup", "speculative_batch"):
+            assert generate(model, PROMPT, custom_generate=METHODS[name](), **options) == expected
+        usual = generate(model, PROMPT, **(ENDED if "eos_token_id" in options and options != ENDED else {}))
+        assert expected != usual or "temperature" in options
+
+
+def test_what_begins_a_text_is_kept_too(models):
+    model, options = models("llama", torch.float64), {"max_new_tokens": 6, "bos_token_id": 7, "pad_token_id": 0}
+    with exactly(torch.float64):
+        for more in ({}, {"forced_bos_token_id": 12}):
+            made = model.generate(custom_generate=METHODS["lookahead"](), **options, **more)
+            assert made.tolist() == model.generate(**options, **more).tolist()
+    assert made[0, :2].tolist() == [7, 12]
+
+
+@pytest.mark.parametrize(("name", "value"), (REFUSED | ARGUMENTS).items(), ids=REFUSED | ARGUMENTS)
+def test_an_option_that_is_not_kept_is_refused_by_name(models, name, value):
+    model, ours = models("llama"), METHODS["sample"]()
+    options = {"do_sample": True} if name == "guidance_scale" else {}
+    if name == "token_healing":  # which generate does before it asks anybody
+        options["tokenizer"] = copy.deepcopy(LETTERS)
+        options["tokenizer"].bos_token = options["tokenizer"].pad_token = "a"
+    with pytest.raises(ValueError, match=rf"^{name}[=:].* Leave it out: ") as refusal:
+        generate(model, PROMPT, custom_generate=ours, **{name: value}, **options)
+    followed = re.search(r"custom_generate\((\w+)(, .*)?\)", str(refusal.value))
+    if followed:  # the advice can be followed
+        names = vars(decoders) | {"custom_generate": custom_generate, "LM": LM, "tokenizer": OTHER_LETTERS}
+        instead = eval(followed[0], names | {"model": draft(torch.float32).model})
+        assert len(generate(model, PROMPT, custom_generate=instead, tokenizer=OTHER_LETTERS)) == NEW
+
+
+def test_options_from_the_models_own_file_count_and_those_of_other_programs_do_not(models):
+    model, ours = random_model("llama"), METHODS["sample"]()
+    model.generation_config.chat_format = "chatml"
+    assert len(generate(model, PROMPT, custom_generate=ours)) == NEW
+    model.generation_config.num_beams = 2
+    with pytest.raises(ValueError, match="num_beams=2"):
+        generate(model, PROMPT, custom_generate=ours)
+    mine = transformers.GenerationConfig(chat_formt="chatml", max_new_tokens=3, num_beams=1, pad_token_id=0)
+    with pytest.raises(ValueError, match="chat_formt='chatml'"):
+        model.generate(ids(PROMPT), generation_config=mine, custom_generate=ours)
+
+
+def test_the_tokenizer_of_generate_is_the_models_where_none_was_given(models):
+    ours = custom_generate(decoders.string_match, draft=draft(), gamma=3)
+    generate(models("llama"), PROMPT, custom_generate=ours, tokenizer=OTHER_LETTERS)
+    assert ours.traces[0].text == OTHER_LETTERS.decode(ours.traces[0].tokens)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -475,16 +603,10 @@ def test_nonsense_is_named_at_once(make, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"num_beams": 4}, r"num_beams=4 asks for another method: .* custom_generate\(beam_search, beams=4\)"),
-        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens=3 .* custom_generate.prompt_lookup"),
-        ({"penalty_alpha": 0.6, "top_k": 4}, "penalty_alpha=0.6 .*contrastive_search"),
-        ({"dola_layers": "low"}, "dola_layers='low' .* custom_generate.dola"),
-        ({"output_scores": True, "return_dict_in_generate": True}, "output_scores=True"),
         (
             {"num_return_sequences": 2, "do_sample": True},
             "but there are 2 rows in .*speculative_batch",
         ),
-        ({"synced_gpus": True}, "synced_gpus"),
         ({"position_ids": ids([0, 1, 1, 2, 3])}, "position_ids"),
         ({"attention_mask": ids([1, 1, 1, 1, 0])}, "row 0: attention_mask has a 0 after a 1; .* on the left"),
         ({"attention_mask": ids([1, 0, 1, 1, 1])}, "0 after a 1"),
@@ -497,14 +619,12 @@ def test_options_that_cannot_be_kept_are_named(models, options, says):
         generate(models("llama"), PROMPT, custom_generate=METHODS["prompt_lookup"](), **options)
 
 
-def test_a_cache_that_holds_text_and_a_draft_for_generate_are_refused(models):
+def test_a_cache_that_holds_text_is_refused(models):
     model, ours = models("llama"), METHODS["prompt_lookup"]()
     cache = transformers.DynamicCache(config=model.config)
     model(ids(PROMPT[:3]), past_key_values=cache)
     with pytest.raises(ValueError, match="past_key_values holds tokens already"):
         generate(model, PROMPT, custom_generate=ours, past_key_values=cache)
-    with pytest.raises(ValueError, match=r"assistant_model: .* custom_generate\(speculative, draft=LM\(model\)\)"):
-        generate(model, PROMPT, custom_generate=ours, assistant_model=random_model("llama", seed=2))
 
 
 def test_what_is_for_another_part_of_the_model_is_refused(models):

@@ -23,21 +23,17 @@ from collections.abc import Callable, Sequence
 import torch
 import transformers
 
+from .generate_options import refuse, refuse_options
 from .lm import LM
 from .randomness import Seeded
 from .run import BatchSteps, Step, Steps, Text, Trace, fit, why_it_ended
 from .warp import Warp, checked_histories, checked_warp, named
 
-# Options of `generate` that ask for another method than the one given, and how to ask for that.
-_OTHER_METHODS = {
-    "num_beams": (1, "beams are a setting of the method, custom_generate(beam_search, beams=4)"),
-    "prompt_lookup_num_tokens": (None, "use custom_generate(prompt_lookup, gamma=10)"),
-    "penalty_alpha": (0, "use custom_generate(contrastive_search, k=4, penalty=0.6)"),
-    "dola_layers": (None, "use custom_generate(dola)"),
-    "assistant_early_exit": (None, "a draft is a setting of the method, custom_generate(speculative, draft=LM(model))"),
-}
-# What `return_dict_in_generate=True` cannot hold here, for our methods score a token once, never or several times.
-_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+# Arguments of `generate` that it keeps from a custom function, and of which our methods keep none.
+_DROPPED = (
+    "assistant_model", "assistant_tokenizer", "synced_gpus", "negative_prompt_ids", "negative_prompt_attention_mask",
+    "trust_remote_code",
+)  # fmt: skip
 # What `generate` itself prepares for the model; sessions make their own.
 _PREPARED = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
 
@@ -74,15 +70,16 @@ def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None
     - *do_sample*: False is greedy, as ``rng=None``. With True the luck is ``Seeded(seed)``, the same in every call, and
       without a `seed` one that is drawn from torch's generator: so ``torch.manual_seed(7)`` before makes it repeatable.
       (The tokens are not those which `generate` itself draws with that seed: a lossless method keeps the distribution.)
-    - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*: kept. Criteria are asked after each new
-      token of each text, with its tokens alone.
+    - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*, *stop_strings* (with ``tokenizer=...``):
+      kept. Criteria are asked after each new token of each text, with its tokens alone.
     - *num_return_sequences*, and several rows of `input_ids`: for methods that take several prompts, such as
       `speculative_batch`. Rows of different lengths are padded on the left and need their `attention_mask`. Each is
       what it would be alone; with a `seed` row i takes ``Seeded(seed + i)``.
     - *streamer*: gets the tokens of each step together.
     - *return_dict_in_generate*: `sequences` alone.
-    - *use_cache, cache_implementation* and whatever else is about caches: not looked at. Methods keep caches that can
-      be rolled back.
+    - All others, those about caches, drafts and beams among them, are refused by name unless they have their defaults:
+      see `tutorlib.generate_options`. (``cache_implementation="paged"`` is out of reach: with it, `generate` calls no
+      custom function at all.)
 
     Text ends where the context does (``max_position_embeddings``), where `generate` itself might go on.
 
@@ -94,8 +91,8 @@ def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None
         For ``do_sample=True``. In its place a method's own `rng` (or `rngs`) may be given, any `Randomness`; it goes on
         from one call to the next.
     tokenizer : transformers tokenizer, optional
-        The target's, for methods which compare texts (`string_match`, `token_intersection`). (`generate` has an option
-        of this name, but does not hand it on.)
+        The target's, for methods which compare texts (`string_match`, `token_intersection`). None takes the one that
+        `generate` is given.
     **settings
         The method's own arguments, by their names: ``draft=LM(small)``, ``gamma=4``. A `warp` comes before what
         `generate` adds.
@@ -121,6 +118,26 @@ def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None
     return CustomGenerate(method, settings, seed, tokenizer)
 
 
+class _HandedOn:
+    """The signature of a `CustomGenerate`. While `generate` reads it, it is given back the tokenizers.
+
+    `generate` hands on to a custom function those of its arguments that are in the function's signature, but takes the
+    tokenizers out of them before it looks. So ``stop_strings=[...]`` would fail there for want of a tokenizer.
+    """
+
+    def __get__(self, made, owner):
+        if made is None:
+            return None
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_name != "_extract_generation_mode_kwargs":
+            frame = frame.f_back
+        if frame is not None:
+            taken = frame.f_locals.get("generation_mode_kwargs", {})
+            names = ("tokenizer", "assistant_tokenizer")
+            frame.f_locals["kwargs"].update({name: taken[name] for name in names if name in taken})
+        return inspect.signature(made.__call__)
+
+
 class CustomGenerate:
     """What `custom_generate` makes of a method: `generate` calls it with all that it has prepared.
 
@@ -129,6 +146,8 @@ class CustomGenerate:
     traces : list of Trace
         What the last call left, a trace for each text.
     """
+
+    __signature__ = _HandedOn()
 
     def __init__(self, method, settings: dict, seed: int | None, tokenizer):
         self.method, self.settings, self.seed, self.tokenizer = method, dict(settings), seed, tokenizer
@@ -172,16 +191,24 @@ class CustomGenerate:
         generation_config=None,
         streamer=None,
         synced_gpus: bool = False,
+        tokenizer=None,
+        assistant_tokenizer=None,
         **model_kwargs,
     ):
         """What `generate` calls; see `custom_generate`. `input_ids` has shape (rows, longest prompt)."""
-        # transformers (5.15 to 5.23 at least) hands these three to its own loops and drops them for all others, though
-        # it has already put the prompt into the streamer. They are still in the frame of `generate`.
-        dropped = _variables_of_generate("streamer", "assistant_model", "synced_gpus")
-        streamer = dropped["streamer"] if streamer is None else streamer
-        refuse_options(generation_config, model, {"assistant_model": dropped["assistant_model"], **model_kwargs})
-        if synced_gpus or dropped["synced_gpus"]:
-            raise ValueError("synced_gpus=True: these methods decode on one process")
+        if model.config.is_encoder_decoder:
+            raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
+        # transformers (5.15 to 5.23 at least) hands these to its own loops and drops them for all others, though it has
+        # already put the prompt into the streamer. They are still in the frame of `generate`.
+        dropped = _variables_of_generate("streamer", *_DROPPED)
+        streamer = dropped.pop("streamer") if streamer is None else streamer
+        dropped |= {"assistant_tokenizer": assistant_tokenizer, "synced_gpus": synced_gpus or dropped["synced_gpus"]}
+        for name in _DROPPED:
+            if dropped[name] is not None and dropped[name] is not False:
+                refuse(name, dropped[name], model)
+        if generation_config is not None:
+            refuse_options(generation_config, model)
+        refuse_model_kwargs(model_kwargs)
         pad = getattr(generation_config, "_pad_token_tensor", None)
         pad = None if pad is None else int(pad)
         prompts, padding = unpadded(input_ids, model_kwargs.get("attention_mask"), pad)
@@ -193,9 +220,9 @@ class CustomGenerate:
             )
         if len(prompts) > 1 and streamer is not None:
             raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")
-        lm = self._lm
-        if lm is None or lm.model is not model:
-            self._lm = lm = LM(model, self.tokenizer)  # kept, with what is found out about the model
+        lm, tokenizer = self._lm, tokenizer if self.tokenizer is None else self.tokenizer
+        if lm is None or lm.model is not model or lm.tokenizer is not tokenizer:
+            self._lm = lm = LM(model, tokenizer)  # kept, with what is found out about the model
         budget, stop, criteria = read_criteria(stopping_criteria, input_ids.shape[1], lm)
         may_end_apart = criteria or any(lm.context - len(prompt) < budget for prompt in prompts)
         if len(prompts) > 1 and pad is None and may_end_apart:
@@ -253,21 +280,8 @@ def _variables_of_generate(*names: str) -> dict:
 # What goes in
 
 
-def refuse_options(generation_config, model, model_kwargs: dict) -> None:
-    """Raise ValueError for options of `generate` that these methods cannot keep."""
-    if model.config.is_encoder_decoder:
-        raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
-    if model_kwargs.get("assistant_model") is not None:
-        raise ValueError(
-            "assistant_model: a draft is a setting of the method, custom_generate(speculative, draft=LM(model))"
-        )
-    for name, (default, advice) in _OTHER_METHODS.items():
-        if (value := getattr(generation_config, name, None)) not in (None, default):
-            raise ValueError(f"{name}={value!r} asks for another method: {advice}")
-    if getattr(generation_config, "return_dict_in_generate", False):
-        for name in _OUTPUTS:
-            if getattr(generation_config, name, False):
-                raise ValueError(f"{name}=True: these methods return sequences alone; look at .traces for candidates")
+def refuse_model_kwargs(model_kwargs: dict) -> None:
+    """Raise ValueError for what `generate` would hand to the model and our sessions cannot."""
     cache = model_kwargs.get("past_key_values")
     if cache is not None and cache.get_seq_length():
         raise ValueError(
@@ -275,7 +289,7 @@ def refuse_options(generation_config, model, model_kwargs: dict) -> None:
             "whole text as input_ids"
         )
     for name, value in model_kwargs.items():
-        if value is not None and name not in _PREPARED and name != "assistant_model":
+        if value is not None and name not in _PREPARED:
             raise ValueError(f"generate was given {name}, which these methods cannot hand to the model: leave it out")
 
 

@@ -1,0 +1,107 @@
+"""Which options of Hugging Face's `generate` our methods keep, and what to do in place of the others.
+
+`hugging_face` asks here. An option that is not named in `KEPT` is refused, by its name, as soon as it has another value
+than its default: one that a new version of transformers brings too, until somebody has seen to it.
+"""
+
+from collections.abc import Callable
+
+from transformers import GenerationConfig
+
+from .decoders.dola import lower_layers, upper_layers
+from .lm import LM
+
+# Those that `generate` makes processors and criteria of, or arguments; a test has each of them do what it does there.
+KEPT = {
+    "max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time", "stop_strings",
+    "eos_token_id", "bos_token_id", "pad_token_id", "num_return_sequences", "return_dict_in_generate",
+    "do_sample", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff",
+    "renormalize_logits", "repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "sequence_bias", "suppress_tokens", "begin_suppress_tokens",
+    "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "remove_invalid_values",
+    "watermarking_config",
+}  # fmt: skip
+_NOTES = {"transformers_version"}  # which say something about the options, and ask for nothing
+_LONG = {"assistant_model", "assistant_tokenizer", "negative_prompt_ids", "negative_prompt_attention_mask"}
+
+_BEAMS = "it is a setting of the method, custom_generate(beam_search, beams=4, {name}={value!r})"
+_DRAFT = "a draft and its length are settings of the method, custom_generate(speculative, draft=LM(model), gamma=4)"
+_LOOKUP = "it is a setting of the method, custom_generate(prompt_lookup, gamma=10, max_ngram={value})"
+_CACHE = "methods keep caches of their own, which can be rolled back"
+_SCORES = "methods score a token once, never or several times, and return sequences alone; look at .traces"
+_WORDS = "no method here forces words into the text"
+
+
+def _dola(layers, model) -> str:
+    try:
+        layers = {"low": lower_layers, "high": upper_layers}[layers](LM(model)) if isinstance(layers, str) else layers
+    except (KeyError, ValueError):  # another word; a model with too few layers for the bucket
+        layers = [0]
+    return f"use custom_generate(dola, layers={list(layers)})"
+
+
+# What to do in place of an option: a text, or a function of its value and the model that returns one.
+_ADVICE: dict[str, str | Callable] = {
+    "num_beams": "use custom_generate(beam_search, beams={value})",
+    "early_stopping": _BEAMS,
+    "length_penalty": _BEAMS,
+    "num_beam_groups": "use custom_generate(beam_search, beams=4, groups={value})",
+    "diversity_penalty": "use custom_generate(beam_search, beams=4, groups=2, diversity={value})",
+    "constraints": _WORDS,
+    "force_words_ids": _WORDS,
+    "penalty_alpha": "use custom_generate(contrastive_search, k=4, penalty={value})",
+    "dola_layers": _dola,
+    "prompt_lookup_num_tokens": "use custom_generate(prompt_lookup, gamma={value})",
+    "max_matching_ngram_size": _LOOKUP,
+    "guidance_scale": "its processor changes with every call, so it does not go with methods that check several tokens "
+    "at once",
+    "token_healing": "heal the prompt before the call",
+    "decoder_start_token_id": "it is for models with an encoder",
+    "assistant_tokenizer": "a draft knows its own, custom_generate(string_match, draft=LM(model, tokenizer))",
+    "synced_gpus": "these methods decode on one process",
+    **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask"), "no method here takes a second prompt"),
+    "trust_remote_code": "nothing is fetched here",
+    **dict.fromkeys(("output_scores", "output_logits", "output_attentions", "output_hidden_states"), _SCORES),
+    **dict.fromkeys(
+        ("use_cache", "cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "low_memory"),
+        _CACHE,
+    ),
+    **dict.fromkeys(
+        (
+            "assistant_model", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule",
+            "assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind",
+            "assistant_ensemble_weight", "speculation_type", "use_mtp",
+        ),
+        _DRAFT,
+    ),
+}  # fmt: skip
+
+
+def refuse(name: str, value, model) -> None:
+    """Raise a ValueError about this option that says what to do."""
+    advice = _ADVICE.get(name, "no method here keeps it")
+    advice = advice(value, model) if callable(advice) else advice.format(name=name, value=value)
+    shown = name if name in _LONG else f"{name}={value!r}"
+    raise ValueError(f"{shown}: these methods do not keep this option of generate. Leave it out: {advice}")
+
+
+def refuse_options(config: GenerationConfig, model) -> None:
+    """Raise ValueError for the first option that is neither kept nor at its default.
+
+    Parameters
+    ----------
+    config : GenerationConfig
+        As `generate` has put it together, from what it was given and from ``model.generation_config``.
+    model : transformers model
+    """
+    unset = vars(GenerationConfig())
+    # What `generate` sets where nobody has; older versions set it when a config is made.
+    defaults = unset | getattr(GenerationConfig, "_get_default_generation_params", dict)()
+    for name, value in vars(config).items():
+        if name.startswith("_") or name in KEPT | _NOTES:
+            continue
+        # Other programs' options may stand in a model's own file, and `generate` passes over them.
+        default = defaults[name] if name in defaults else getattr(model.generation_config, name, None)
+        is_off = value is None or (value is False and not default)
+        if not is_off and value != default:
+            refuse(name, value, model)
