@@ -1,9 +1,12 @@
 """Greedy decoding is what transformers calls greedy decoding, and what the definition says."""
 
+import math
+
 import pytest
 import torch
 from conftest import WINDOW, random_model
 
+from tutorlib import decoders
 from tutorlib.decoders import greedy
 from tutorlib.lm import LM
 from tutorlib.run import run
@@ -60,6 +63,32 @@ def test_costs_one_call_a_token(llama):
 def test_of_equally_likely_tokens_takes_the_lowest_id():
     lm = TableLM({"": [0.2, 0.4, 0.4]})
     assert run(greedy(lm, "a"), 3).tokens == [1, 1, 1]
+
+
+METHODS = {
+    "greedy": {},
+    "sample": {"rng": None},
+    "beam_search": {"beams": 2, "max_new_tokens": 2},
+    "best_first_beam_search": {"beams": 2, "max_new_tokens": 2},
+    "contrastive_decoding": {"amateur": TableLM.random(3, 1, 0)},
+    "contrastive_sampling": {"amateur": TableLM.random(3, 1, 0), "rng": None},
+    "contrastive_beam_search": {"amateur": TableLM.random(3, 1, 0), "beams": 2, "max_new_tokens": 2},
+    "lookahead": {},
+    "prompt_lookup": {"gamma": 2},
+    "suffix_lookup": {"gamma": 2},
+    "speculative": {"draft": TableLM.random(3, 1, 0)},
+    "string_match": {"draft": TableLM.random(3, 1, 0)},
+    "token_intersection": {"draft": TableLM.random(3, 1, 0)},
+}
+
+
+@pytest.mark.parametrize("row", [[0, math.inf, 0], [-math.inf] * 3], ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_logits_without_a_likeliest_token_are_refused_by_every_method_as_by_sample(name, row):
+    lm = TableLM.random(3, 1, 0)
+    lm.log_probs = lambda tokens: torch.tensor(row, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"row 0.* (NaN or \+inf|nothing but -inf)|no token is left in row 0"):
+        run(getattr(decoders, name)(lm, prompt="aba", **METHODS[name]), 2)
 
 
 def test_is_locally_right_and_globally_wrong_by_hand():

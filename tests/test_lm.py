@@ -4,10 +4,11 @@ import copy
 import math
 import threading
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
-from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, exactly, random_model
+from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, exactly, in_words, random_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -542,6 +543,13 @@ def test_both_implementations_of_attention_take_trees_and_uneven_batches(attenti
         ([-1], r"holds \[-1\]"),
         ([1.5], r"sequence of token ids .* got \[1.5\]"),
         ([[1, 2]], r"sequence of token ids"),
+        ([True], r"sequence of token ids .* got \[True\]"),
+        ({1, 2}, r"sequence of token ids .* got \{1, 2\}"),
+        ({1: 2}, r"sequence of token ids .* got \{1: 2\}"),
+        (b"\1\2", r"sequence of token ids .* got b"),
+        (["1"], r"sequence of token ids .* got \['1'\]"),
+        (np.array([1.0]), r"sequence of token ids .* got \[1.0\]"),
+        (torch.tensor([[1, 2]]), r"sequence of token ids .* got \[\[1, 2\]\]"),
         (3, r"sequence of token ids .* got 3"),
         ([1] * (CONTEXT + 1), rf"{CONTEXT + 1} tokens, more than the context of {CONTEXT}"),
     ],
@@ -638,7 +646,7 @@ def test_misuse_of_a_batch_is_named_and_changes_nothing(llama, misuse, message):
     assert_rows(batch.feed([[], [5]])[1], recomputed(llama.model, [4, 5])[-1:])
 
 
-@pytest.mark.parametrize("prompts", [[], "the", [[1], []]])
+@pytest.mark.parametrize("prompts", [[], "the", [[1], []], {(1,): 2}, {(1,), (2,)}, b"the"], ids=str)
 def test_a_batch_needs_a_list_of_prompts(llama, prompts):
     with pytest.raises(ValueError, match="prompt"):
         llama.batch(prompts)
@@ -646,11 +654,63 @@ def test_a_batch_needs_a_list_of_prompts(llama, prompts):
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"hidden": 4}, "no layer 4"), ({"hidden": (0, -5)}, "no layer -5"), ({"cache": "magic"}, "kind of cache")],
+    [
+        ({"hidden": 4}, "no layer 4"),
+        ({"hidden": (0, -5)}, "no layer -5"),
+        ({"hidden": 1.5}, "hidden=1.5 must be the number of a layer"),
+        ({"hidden": [True]}, "must be the number of a layer"),
+        ({"cache": "magic"}, "kind of cache"),
+    ],
 )
 def test_unknown_options_of_a_session_are_refused(llama, options, message):
     with pytest.raises(ValueError, match=message):
         llama.session([1], **options)
+
+
+@pytest.mark.parametrize("what", ["gpt2", LM, TableLM.random(3, 1, 0), torch.nn.Linear(1, 1)], ids=in_words)
+def test_what_is_no_loaded_model_is_refused_at_the_call(what):
+    with pytest.raises(ValueError, match="LM wraps a transformers model that has been loaded, got"):
+        LM(what)
+
+
+@pytest.mark.parametrize("context", [0, -1, 1.5, True, "48"])
+def test_what_is_no_context_is_refused_and_not_ignored(models, context):
+    with pytest.raises(ValueError, match="context must be how many tokens fit, a whole number of at least 1, got"):
+        LM(models("llama"), context=context)
+
+
+def test_a_model_without_a_head_and_a_tokenizers_name_are_refused(models):
+    with pytest.raises(ValueError, match="LlamaModel makes no text.* AutoModelForCausalLM"):
+        LM(models("llama").model)
+    with pytest.raises(ValueError, match="the tokenizer must be a loaded one.* got 'gpt2'"):
+        LM(models("llama"), "gpt2")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda lm, session: lm.decode([1.7]),
+        lambda lm, session: lm.decode("12"),
+        lambda lm, session: lm.decode([-1]),
+        lambda lm, session: lm.encode(["a", "b"]),
+        lambda lm, session: session.rollback(0.5),
+        lambda lm, session: session.rollback(True),
+        lambda lm, session: session.feed({1}),
+    ],
+)
+def test_numbers_and_texts_that_are_none_are_refused_and_not_cut(ask):
+    lm = TableLM.random(3, 1, 0)
+    with pytest.raises(ValueError, match="must be|needs|outside the vocabulary"):
+        ask(lm, lm.session("a"))
+
+
+def test_numpy_numbers_are_numbers(models):
+    lm = LM(models("llama"), context=np.int64(9))
+    session = lm.session(np.array([1, 2]), hidden=np.int64(1))
+    assert session.feed(np.array([3], dtype=np.int32)).shape == (2, VOCAB) and session.hidden.shape == (2, 16)
+    session.rollback(np.int64(1))
+    assert (session.tokens, session.room, type(lm.context)) == ([1, 2], 7, int)
+    assert TableLM.random(np.int64(3), np.int64(1), 0, context=np.int64(9)).decode(np.array([2])) == "c"
 
 
 def test_nan_logits_are_an_error_and_the_session_is_unchanged():

@@ -1,6 +1,7 @@
 """Pulling steps: the budget, stop tokens, the context's end, cutting, streaming, and what the trace says of it all."""
 
 import importlib
+import inspect
 import json
 import math
 import sys
@@ -11,8 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import random_model
+from conftest import in_words, random_model
 
+from tutorlib import decoders
 from tutorlib.decoders import greedy, sample, speculative, speculative_batch, token_intersection
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.randomness import Greedy, Seeded
@@ -242,6 +244,65 @@ class TestDecoder:
                 return True
 
         assert run(sample(ABC, "a", rng=Always()), 3).tokens == [2, 2, 2]
+
+    @pytest.mark.parametrize(
+        ("method", "settings"),
+        [
+            (decoders.sample, {}),
+            (decoders.speculative, {"draft": TableLM.random(3, 1, 1), "gamma": 3}),
+            (decoders.prompt_lookup, {"gamma": 3, "max_ngram": 2}),
+            (decoders.suffix_lookup, {"gamma": 3}),
+            (decoders.lookahead, {"window": 2, "ngram": 2, "guesses": 2}),
+            (decoders.string_match, {"draft": TableLM.random(3, 1, 1), "gamma": 3}),
+            (decoders.token_intersection, {"draft": TableLM.random(3, 1, 1), "gamma": 3}),
+            (decoders.contrastive_sampling, {"amateur": TableLM.random(3, 1, 1)}),
+            (decoders.contrastive_search, {"k": 2, "penalty": 0.5}),
+            (
+                decoders.beam_search,
+                {"beams": 4, "groups": 2, "diversity": 0.5, "max_new_tokens": 8, "min_new_tokens": 2},
+            ),
+            (decoders.best_first_beam_search, {"beams": 4, "n_best": 2, "max_new_tokens": 8, "queue_limit": 9}),
+            (decoders.contrastive_beam_search, {"amateur": TableLM.random(3, 1, 1), "beams": 2, "max_new_tokens": 8}),
+        ],
+        ids=in_words,
+    )
+    def test_numpy_numbers_are_numbers_from_settings_to_trace(self, method, settings):
+        class Numpys(Seeded):
+            def choose(self, probs):
+                return np.int64(super().choose(probs))
+
+            def accept(self, probability):
+                return np.bool_(super().accept(probability))
+
+        lm, takes_rng = TableLM.random(3, 2, 0), "rng" in inspect.signature(method).parameters
+        expected = run(method(lm, prompt="abab", **settings, **({"rng": Seeded(3)} if takes_rng else {})), 8)
+        for name, value in settings.items():
+            if isinstance(value, int | float):
+                settings = settings | {name: np.asarray(value)[()]}
+        trace = run(method(lm, prompt="abab", **settings, **({"rng": Numpys(3)} if takes_rng else {})), np.int64(8))
+        assert json.dumps(trace.to_dict()) == json.dumps(expected.to_dict())
+
+    @pytest.mark.parametrize("answer", [3, -1, 1.0, "1", None, True])
+    def test_a_choice_that_is_no_index_is_an_error(self, answer):
+        class Odd(Seeded):
+            def choose(self, probs):
+                return answer
+
+        with pytest.raises(ValueError, match=rf"from 0 to 2, but that of .* returned {answer!r}"):
+            run(sample(ABC, "a", rng=Odd(0)), 3)
+
+    def test_an_acceptance_that_is_no_answer_is_an_error(self):
+        class Odd(Seeded):
+            def accept(self, probability):
+                super().accept(probability)
+
+        with pytest.raises(ValueError, match="accept must return True or False, but that of .* returned None"):
+            run(speculative(ABC, ABC, "a", rng=Odd(0)), 3)
+
+    @pytest.mark.parametrize("prompts", [{"a": 1}, {"a", "b"}, b"a"], ids=str)
+    def test_prompts_without_an_order_are_refused(self, prompts):
+        with pytest.raises(ValueError, match="prompts must be a list of prompts"):
+            speculative_batch(ABC, ABC, prompts)
 
     def test_its_check_gets_the_arguments_it_names_defaults_too(self):
         def check(gamma, prompt):

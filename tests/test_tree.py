@@ -94,6 +94,19 @@ def test_what_is_no_tree_is_refused(tokens, parents, message):
         TokenTree(tokens, parents)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "parents"), [([1.7], [-1]), ([1], [-0.9]), ([True], [-1]), ({1, 2}, [-1, -1]), (b"a", [-1])], ids=str
+)
+def test_numbers_that_are_not_whole_are_refused_and_not_cut(tokens, parents):
+    with pytest.raises(ValueError, match=r"\(ints\), got"):
+        TokenTree(tokens, parents)
+
+
+def test_paths_of_numbers_that_are_not_whole_are_refused():
+    with pytest.raises(ValueError, match=r"a path must hold token ids \(ints\), got \[1.7\]"):
+        TokenTree.from_paths([[1.7]])
+
+
 def test_trees_with_the_same_nodes_are_equal(tree):
     assert tree == TokenTree([5, 7, 8, 9, 6], (-1, 0, 0, 1, -1))
     assert tree != TokenTree.chain([5, 7, 8, 9, 6])

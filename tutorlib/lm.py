@@ -16,14 +16,13 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import operator
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from .tree import TokenTree
+from .tree import TokenTree, ints
 
 # Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
 _TREE_SLOTS = 128
@@ -63,7 +62,7 @@ class LM:
     tokenizer : transformers tokenizer, optional
         Needed only where text is given or wanted.
     context : int, optional
-        The longest sequence, prompt included; by default the number of positions in the model's configuration.
+        The longest sequence, prompt included, 1 or more; by default the number of positions in the configuration.
 
     Attributes
     ----------
@@ -82,12 +81,18 @@ class LM:
     Raises
     ------
     ValueError
-        If the model has no cache that can be rolled back, or an attention that takes no mask (`LM` needs both).
+        If the model has no cache that can be rolled back, or an attention that takes no mask (`LM` needs both); for
+        what is no loaded model with an output head, no tokenizer, or no context.
     """
 
     _counts_for: LM | None = None  # whose calls these are too
 
     def __init__(self, model, tokenizer=None, *, context: int | None = None):
+        _check_parts(model, tokenizer)
+        if context is not None:
+            (context,) = ints([context], "context must be how many tokens fit, a whole number of at least 1")
+            if context < 1:
+                raise ValueError(f"context must be how many tokens fit, a whole number of at least 1, got {context}")
         self.model = model.eval() if model.training else model
         self.tokenizer = tokenizer
         self.calls = 0
@@ -119,11 +124,13 @@ class LM:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with the special tokens that the tokenizer itself adds."""
+        if not isinstance(text, str):
+            raise ValueError(f"encode needs one text (a str), got {text!r}")
         return list(self._tokenizer("encode text")(text)["input_ids"])
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of some tokens, special tokens left out."""
-        tokens = [int(token) for token in tokens]
+        tokens = self._check(tokens, "what is decoded")
         # The clean-up would eat spaces before punctuation, so that decoding is not the reverse of encoding.
         return self._tokenizer("decode tokens").decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
@@ -240,8 +247,8 @@ class LM:
         Raises
         ------
         ValueError
-            If the prompt is empty or longer than the context, holds ids outside the vocabulary, or is text while
-            there is no tokenizer.
+            If the prompt is empty or longer than the context, is neither text nor a sequence of whole numbers, holds
+            ids outside the vocabulary, or is text while there is no tokenizer.
         """
         if isinstance(prompt, str):
             tokens = self.encode(prompt)
@@ -271,12 +278,7 @@ class LM:
 
     def _check(self, tokens: Iterable[int], name: str) -> list[int]:
         """`tokens` as a list of ints inside the vocabulary; a ValueError that says what is wrong otherwise."""
-        if isinstance(tokens, torch.Tensor):
-            tokens = tokens.tolist()
-        try:
-            tokens = [operator.index(token) for token in tokens]
-        except TypeError:
-            raise ValueError(f"{name} must be a sequence of token ids (ints), got {tokens!r}") from None
+        tokens = ints(tokens, f"{name} must be a sequence of token ids (ints)")
         if tokens and (min(tokens) < 0 or max(tokens) >= self.vocab_size):
             wrong = [token for token in tokens if not 0 <= token < self.vocab_size]
             raise ValueError(f"{name} holds {wrong[:5]}, outside the vocabulary of {self.vocab_size} tokens")
@@ -328,7 +330,7 @@ class Session:
         self.prompt_hidden = None
         self._tokens = lm.prompt_tokens(prompt)
         self.prompt_length = len(self._tokens)
-        self._single = isinstance(hidden, int)  # hidden states of one layer: a tensor, not a dict
+        self._single = hasattr(hidden, "__index__")  # hidden states of one layer: a tensor, not a dict
         self._layers = _hidden_layers(hidden, lm.layers)
         self._cache = lm._open_cache(rows=1, static=cache == "static")
         self._computed = 0  # how many of the tokens are in the cache; the rest is a prompt not yet computed
@@ -384,7 +386,7 @@ class Session:
 
     def rollback(self, n: int) -> None:
         """Forget the last n tokens, of the prompt too if n reaches that far. Costs nothing."""
-        n = operator.index(n)
+        (n,) = ints([n], "rollback needs how many tokens to forget, a whole number")
         self._refuse_open_tree("rollback")
         if not 0 <= n <= len(self._tokens):
             raise ValueError(f"rollback({n}): expected 0 to {len(self._tokens)}, the number of tokens so far")
@@ -405,10 +407,10 @@ class Session:
         (rows, vocab) tensor
             As `feed` returns them; the last row tells what follows the sequence.
         """
-        if not len(tokens):
+        tokens = self.lm._check(tokens, "tokens")
+        if not tokens:
             raise ValueError("advance_to needs the whole sequence wanted, prompt included, but got no tokens")
         self._refuse_open_tree("advance_to")
-        tokens = self.lm._check(tokens, "tokens")
         if len(tokens) > self.lm.context:
             raise ValueError(f"a sequence of {len(tokens)} tokens does not fit the context of {self.lm.context}")
         common = min(len(self._tokens), len(tokens) - 1)
@@ -456,7 +458,7 @@ class Session:
         """
         if self._tree is None:
             raise ValueError("keep: there is no tree; call feed_tree first, and keep once after each")
-        path = [operator.index(node) for node in path]
+        path = ints(path, "keep needs a path of nodes (ints)")
         parent = -1
         for node in path:
             if not 0 <= node < len(self._tree) or self._tree.parents[node] != parent:
@@ -504,7 +506,7 @@ class Batch:
     """
 
     def __init__(self, lm: LM, prompts: Sequence[str | Sequence[int]]):
-        if isinstance(prompts, str) or not len(prompts):
+        if isinstance(prompts, str | bytes | Mapping | Set) or not len(prompts):
             raise ValueError(f"a batch needs a list of at least one prompt, got {prompts!r}")
         self.lm = lm
         self.calls = 0
@@ -568,7 +570,7 @@ class Batch:
     def rollback(self, counts: Sequence[int]) -> None:
         """Forget the last tokens of each row, as many as `counts` says for it."""
         self._expect_one_each(counts, "rollback")
-        counts = [operator.index(count) for count in counts]
+        counts = ints(counts, "rollback needs how many tokens each row forgets (ints)")
         for row, (count, tokens) in enumerate(zip(counts, self._tokens, strict=True)):
             if not 0 <= count <= len(tokens):
                 raise ValueError(f"rollback: row {row} has {len(tokens)} tokens, but {count} are to be forgotten")
@@ -581,7 +583,7 @@ class Batch:
 
         Rows may be repeated or left out, and there may be more or fewer of them than before.
         """
-        rows = [operator.index(row) for row in rows]
+        rows = ints(rows, "reorder needs row numbers (ints)")
         if not rows or min(rows) < 0 or max(rows) >= len(self):
             raise ValueError(f"reorder({rows}): expected at least one row number from 0 to {len(self) - 1}")
         if rows == list(range(len(self))):
@@ -850,8 +852,25 @@ class _StaticLayer(_Layer):
         return self.keys, self.values
 
 
+def _check_parts(model, tokenizer) -> None:
+    """Raise ValueError for what is no loaded model with an output head, or no tokenizer."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        what = repr(model) if isinstance(model, str) else type(model).__name__
+        raise ValueError(
+            f"LM wraps a transformers model that has been loaded, got {what}: models.load(name) finds one by its name, "
+            "as does LM(AutoModelForCausalLM.from_pretrained(name), AutoTokenizer.from_pretrained(name))"
+        )
+    if not getattr(model, "can_generate", lambda: True)():
+        raise ValueError(
+            f"{type(model).__name__} makes no text, for it has no output head: load it with AutoModelForCausalLM"
+        )
+    if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "decode")):
+        raise ValueError(f"the tokenizer must be a loaded one, AutoTokenizer.from_pretrained(name), got {tokenizer!r}")
+
+
 def _hidden_layers(hidden: int | Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
-    layers = () if hidden is None else (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    given = [] if hidden is None else [hidden] if hasattr(hidden, "__index__") else hidden
+    layers = tuple(ints(given, f"hidden={hidden!r} must be the number of a layer, or several"))
     for layer in layers:
         if not -n_layers - 1 <= layer <= n_layers:
             raise ValueError(

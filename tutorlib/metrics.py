@@ -31,7 +31,7 @@ def ngrams(tokens: Sequence[Hashable], n: int) -> list[tuple]:
     >>> ngrams("the cat the cat".split(), 2)
     [('the', 'cat'), ('cat', 'the'), ('the', 'cat')]
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
         raise ValueError(f"n is the length of an n-gram, a whole number of at least 1; got {n!r}")
     if isinstance(tokens, str) or not hasattr(tokens, "__len__"):
         raise ValueError(f"expected the tokens or words of a text, got {tokens!r}: split it, or encode it")

@@ -16,6 +16,7 @@ import numpy as np
 
 from .randomness import Exhaustive, Randomness
 from .run import Step, checked_budget, checked_stop, run
+from .tree import ints
 from .warp import Warp, checked_warp, probabilities
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def empirical_check(
     observed: dict[tuple, int] = dict.fromkeys(expected, 0)
     impossible = 0
     for _ in range(samples):
-        tokens = _cut([int(token) for token in decode(prompt)], ended)
+        tokens = _cut(ints(decode(prompt), "decode must return token ids (ints)"), ended)
         if tokens is None:
             raise ValueError(f"decode must return at least {length} new tokens, or end with a stop token")
         if not _is_possible(tokens, possible):

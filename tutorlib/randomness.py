@@ -5,6 +5,7 @@ other, and knows the exact probability of each, and ``Greedy`` has no luck at al
 will do. Nothing here knows a model, a warp or a method.
 """
 
+import operator
 import random
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
@@ -93,10 +94,10 @@ class Seeded:
     """
 
     def __init__(self, seed: int):
-        if isinstance(seed, bool) or not isinstance(seed, int):
+        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
             raise ValueError(f"Seeded needs an integer seed, got {seed!r}")
-        self.seed = seed
-        self._random = random.Random(seed)
+        self.seed = operator.index(seed)
+        self._random = random.Random(self.seed)
 
     def choose(self, probs) -> int:
         probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
@@ -140,6 +141,36 @@ class Greedy:
 
     def __repr__(self) -> str:
         return "Greedy()"
+
+
+class Checked:
+    """Somebody's `Randomness`, whose answers are made plain ints and bools, and refused where they are none.
+
+    Parameters
+    ----------
+    rng : Randomness
+    """
+
+    def __init__(self, rng: Randomness):
+        self.rng = rng
+
+    def choose(self, probs) -> int:
+        answer = self.rng.choose(probs)
+        index = operator.index(answer) if hasattr(answer, "__index__") and not isinstance(answer, bool) else -1
+        if not 0 <= index < len(probs):
+            raise ValueError(
+                f"choose must return an index from 0 to {len(probs) - 1}, but that of {self.rng!r} returned {answer!r}"
+            )
+        return index
+
+    def accept(self, probability: float) -> bool:
+        answer = self.rng.accept(probability)
+        if not isinstance(answer, bool | np.bool_):
+            raise ValueError(f"accept must return True or False, but that of {self.rng!r} returned {answer!r}")
+        return bool(answer)
+
+    def __repr__(self) -> str:
+        return repr(self.rng)
 
 
 class Exhaustive:

@@ -9,19 +9,20 @@ import inspect
 import operator
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
-from .randomness import Greedy, Randomness
+from .randomness import Checked, Exhaustive, Greedy, Randomness, Seeded
+from .tree import TokenTree, ints
 from .warp import checked_warp, one_hot
 
 if TYPE_CHECKING:
     from .lm import LM
-    from .tree import TokenTree
 
 # A run keeps the rows of logits behind its candidates until somebody looks at them, which costs nothing in time; past
 # this many bytes (a large vocabulary, a long run) it reduces each to its few best at once.
@@ -136,7 +137,7 @@ class Step:
     tokens: list[int] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
     accepted: int = 0
-    tree: "TokenTree | None" = None
+    tree: TokenTree | None = None
     path: tuple[int, ...] = ()
     candidates: Sequence[list[tuple[int, float]]] = field(default_factory=list)
     note: str = ""
@@ -208,8 +209,6 @@ class Step:
         """The step that `to_dict` wrote."""
         plain = dict(plain)
         if "tree" in plain:
-            from .tree import TokenTree
-
             plain["tree"] = TokenTree(**plain["tree"])
         if "path" in plain:
             plain["path"] = tuple(plain["path"])
@@ -352,6 +351,9 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
             raise TypeError(f"{method.__name__}: {error}{luck}; call it as {method.__name__}{signature}") from None
         bound.apply_defaults()
         given = bound.arguments
+        for name, value in given.items():
+            if isinstance(value, np.generic):  # a number of numpy's, as an ordinary one
+                given[name] = value.item()
         lm = given[names[0]]
         if not hasattr(lm, "session") or not hasattr(lm, "prompt_tokens"):
             raise ValueError(
@@ -384,7 +386,7 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
 
 def checked_prompts(prompts, lm) -> list[list[int]]:
     """Return prompts as lists of token ids; raise ValueError when they are not a list of at least one prompt."""
-    if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+    if isinstance(prompts, str | bytes | Mapping | Set) or not isinstance(prompts, Iterable):
         raise ValueError(f"prompts must be a list of prompts, got {prompts!r}: for one prompt write [prompt]")
     prompts = list(prompts)
     if not prompts:
@@ -399,12 +401,12 @@ def checked_prompts(prompts, lm) -> list[list[int]]:
 
 
 def checked_rng(rng) -> Randomness:
-    """Return `rng`; raise ValueError when it does not have the verbs."""
+    """Return `rng`, with a check of its answers if it is not one of ours; ValueError when it has not the verbs."""
     if not isinstance(rng, Randomness) or isinstance(rng, type):
         raise ValueError(
             f"rng must have the verbs choose and accept, as Seeded(7) has, or be None for greedy; got {rng!r}"
         )
-    return rng
+    return rng if type(rng) in (Seeded, Greedy, Exhaustive) else Checked(rng)
 
 
 def checked_rngs(rngs, count: int) -> list[Randomness]:
@@ -788,8 +790,10 @@ def refuse_begun(steps) -> None:
 
 def fit(step: Step, room: int, stop: frozenset[int]) -> tuple[Step, str | None]:
     """Cut a step after its first stop token, or where there is no more room; say "stop" if a stop token ends it."""
-    # Methods may leave tensors or numpy integers; here they become plain ones, which alone equal the ids in `stop`.
-    step.tokens = [operator.index(token) for token in step.tokens]
+    # Methods may leave tensors or numpy integers; here they become plain ones, which alone can be written as JSON.
+    step.tokens = ints(step.tokens, "the tokens of a step must be token ids (ints)")
+    step.drafted = ints(step.drafted, "the drafted tokens of a step must be token ids (ints)")
+    step.accepted = operator.index(step.accepted)
     for count, token in enumerate(step.tokens[:room], start=1):
         if token in stop:
             return step.first(count), "stop"
@@ -811,7 +815,7 @@ def checked_stop(stop, lm) -> frozenset[int]:
     """Return the stop ids as a set; raise ValueError when one is not a token of the model."""
     if stop is None:
         return frozenset(getattr(lm, "stop_tokens", ()))
-    if isinstance(stop, str) or not isinstance(stop, Iterable):
+    if isinstance(stop, str | bytes | Mapping) or not isinstance(stop, Iterable):
         raise ValueError(f"stop must be token ids such as [2], () for none or None for the model's own; got {stop!r}")
     stop = list(stop)
     for token in stop:

@@ -17,6 +17,7 @@ import torch
 
 from .lm import LM, Batch, Session
 from .tree import TokenTree
+from .warp import check_whole_number
 
 
 class TableLM(LM):
@@ -76,11 +77,10 @@ class TableLM(LM):
             if not lengths:
                 raise ValueError("no distribution of the table is a list, so its tokens are unknown: pass vocab=[...]")
             vocab = default_vocab(max(lengths))
-        if not isinstance(context, int) or context < 1:
-            raise ValueError(f"context must be a number of tokens, at least 1; got {context!r}")
+        check_whole_number(context, 1, "context must be how many tokens fit")
         self.tokenizer = TableTokenizer(vocab)
         self.vocab_size = self.width = len(self.tokenizer.vocab)
-        self.context = context
+        self.context = int(context)
         self.calls = 0
         self.stop_tokens = tuple(self._token(token) for token in stop_tokens)
         self.tokenizer.special = frozenset(self.stop_tokens)
@@ -111,7 +111,8 @@ class TableLM(LM):
         seed : int
             The same seed makes the same table on every machine.
         """
-        vocab = default_vocab(vocab) if isinstance(vocab, int) else list(vocab)
+        check_whole_number(order, 0, "order must be the length of the longest contexts")
+        vocab = default_vocab(vocab) if hasattr(vocab, "__index__") else list(vocab)
         rng = random.Random(seed)
         table = {}
         for length in range(order + 1):

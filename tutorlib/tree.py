@@ -7,13 +7,31 @@ which candidates are worth a node (methods do), or choose a way down (`tutorlib.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 ROOT = -1  # the parent of nodes that hang on the session's last token
+
+
+def ints(values, needs: str) -> list[int]:
+    """Return whole numbers of any kind as a list of ints; raise ValueError, beginning with `needs`, for anything else.
+
+    What has no order (sets, dicts) and what is text (bytes too) is refused: nobody means the numbers in it.
+    """
+    given = values.tolist() if isinstance(values, torch.Tensor | np.ndarray) else values
+    try:
+        if isinstance(given, str | bytes | bytearray | memoryview | Mapping | Set):
+            raise TypeError
+        given = list(given)
+        if any(isinstance(value, bool) for value in given):
+            raise TypeError
+        return [operator.index(value) for value in given]
+    except TypeError:
+        raise ValueError(f"{needs}, got {given!r}") from None
 
 
 @dataclass
@@ -33,7 +51,8 @@ class TokenTree:
     Raises
     ------
     ValueError
-        If the two lists differ in length, or a parent does not come before its child.
+        If the two lists differ in length or hold anything but whole numbers, or a parent does not come before its
+        child.
 
     Examples
     --------
@@ -46,8 +65,8 @@ class TokenTree:
     parents: list[int]
 
     def __post_init__(self):
-        self.tokens = [int(token) for token in self.tokens]
-        self.parents = [int(parent) for parent in self.parents]
+        self.tokens = ints(self.tokens, "a tree needs the ids of its tokens (ints)")
+        self.parents = ints(self.parents, "a tree needs the number of each node's parent (ints)")
         if len(self.tokens) != len(self.parents):
             raise ValueError(
                 f"a tree needs one parent for each token, but got {len(self.tokens)} tokens "
@@ -75,10 +94,10 @@ class TokenTree:
         tokens, parents, node_of = [], [], {}
         for path in paths:
             parent = ROOT
-            for token in path:
-                node = node_of.get((parent, int(token)))
+            for token in ints(path, "a path must hold token ids (ints)"):
+                node = node_of.get((parent, token))
                 if node is None:
-                    node = node_of[parent, int(token)] = len(tokens)
+                    node = node_of[parent, token] = len(tokens)
                     tokens.append(token)
                     parents.append(parent)
                 parent = node

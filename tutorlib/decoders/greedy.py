@@ -1,6 +1,19 @@
 """Greedy decoding: always the likeliest next token."""
 
+import math
+
+import torch
+
 from ..run import Candidates, Step, decoder
+from ..warp import probabilities
+
+
+def likeliest(logits: torch.Tensor) -> int:
+    """The token of the largest logit in the last row (vocab,), of equals the lowest id; what `sample` refuses, too."""
+    token = int(logits[-1].argmax())
+    if not math.isfinite(float(logits[-1, token])):
+        probabilities(logits[-1:])  # raises ValueError, and says why
+    return token
 
 
 @decoder
@@ -21,10 +34,15 @@ def greedy(lm, prompt):
     ------
     Step
         One token each, endlessly.
+
+    Raises
+    ------
+    ValueError
+        At the call for a bad argument; while running, for logits that are NaN, +inf, or nothing but -inf.
     """
     session = lm.session(prompt)
     logits = session.feed()  # (1, vocab): what may follow the prompt
     while True:
-        token = int(logits[-1].argmax())
+        token = likeliest(logits)
         yield Step([token], candidates=Candidates(logits))
         logits = session.feed([token])

@@ -128,7 +128,7 @@ def check(lm, gamma, texts, least):
         if isinstance(text, str) or not hasattr(text, "__len__"):
             raise ValueError(f"texts must hold lists of token ids, got {text!r}: encode it first, lm.encode(...)")
         for token in text:
-            if not hasattr(token, "__index__") or not 0 <= token < lm.vocab_size:
+            if isinstance(token, bool) or not hasattr(token, "__index__") or not 0 <= token < lm.vocab_size:
                 raise ValueError(f"texts holds {token!r}, outside the vocabulary of {lm.vocab_size} tokens")
 
 

@@ -158,7 +158,7 @@ def checked_choices(choices: Choices) -> list[tuple[int, ...]]:
         raise ValueError(f"a tree is given by paths of ranks, such as [(0,), (0, 2)]; got {choices!r}")
     for path in choices:
         ranks = tuple(path) if isinstance(path, Iterable) else ()
-        if not ranks or not all(hasattr(rank, "__index__") and rank >= 0 for rank in ranks):
+        if not ranks or not all(hasattr(rank, "__index__") and rank is not True and rank >= 0 for rank in ranks):
             raise ValueError(f"a tree's choices are paths of ranks, such as (0,) or (0, 2); got {path!r}")
         for depth in range(1, len(ranks) + 1):
             nodes[tuple(map(int, ranks[:depth]))] = None

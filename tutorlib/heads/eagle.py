@@ -22,7 +22,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..lm import NaNLogits
-from ..tree import ROOT
+from ..tree import ROOT, ints
 
 # How queries read keys and values, each (rows, heads, length, head size): what comes of it has the queries' shape.
 Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -261,7 +261,8 @@ class Eagle3Head(DraftNetwork):
             raise ValueError("an EAGLE-3 network needs feature_layers: numbers of the target's layers, such as 2, 6, 9")
         tokens = range(self.vocab_size) if tokens is None else tokens
         # The maps are no weights: they are there even while a network is made of nothing, to be filled from a file.
-        known = torch.tensor(tokens if isinstance(tokens, range) else list(tokens), dtype=torch.int64, device="cpu")
+        tokens = ints(tokens, "tokens must hold token ids (ints)")
+        known = torch.tensor(tokens, dtype=torch.int64, device="cpu")
         if len(known) == 0 or known[0] < 0 or known[-1] >= self.vocab_size or bool((known.diff() <= 0).any()):
             raise ValueError(
                 f"tokens must be ids of a vocabulary of {self.vocab_size}, each once and ascending, got {tokens}"

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..tree import ints
 from .choices import Accuracies, Choices, checked_accuracies, checked_choices, grow, usual_accuracies
 
 NODES = 16  # of the tree that heads have until somebody has measured a better one
@@ -150,7 +151,7 @@ def check_depth(choices: Choices, heads: int) -> None:
 
 def checked_token_map(tokens: Sequence[int], vocab_size: int) -> list[int]:
     """Return the tokens as ints; raise ValueError when they are none, outside the vocabulary, or not all different."""
-    tokens = [int(token) for token in tokens]
+    tokens = ints(tokens, "token_map must hold token ids (ints)")
     wrong = [token for token in tokens if not 0 <= token < vocab_size]
     if not tokens or wrong or len(set(tokens)) < len(tokens):
         what = f"{wrong[:5]} among them" if wrong else "some of them twice" if tokens else "none"
