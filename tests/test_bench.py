@@ -77,6 +77,15 @@ def test_all_greedy_rows_make_the_same_tokens(family):
     assert all(texts == made[PLAIN] for texts in made.values()), made
 
 
+def test_what_a_models_own_file_sets_is_not_in_the_rows(family):
+    with bench_rows.settings(family.target.model, {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2}):
+        plain, *others = (
+            row_named(name).decode(family, PROMPTS, 12, 0) for name in (PLAIN, GENERATE, GENERATE_ASSISTED)
+        )
+        assert all(output.texts == plain.texts for output in others)
+        assert family.target.model.generation_config.repetition_penalty == 1.9, "and it has it again afterwards"
+
+
 def test_the_beam_rows_make_the_tokens_of_four_beams(family):
     """With three beams or five, either of these prompts goes on otherwise."""
     prompts = ([9], [2, 8])

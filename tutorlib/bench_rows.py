@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
+from transformers import GenerationConfig
 
 from .decoders import beam_search, greedy, sample
 from .decoders.contrastive_decoding import contrastive_decoding
@@ -153,13 +154,14 @@ def ours_in_batches(make_steps, size: int) -> Callable[..., Output]:
 def generate(drafts: dict | None = None, **options) -> Callable[..., Output]:
     """A row for `transformers.generate`, with the options given and no stop token.
 
+    What the model's own file sets besides, such as a repetition penalty, is left out: no other row has it.
     With `drafts` the family's draft assists. They are settings of *its* generation; ``{}`` leaves them as they are.
     """
 
     def decode(family, prompts, count, seed):
         model, texts = family.target.model, []
         assistant = {} if drafts is None else {"assistant_model": family.draft.model}
-        with settings(family.draft.model, drafts) if drafts else nullcontext():
+        with _unset(model), settings(family.draft.model, drafts) if drafts else nullcontext():
             for prompt in prompts:
                 text = torch.tensor([prompt], device=model.device)
                 torch.manual_seed(seed)
@@ -176,6 +178,16 @@ def generate(drafts: dict | None = None, **options) -> Callable[..., Output]:
         return Output(texts, None)
 
     return decode
+
+
+@contextmanager
+def _unset(model):
+    """Take a model's own generation settings away for a while."""
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 @contextmanager
