@@ -1,0 +1,373 @@
+"""The judge of all exercises: it tries an answer on cases, compares, and names the mistake where it knows it.
+
+Most answers are functions. `exercise` makes a checker out of data: the cases a function is tried on, what is right, and
+the likeliest mistakes, each written as the function that a reader with this mistake would write. An answer that agrees
+with a mistake in every case gets that mistake's message. Where an answer is something else (a prediction, a table, a
+whole decoder), a function decorated with `checker` looks at it and uses `judge`, `compare`, `right` and `wrong`.
+"""
+
+import contextlib
+import copy
+import functools
+import itertools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+NOT_YET = "not answered yet"
+
+# What to say to a mistake -> the function, or the functions, that make it.
+Mistakes = Mapping[str, Callable | tuple[Callable, ...]]
+
+
+class Verdict(NamedTuple):
+    """What a checker found: whether the answer is right (None: not answered yet), and why."""
+
+    ok: bool | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"{'…' if self.ok is None else '✓' if self.ok else '✗'} {self.message}"
+
+
+class Ended(Exception):
+    """Carries a verdict out of the middle of a checker."""
+
+    def __init__(self, verdict: Verdict):
+        super().__init__(verdict.message)
+        self.verdict = verdict
+
+
+def right(message: str) -> Verdict:
+    """The verdict on a right answer; the message says why it is right, or what follows from it."""
+    return Verdict(True, message)
+
+
+def wrong(message: str) -> Verdict:
+    """The verdict on a wrong answer; the message names the mistake."""
+    return Verdict(False, message)
+
+
+def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
+    """Make a checker out of a function ``look(answer, ...) -> Verdict``.
+
+    The checker prints the verdict and returns None, so that it may be the last line of a cell. An answer that is None
+    or ``...`` is "not answered yet", and `look` does not see it. The checker's attribute `judge` returns the verdict
+    unprinted.
+
+    Examples
+    --------
+    >>> @checker
+    ... def check_sum(answer):
+    ...     return compare(answer, 4)
+    >>> check_sum(None)
+    … not answered yet
+    >>> check_sum(4)
+    ✓ Right.
+    """
+
+    @functools.wraps(look)
+    def judged(answer, *args, **kwargs) -> Verdict:
+        if answer is None or answer is ...:
+            return Verdict(None, NOT_YET)
+        try:
+            return look(answer, *args, **kwargs)
+        except Ended as ended:
+            return ended.verdict
+
+    @functools.wraps(look)
+    def check(answer, *args, **kwargs) -> None:
+        print(judged(answer, *args, **kwargs))
+
+    check.judge = judged
+    return check
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Answers that are functions
+
+
+def exercise(task: str, cases, expected: Callable, mistakes: Mistakes, **options) -> Callable[..., None]:
+    """Make the checker of an exercise whose answer is a function.
+
+    Parameters
+    ----------
+    task : str
+        What the function is to do: the checker's docstring.
+    cases, expected, mistakes, options
+        As for `judge`.
+
+    Examples
+    --------
+    >>> check_double = exercise("A function my_double(x).", [(3,), (5,)], lambda x: 2 * x,
+    ...                         {"You squared.": lambda x: x * x}, why="Twice as much.")
+    >>> check_double(lambda x: x * x)
+    ✗ For (3): you gave 9, expected 6. You squared.
+    >>> check_double(lambda x: x + x)
+    ✓ Twice as much.
+    """
+
+    def look(answer) -> Verdict:
+        return judge(answer, cases, expected, mistakes, **options)
+
+    look.__doc__ = task
+    check = checker(look)
+    check.cases, check.expected, check.mistakes = cases, expected, mistakes
+    return check
+
+
+def judge(
+    answer: Callable,
+    cases: Iterable[tuple],
+    expected: Callable,
+    mistakes: Mistakes,
+    *,
+    read: Callable | None = None,
+    show: Callable | None = None,
+    why: str = "Right.",
+    hint: str = "",
+    tolerance: float = 1e-6,
+) -> Verdict:
+    """Try a reader's function on cases; say that it is right, which mistake it makes, or where it first goes wrong.
+
+    Parameters
+    ----------
+    answer : function
+        The reader's.
+    cases : iterable of tuples
+        The arguments of each call. The function gets copies, and must not change them.
+    expected : function
+        Called with the same arguments, returns what is right: numbers, arrays, or lists and tuples of them.
+    mistakes : mapping from str to a function or a tuple of functions
+        What to say, and what a reader with this mistake would write. The first that fits in all cases is named.
+    read : function, optional
+        ``read(answer, due)`` turns one answer into something that can be compared, or ends with a ✗ if its form is
+        wrong. By default that is `like`: whatever has the form of what is due.
+    show : function, optional
+        ``show(*case)`` says in words what was asked; by default the arguments.
+    why : str
+        What to say to the right answer.
+    hint : str
+        What to say to a wrong answer that is none of the mistakes.
+    tolerance : float
+        Relative, for numbers.
+    """
+    read, cases, given = read or like, list(cases), []
+    due = [expected(*case) for case in cases]
+    failed = None
+    for case, right_one in zip(cases, due, strict=True):
+        try:
+            given.append(read(ask(answer, *case), right_one))
+        except Ended as ended:  # what the function answered before it failed may say more than how it failed
+            failed = ended
+            break
+    off = next((i for i, pair in enumerate(zip(given, due, strict=False)) if not same(*pair, tolerance)), None)
+    if off is None:
+        if failed is not None and given and failed.verdict.ok is None:
+            return wrong("In some cases your function returns nothing: is there a return in every branch?")
+        return right(why) if failed is None else failed.verdict
+    asked = (show or _arguments)(*cases[off])
+    said = f"For {asked}: you gave {short(given[off])}, expected {short(due[off])}."
+    for message, rules in mistakes.items():
+        for rule in rules if isinstance(rules, tuple) else (rules,):
+            made = zip(given, cases, due, strict=False)
+            if all(_agrees(own, rule, case, right_one, read, tolerance) for own, case, right_one in made):
+                return wrong(f"{said} {message}")
+    return wrong(f"{said} {hint}".strip())
+
+
+def _agrees(given, mistake: Callable, case: tuple, due, read: Callable, tolerance: float) -> bool:
+    """Whether a mistake gives this answer in a case; one that fails there gives none."""
+    with contextlib.suppress(ArithmeticError, LookupError, ValueError, RuntimeError, Ended):
+        return same(given, read(mistake(*copy.deepcopy(case)), due), tolerance)
+    return False
+
+
+def ask(function: Callable, *args):
+    """What a reader's function returns for copies of these arguments, which it must not change; as `attempt`."""
+    lent = copy.deepcopy(args)
+    answer = attempt(function, *lent)
+    if not all(same(own, original, 0) for own, original in zip(lent, args, strict=True)):
+        raise Ended(wrong("Your function changed what it was given: work on copies."))
+    return answer
+
+
+def attempt(function: Callable, *args, **kwargs):
+    """Call a reader's function inside a checker, and return what it returns.
+
+    Where there is nothing to judge the checker ends here: a function that raises is a wrong answer, with the error as
+    its message; one that returns None (an empty body) or ``...`` or raises NotImplementedError is not answered yet.
+    """
+    if not callable(function):
+        raise Ended(wrong(f"Expected a function, got {short(function)}: pass its name, without parentheses."))
+    try:
+        result = function(*args, **kwargs)
+    except NotImplementedError:
+        result = None
+    except Exception as error:  # a reader's code may fail in any way
+        shown = ", ".join([*map(short, args), *(f"{name}={short(value)}" for name, value in kwargs.items())])
+        name = getattr(function, "__name__", "your function")
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise Ended(wrong(f"{name}({shown}) raised {said}")) from error
+    if result is None or result is ...:
+        raise Ended(Verdict(None, NOT_YET))
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Reading answers, and comparing them
+
+
+def like(answer, due):
+    """An answer in the form of what is due: a number, an array of its shape, or as many parts; or the checker ends."""
+    if isinstance(due, torch.Tensor | np.ndarray):
+        return array(answer, tuple(due.shape))
+    if isinstance(due, tuple):
+        answer = parts(answer, len(due))
+        return tuple(like(part, other) for part, other in zip(answer, due, strict=True))
+    if isinstance(due, list):
+        return listed(answer)
+    if isinstance(due, set | frozenset):
+        return set(listed(answer))
+    if isinstance(due, str | bool | Mapping):
+        if not isinstance(answer, type(due)):
+            raise Ended(wrong(f"Expected a {type(due).__name__}, got {short(answer)}."))
+        return answer
+    return number(answer)
+
+
+def number(answer, due=None) -> float | int:
+    """An answer as a plain number; the checker ends with a ✗ if it is not one. One-element tensors count as numbers."""
+    if hasattr(answer, "item") and getattr(answer, "size", None) is not None:
+        with contextlib.suppress(ValueError, RuntimeError):
+            answer = answer.item()
+    if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
+        raise Ended(wrong(f"Expected a number, got {short(answer)}."))
+    return int(answer) if isinstance(answer, numbers.Integral) else float(answer)
+
+
+def array(answer, shape: tuple[int, ...], what: str = "numbers") -> np.ndarray:
+    """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
+    try:
+        made = np.asarray(_plain(answer), dtype=float)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # a ragged list, a sparse tensor, 10**400
+        raise Ended(wrong(f"Expected {what} of shape {shape}, got {short(answer)}.")) from None
+    if made.shape != shape:
+        found = f"shape {made.shape}" if made.ndim else short(answer)
+        raise Ended(wrong(f"Expected {what} of shape {shape}, got {found}."))
+    return made
+
+
+def listed(answer) -> list:
+    """An answer as a list; tensors and arrays become one. Whole numbers become ints, so that tokens compare as such."""
+    answer = _plain(answer)
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+        raise Ended(wrong(f"Expected a list, got {short(answer)}."))
+    try:
+        return [_plain(value) for value in itertools.islice(answer, 100_000)]
+    except Exception as error:  # an iterator of a reader's may fail in any way
+        raise Ended(wrong(f"Expected a list, got {type(error).__name__}: {error}")) from error
+
+
+def parts(answer, count: int, what: str = "") -> tuple:
+    """An answer of several parts, in a tuple or a list; the checker ends with a ✗ for anything else."""
+    if isinstance(answer, torch.Tensor | np.ndarray) and answer.ndim and len(answer) == count:
+        answer = tuple(answer)
+    if not isinstance(answer, tuple | list) or len(answer) != count:
+        raise Ended(wrong(f"Expected {what or f'{count} things'}, got {short(answer)}."))
+    return tuple(answer)
+
+
+def same(one, other, tolerance: float = 1e-6) -> bool:
+    """Whether two answers are equal: numbers within a relative tolerance, the rest part by part."""
+    one, other = _plain(one), _plain(other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(same(*pair, tolerance) for pair in zip(one, other, strict=True))
+    if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
+        return close(one, other, tolerance)
+    try:
+        return bool(one == other)
+    except Exception:  # whatever a reader's object does when it is compared
+        return False
+
+
+def close(one: float, other: float, tolerance: float = 1e-6) -> bool:
+    """Whether two numbers are equal within a relative tolerance. NaN equals NaN."""
+    try:
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-3)
+    except OverflowError:  # an int too large for a float
+        return one == other
+
+
+def _plain(value):
+    """Tensors, arrays and their numbers as lists and numbers of Python's; anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            return value.detach().cpu().tolist()
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def compare(
+    answer,
+    expected: float,
+    mistakes: Mapping[float, str] | None = None,
+    *,
+    why: str = "Right.",
+    otherwise: str = "",
+    tolerance: float = 1e-6,
+) -> Verdict:
+    """Judge one number: right, a mistake that has a name, or simply wrong.
+
+    Parameters
+    ----------
+    answer : number
+    expected : float
+    mistakes : mapping of float to str
+        What the usual mistakes come to, and what to say to each. The right answer comes first, where they coincide.
+    why : str
+        What to say to the right answer.
+    otherwise : str
+        A hint for a wrong answer that is none of the mistakes.
+    tolerance : float
+        Relative: how far an answer may be from a value to count as it.
+    """
+    value = number(answer)
+    if close(value, expected, tolerance):
+        return right(why)
+    for mistake, message in (mistakes or {}).items():
+        if close(value, mistake, tolerance):
+            return wrong(message)
+    side = "too large" if value > expected else "too small" if value < expected else "not a number"
+    return wrong(f"{short(value)} is {side}. {otherwise}".strip())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Showing values
+
+
+def short(value) -> str:
+    """A value as it stands in a message: rounded, on one line, cut where it is long."""
+    text = repr(_rounded(value)).replace("\n", " ")
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _rounded(value):
+    value = _plain(value)
+    if isinstance(value, float) and math.isfinite(value):
+        value = float(f"{value:.6g}")
+        return int(value) if value.is_integer() and abs(value) < 1e6 else value
+    if type(value) in (list, tuple):
+        return type(value)(_rounded(one) for one in value)
+    return value
+
+
+def _arguments(*case) -> str:
+    return f"({', '.join(map(short, case))})"
