@@ -13,6 +13,7 @@ import nbformat
 import pytest
 import torch
 
+import tutorlib
 from tutorlib.exercises.judge import NOT_YET, exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -65,8 +66,8 @@ def test_what_is_expected_is_right(check):
 
 @pytest.mark.parametrize(("check", "message", "mistake"), MISTAKES)
 def test_each_mistake_is_named(check, message, mistake):
-    ok, said = check.judge(mistake)
-    assert ok is False and said.endswith(message), said
+    verdict = check.judge(mistake)
+    assert verdict.ok is False and verdict.message.endswith(message), verdict.message
 
 
 @ALL
@@ -99,14 +100,14 @@ def test_the_chapters_exercises_begin_unanswered_and_their_solutions_are_right(n
     calls = [re.findall(r"(?m)^(?:check_.*)", task) for task in tasks]
     assert {call.partition("(")[0] for lines in calls for call in lines} == set(exercises_of(chapter))
     assert len(tasks) == len(solutions) >= 4
-    names = {"torch": torch}
+    names = {"torch": torch} | {name: getattr(tutorlib, name) for name in tutorlib.__all__}
     for task, solution, check in zip(tasks, solutions, calls, strict=True):
         exec(task, names)
-        assert capsys.readouterr().out == f"… {NOT_YET}\n"
+        assert capsys.readouterr().out == f"… {NOT_YET}\n" * len(check)
         exec(solution, names)
         exec("\n".join(check), names)
         said = capsys.readouterr().out
-        assert said.startswith("✓"), said
+        assert re.findall(r"(?m)^[✓✗…]", said) == ["✓"] * len(check), said
 
 
 def test_a_function_must_leave_its_arguments_alone_and_answer_in_every_case():

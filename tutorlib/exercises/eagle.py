@@ -102,12 +102,6 @@ class Network:
     def __repr__(self):
         return f"<EAGLE-{self.eagle} network>"
 
-    def __eq__(self, other):
-        return isinstance(other, Network) and self.eagle == other.eagle
-
-    def __deepcopy__(self, memo):
-        return self
-
     def layer(self, token, state):
         read = torch.cat([self._embedding[int(token)], state / (1e-6 + state.square().mean().sqrt())])
         return state + 2 * torch.tanh(self._joining @ read)
@@ -211,8 +205,7 @@ check_counts = exercise(
     ],
     counts,
     {
-        "Your τ leaves out the bonus token. After the accepted tokens the target adds one of its own in every "
-        "step.": (
+        "Your τ leaves out the bonus token. After the accepted tokens the target adds one of its own in every step.": (
             lambda steps: counts(steps, lambda step: len(step.tokens) + step.cut - 1),
             lambda steps: counts(steps, lambda step: step.accepted),
         ),

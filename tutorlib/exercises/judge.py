@@ -7,7 +7,6 @@ whole decoder), a function decorated with `checker` looks at it and uses `judge`
 """
 
 import contextlib
-import copy
 import functools
 import itertools
 import math
@@ -156,22 +155,26 @@ def judge(
     tolerance : float
         Relative, for numbers.
     """
-    read, cases, given = read or like, list(cases), []
+    read, cases, given, failed = read or like, list(cases), [], None
     due = [expected(*case) for case in cases]
-    failed = None
     for case, right_one in zip(cases, due, strict=True):
         try:
             given.append(read(ask(answer, *case), right_one))
         except Ended as ended:  # what the function answered before it failed may say more than how it failed
-            failed = ended
+            given.append(FAILED)
+            failed = ended.verdict
             break
     off = next((i for i, pair in enumerate(zip(given, due, strict=False)) if not same(*pair, tolerance)), None)
     if off is None:
-        if failed is not None and given and failed.verdict.ok is None:
-            return wrong("In some cases your function returns nothing: is there a return in every branch?")
-        return right(why) if failed is None else failed.verdict
-    asked = (show or _arguments)(*cases[off])
-    said = f"For {asked}: you gave {short(given[off])}, expected {short(due[off])}."
+        return right(why)
+    if given[off] is not FAILED:
+        said = f"For {(show or _arguments)(*cases[off])}: you gave {short(given[off])}, expected {short(due[off])}."
+    elif failed.ok is None:
+        return (
+            wrong("In some cases your function returns nothing: is there a return in every branch?") if off else failed
+        )
+    else:
+        said = failed.message
     for message, rules in mistakes.items():
         for rule in rules if isinstance(rules, tuple) else (rules,):
             made = zip(given, cases, due, strict=False)
@@ -180,20 +183,36 @@ def judge(
     return wrong(f"{said} {hint}".strip())
 
 
+FAILED = object()  # stands for the answer of a function that raised an error, or gave something of another form
+
+
 def _agrees(given, mistake: Callable, case: tuple, due, read: Callable, tolerance: float) -> bool:
-    """Whether a mistake gives this answer in a case; one that fails there gives none."""
-    with contextlib.suppress(ArithmeticError, LookupError, ValueError, RuntimeError, Ended):
-        return same(given, read(mistake(*copy.deepcopy(case)), due), tolerance)
-    return False
+    """Whether a mistake gives this answer in a case, or fails there as the answer does."""
+    try:
+        made = read(mistake(*map(copy_of, case)), due)
+    except (ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, Ended):
+        return given is FAILED
+    return given is not FAILED and same(given, made, tolerance)
 
 
 def ask(function: Callable, *args):
     """What a reader's function returns for copies of these arguments, which it must not change; as `attempt`."""
-    lent = copy.deepcopy(args)
+    lent = [copy_of(value) for value in args]
     answer = attempt(function, *lent)
     if not all(same(own, original, 0) for own, original in zip(lent, args, strict=True)):
         raise Ended(wrong("Your function changed what it was given: work on copies."))
     return answer
+
+
+def copy_of(value):
+    """A copy of numbers in lists, tensors or arrays; anything else, such as a model, as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {key: copy_of(item) for key, item in value.items()}
+    return type(value)(map(copy_of, value)) if type(value) in (list, tuple, set) else value
 
 
 def attempt(function: Callable, *args, **kwargs):
@@ -206,13 +225,15 @@ def attempt(function: Callable, *args, **kwargs):
         raise Ended(wrong(f"Expected a function, got {short(function)}: pass its name, without parentheses."))
     try:
         result = function(*args, **kwargs)
+    except Ended:
+        raise
     except NotImplementedError:
         result = None
     except Exception as error:  # a reader's code may fail in any way
         shown = ", ".join([*map(short, args), *(f"{name}={short(value)}" for name, value in kwargs.items())])
         name = getattr(function, "__name__", "your function")
-        said = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise Ended(wrong(f"{name}({shown}) raised {said}")) from error
+        said = f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
+        raise Ended(wrong(f"{name}({shown}) raised {said}.")) from error
     if result is None or result is ...:
         raise Ended(Verdict(None, NOT_YET))
     return result

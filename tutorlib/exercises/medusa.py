@@ -225,9 +225,7 @@ check_threshold = exercise(
             lambda probs, epsilon, delta: min(epsilon, delta * math.exp(entropy(probs)))
         ),
         "A probability of 0 gives 0·log 0, which is not a number. Count it as 0, as torch.special.entr does.": (
-            lambda probs, epsilon, delta: (
-                math.nan if 0 in probs else min(epsilon, delta * math.exp(-entropy(probs)))
-            )
+            lambda probs, epsilon, delta: math.nan if 0 in probs else min(epsilon, delta * math.exp(-entropy(probs)))
         ),
     },
     why="A cap where the target is certain, and a lower threshold where many tokens are possible.",
