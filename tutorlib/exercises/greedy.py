@@ -15,7 +15,7 @@ from ..decoders.greedy import greedy
 from ..lm import LM
 from ..run import run
 from ..table import TableLM
-from .judge import NOT_YET, Ended, Verdict, attempt, checker, compare, exercise, judge, listed, right, wrong
+from .judge import Ended, Verdict, attempt, checker, compare, exercise, filled, judge, listed, right, wrong
 
 MOST_SEQUENCES = 20_000  # that a counterexample may have: enough for any that can be thought out by hand
 
@@ -29,11 +29,7 @@ def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
     prediction : dict
         With the keys "tokens" (how many new ones), "target_calls" and "stopped".
     """
-    keys = ("tokens", "target_calls", "stopped")
-    if not isinstance(prediction, Mapping) or set(prediction) != set(keys):
-        return wrong(f"Expected a dict with the keys {', '.join(keys)}; got {prediction!r}.")
-    if any(prediction[key] in (None, ...) for key in keys):
-        return Verdict(None, NOT_YET)
+    prediction = filled(prediction, ("tokens", "target_calls", "stopped"))
     trace = run(greedy(lm, prompt), max_new_tokens)
     tokens, stopped, said = len(trace.tokens), trace.stopped, prediction["stopped"]
     if said != stopped:

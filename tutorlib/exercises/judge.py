@@ -303,6 +303,16 @@ def parts(answer, count: int, what: str = "") -> tuple:
     return tuple(answer)
 
 
+def filled(answer, keys: Iterable[str]) -> Mapping:
+    """A prediction, a dict with these keys; the checker ends where it is none, or where a value is still missing."""
+    keys = tuple(keys)
+    if not isinstance(answer, Mapping) or set(answer) != set(keys):
+        raise Ended(wrong(f"Expected a dict with the keys {', '.join(map(repr, keys))}; got {short(answer)}."))
+    if any(answer[key] is None or answer[key] is ... for key in keys):
+        raise Ended(Verdict(None, NOT_YET))
+    return answer
+
+
 def same(one, other, tolerance: float = 1e-6) -> bool:
     """Whether two answers are equal: numbers within a relative tolerance, the rest part by part."""
     one, other = _plain(one), _plain(other)
