@@ -268,7 +268,10 @@ def number(answer, due=None) -> float | int:
             answer = answer.item()
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         raise Ended(wrong(f"Expected a number, got {short(answer)}."))
-    return int(answer) if isinstance(answer, numbers.Integral) else float(answer)
+    try:
+        return int(answer) if isinstance(answer, numbers.Integral) and float(answer) else float(answer)
+    except OverflowError:
+        raise Ended(wrong(f"{short(answer)} is too large for a number that could be right.")) from None
 
 
 def array(answer, shape: tuple[int, ...], what: str = "numbers") -> np.ndarray:
@@ -320,9 +323,9 @@ def same(one, other, tolerance: float = 1e-6) -> bool:
         return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(same(*pair, tolerance) for pair in zip(one, other, strict=True))
-    if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
-        return close(one, other, tolerance)
     try:
+        if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
+            return close(one, other, tolerance)
         return bool(one == other)
     except Exception:  # whatever a reader's object does when it is compared
         return False
@@ -330,12 +333,9 @@ def same(one, other, tolerance: float = 1e-6) -> bool:
 
 def close(one: float, other: float, tolerance: float = 1e-6) -> bool:
     """Whether two numbers are equal within a relative tolerance. NaN equals NaN."""
-    try:
-        if math.isnan(one) or math.isnan(other):
-            return math.isnan(one) and math.isnan(other)
-        return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-3)
-    except OverflowError:  # an int too large for a float
-        return one == other
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-3)
 
 
 def _plain(value):
