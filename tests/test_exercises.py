@@ -4,6 +4,7 @@ One test for all chapters: the exercises are found in the modules of `tutorlib.e
 """
 
 import contextlib
+import heapq
 import math
 import re
 from importlib import import_module
@@ -18,6 +19,13 @@ from tutorlib.exercises.judge import NOT_YET, exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 CHAPTERS = {path.stem: path.stem[3:] for path in NOTEBOOKS}
+
+
+# What a chapter's kernel holds when its exercises begin, beside the front door.
+IN_THE_KERNEL = {
+    "torch": torch, "math": math, "heapq": heapq,
+    "expert_says": {"1961 ": 0.16, "1964 ": 0.1, "umber ": 0.0005}, "amateur_says": {"1961 ": 0.1, "1964 ": 0.05, "umber ": 0.2},
+}  # fmt: skip
 
 
 def exercises_of(chapter):
@@ -100,7 +108,7 @@ def test_the_chapters_exercises_begin_unanswered_and_their_solutions_are_right(n
     calls = [re.findall(r"(?m)^(?:check_.*)", task) for task in tasks]
     assert {call.partition("(")[0] for lines in calls for call in lines} == set(exercises_of(chapter))
     assert len(tasks) == len(solutions) >= 4
-    names = {"torch": torch} | {name: getattr(tutorlib, name) for name in tutorlib.__all__}
+    names = IN_THE_KERNEL | {name: getattr(tutorlib, name) for name in tutorlib.__all__}
     for task, solution, check in zip(tasks, solutions, calls, strict=True):
         exec(task, names)
         assert re.findall(r"(?m)^[✓✗…].*", capsys.readouterr().out) == [f"… {NOT_YET}"] * len(check)

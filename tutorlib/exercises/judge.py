@@ -125,6 +125,7 @@ def judge(
     expected: Callable,
     mistakes: Mistakes,
     *,
+    through: Callable | None = None,
     read: Callable | None = None,
     show: Callable | None = None,
     why: str = "Right.",
@@ -143,6 +144,9 @@ def judge(
         Called with the same arguments, returns what is right: numbers, arrays, or lists and tuples of them.
     mistakes : mapping from str to a function or a tuple of functions
         What to say, and what a reader with this mistake would write. The first that fits in all cases is named.
+    through : function, optional
+        Makes of a function like the reader's the one that is tried: where a case is several calls, for instance.
+        Applied to the answer, to what is expected and to the mistakes.
     read : function, optional
         ``read(answer, due)`` turns one answer into something that can be compared, or ends with a ✗ if its form is
         wrong. By default that is `like`: whatever has the form of what is due.
@@ -155,11 +159,12 @@ def judge(
     tolerance : float
         Relative, for numbers.
     """
+    through = through or (lambda function: function)
     read, cases, given, failed = read or like, list(cases), [], None
-    due = [expected(*case) for case in cases]
+    due = [through(expected)(*map(copy_of, case)) for case in cases]
     for case, right_one in zip(cases, due, strict=True):
         try:
-            given.append(read(ask(answer, *case), right_one))
+            given.append(read(ask(through(answer) if callable(answer) else answer, *case), right_one))
         except Ended as ended:  # what the function answered before it failed may say more than how it failed
             given.append(FAILED)
             failed = ended.verdict
@@ -178,7 +183,7 @@ def judge(
     for message, rules in mistakes.items():
         for rule in rules if isinstance(rules, tuple) else (rules,):
             made = zip(given, cases, due, strict=False)
-            if all(_agrees(own, rule, case, right_one, read, tolerance) for own, case, right_one in made):
+            if all(_agrees(own, through(rule), case, right_one, read, tolerance) for own, case, right_one in made):
                 return wrong(f"{said} {message}")
     return wrong(f"{said} {hint}".strip())
 
