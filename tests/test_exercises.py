@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import tutorlib
-from tutorlib.exercises.judge import NOT_YET, exercise
+from tutorlib.exercises.judge import NOT_YET, Exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 CHAPTERS = {path.stem: path.stem[3:] for path in NOTEBOOKS}
@@ -24,7 +24,8 @@ CHAPTERS = {path.stem: path.stem[3:] for path in NOTEBOOKS}
 # What a chapter's kernel holds when its exercises begin, beside the front door.
 IN_THE_KERNEL = {
     "torch": torch, "math": math, "heapq": heapq,
-    "expert_says": {"1961 ": 0.16, "1964 ": 0.1, "umber ": 0.0005}, "amateur_says": {"1961 ": 0.1, "1964 ": 0.05, "umber ": 0.2},
+    "expert_says": {"1961 ": 0.16, "1964 ": 0.1, "umber ": 0.0005},
+    "amateur_says": {"1961 ": 0.1, "1964 ": 0.05, "umber ": 0.2},
 }  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def test_the_chapters_exercises_begin_unanswered_and_their_solutions_are_right(n
 
 
 def test_a_function_must_leave_its_arguments_alone_and_answer_in_every_case():
-    check = exercise("", [([1, 2],), ([3],)], sum, {"You multiplied.": math.prod}, hint="Add.")
+    check = Exercise("", [([1, 2],), ([3],)], sum, {"You multiplied.": math.prod}, hint="Add.")
     assert "work on copies" in check.judge(lambda values: values.pop()).message
     assert "in every branch" in check.judge(lambda values: 3 if len(values) > 1 else None).message
     assert check.judge(lambda values: 7) == (False, "For ([1, 2]): you gave 7, expected 3. Add.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from .judge import NOT_YET, Ended, Verdict, attempt, checker, compare, exercise, number, right, short, wrong
+from .judge import NOT_YET, Ended, Exercise, Verdict, attempt, checker, compare, number, right, short, wrong
 
 
 def tensor(values):
@@ -70,7 +70,7 @@ EXPERT = tensor((2.7, -3.2, 1.4, -1.0, 1.7, 3.2, 2.5, 0.7))
 AMATEUR = tensor((2.1, 3.5, 0.4, -1.8, -0.9, -2.9, 3.3, 2.5))
 POWERS_OF_TWO = tensor((-2.0, 0.0, -1.0, -3.0)) * math.log(2)  # every share is exact
 
-check_cut = exercise(
+check_cut = Exercise(
     """Judge ``my_cut(expert_logits, alpha)``: a boolean tensor, True for the plausible tokens.
 
     `expert_logits` is a tensor, shape (vocab,).
@@ -99,7 +99,7 @@ def scores(expert, amateur, alpha, temperature, cut=plausible, of=torch.Tensor.l
     return torch.where(cut(expert, alpha), difference, removed)
 
 
-check_scores = exercise(
+check_scores = Exercise(
     """Judge ``my_scores(expert_logits, amateur_logits, alpha, amateur_temperature)``: a row of scores, shape (vocab,).
 
     Both logits are tensors, shape (vocab,). What the cut removes scores -inf.
@@ -213,7 +213,7 @@ def search_scores(probs, states, past, penalty, nearest=lambda cosines: cosines.
     return (1 - penalty) * probs - penalty * nearest(norm[0](states) @ norm[1](past).T)
 
 
-check_search_scores = exercise(
+check_search_scores = Exercise(
     """Judge ``my_scores(probs, states, past, penalty)``: the scores of contrastive search's candidates, shape (k,).
 
     `probs` (k,) are their probabilities, `states` (k, width) their hidden states, `past` (n, width) those of all tokens
@@ -280,7 +280,7 @@ def finite_number(answer, due):
     raise Ended(wrong(f"You gave {value} where one of the probabilities is 0. {infinite if value > 0 else zero}"))
 
 
-check_jsd = exercise(
+check_jsd = Exercise(
     """Judge ``my_jsd(p, q)``: the Jensen-Shannon divergence of two distributions (tensors of shape (vocab,)), in nats.
 
     Probabilities may be 0.

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from .judge import Ended, Verdict, array, ask, checker, compare, exercise, filled, listed, parts, right, wrong
+from .judge import Ended, Exercise, Verdict, array, ask, checker, compare, filled, listed, parts, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Looking up
@@ -27,7 +27,7 @@ def continuation(tokens, longest, count, *, latest=True, lengths=None, itself=Fa
 
 LOOKED_UP = "The longest n-gram first, its latest occurrence, and no further than the text goes."
 
-check_continuation = exercise(
+check_continuation = Exercise(
     """Judge ``my_continuation(tokens, longest, count)``: what followed the last n-gram when it last occurred.
 
     `tokens` is a list of ids, `longest` the largest n to try, `count` how many tokens to return at most. The answer is
@@ -140,7 +140,7 @@ def ask_for_pool(add, pool, ngram, size):
     return pool
 
 
-check_pool = exercise(
+check_pool = Exercise(
     """Judge ``my_add(pool, ngram, size)``: file an n-gram under its first token, and return the pool.
 
     `pool` is a dict from a first token to a list of rests, each a list, the most recent first. Each list holds at most
@@ -195,7 +195,7 @@ def over_the_target(answer, due):
     return array(answer, (len(due),), "a probability for each of the target's tokens,").tolist()
 
 
-check_law = exercise(
+check_law = Exercise(
     """Judge ``my_law(draft_logits, target_vocab, draft_vocab)``: q, a probability for each of the target's tokens.
 
     Both vocabularies are lists of texts by id; `draft_logits` is a list of floats, one for each of the draft's tokens.
@@ -261,7 +261,7 @@ def rectangles(answer, due):
     return tuple(made)
 
 
-check_padding = exercise(
+check_padding = Exercise(
     """Judge ``my_pad(rows)``: the rows as one rectangle, padded on the left, as ``(ids, mask, positions)``.
 
     Each is a list of lists of equal length (or a tensor). `mask` is 1 where there is a token and 0 where there is
@@ -295,7 +295,7 @@ def alpha(rounds, judged=lambda drafted, kept: min(kept + 1, drafted), own=0):
     return sum(kept + own for _, kept in rounds) / sum(judged(*counts) + own for counts in rounds)
 
 
-check_alpha = exercise(
+check_alpha = Exercise(
     """Judge ``my_alpha(rounds)``: the share of *judged* tokens that were accepted; rounds are (drafted, accepted).""",
     [([(5, 5), (4, 1), (6, 0), (2, 2), (4, 2)],)],
     alpha,

@@ -11,7 +11,7 @@ import torch
 
 from ..run import Step
 from ..tree import TokenTree
-from .judge import array, exercise, listed, parts
+from .judge import Exercise, array, listed, parts
 from .medusa import PARENTS, ancestors, positions, siblings
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def tokens_and_features(answer, due):
     return tokens, array(rows, (len(tokens), due[1].shape[1]), "a row of features for each token,")
 
 
-check_pairs = exercise(
+check_pairs = Exercise(
     """Judge ``my_pairs(read, features, path, drawn)``: the tokens and the features that the draft network reads next.
 
     The target has read the tokens `read` in one call, and `features` has a row for each of them: row 0 is the last
@@ -129,7 +129,7 @@ def a_feature(token):
     return torch.randn(WIDTH, generator=torch.Generator().manual_seed(500 + token), dtype=torch.float64)
 
 
-check_draft = exercise(
+check_draft = Exercise(
     """Judge ``my_draft(network, token, feature, count)``: a chain of `count` tokens, each the most likely one.
 
     `network` has `layer(token, state)`, `norm(state)` and `head(state)`, and `network.eagle` is 1 or 3. The first call
@@ -189,7 +189,7 @@ def in_words(steps):
     )
 
 
-check_counts = exercise(
+check_counts = Exercise(
     """Judge ``my_counts(steps)``: the mean accepted length τ, and the tokens per call, of a run's steps.
 
     Each step is one call of the target. τ is how many tokens a call that checks a draft gives on average, had the
@@ -237,7 +237,7 @@ def places(parents, length, tree=ancestors, before=0):
     return positions(parents, length - 1 + before), np.hstack([text, tree(parents)])
 
 
-check_places = exercise(
+check_places = Exercise(
     """Judge ``my_places(parents, length)``: positions of drafted nodes in the draft network's sequence, and their mask.
 
     The text has `length` tokens. The network's position t pairs token t + 1 with the target's feature t, so the text
@@ -289,7 +289,7 @@ def guesses(probs, parents, nodes):
     return [math.log(prob) for prob in probs], list(parents), nodes
 
 
-check_rerank = exercise(
+check_rerank = Exercise(
     """Judge ``my_rerank(log_probs, parents, nodes)``: which candidates are kept, and their parents among those.
 
     `log_probs[i]` is how probable the network finds candidate i after its parent, `parents[i]`, which is -1 for the
@@ -340,7 +340,7 @@ def reduced(tokens, vocab_size):
     return torch.stack([-1 - own * 0.75, 2.5 - (own - 1.5).abs() * 1.25]), torch.tensor(tokens) - own, vocab_size
 
 
-check_spread = exercise(
+check_spread = Exercise(
     """Judge ``my_spread(logits, d2t, vocab_size)``: the draft network's logits over the target's vocabulary.
 
     `logits` has a column for each token that the network knows, and `d2t` (int64) says for each what to *add* to its

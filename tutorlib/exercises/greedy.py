@@ -15,7 +15,7 @@ from ..decoders.greedy import greedy
 from ..lm import LM
 from ..run import run
 from ..table import TableLM
-from .judge import Ended, Verdict, attempt, checker, compare, exercise, filled, judge, listed, right, wrong
+from .judge import Ended, Exercise, Verdict, attempt, checker, compare, filled, listed, right, wrong
 
 MOST_SEQUENCES = 20_000  # that a counterexample may have: enough for any that can be thought out by hand
 
@@ -126,7 +126,7 @@ def check_greedy(my_greedy) -> Verdict:
 
     cases = [(model, prompt, budget, ()), (model, prompt, budget, (tokens[end],))]
     show = lambda model, prompt, budget, stop: f"the prompt {prompt}, {budget} tokens and the stop tokens {stop}"  # noqa: E731
-    verdict = judge(watched if callable(my_greedy) else my_greedy, cases, loop, MISTAKEN_LOOPS, show=show)
+    verdict = Exercise("", cases, loop, MISTAKEN_LOOPS, show=show).judge(watched if callable(my_greedy) else my_greedy)
     if verdict.ok is None or not runs or not any(runs):
         return (
             verdict
@@ -194,7 +194,7 @@ def log_probability(lm, prompt, tokens):
     return math.fsum(log_probs_of(lm, prompt, tokens))
 
 
-check_log_probability = exercise(
+check_log_probability = Exercise(
     """Judge a function ``my_log_probability(lm, prompt, tokens)``: the log-probability of `tokens` after `prompt`.""",
     [(LM(small_model(seed=3)), *texts) for texts in (([2, 7, 1, 8], [12, 8, 1]), ([5, 3], [11, 3, 6, 10, 3]))],
     log_probability,
@@ -301,7 +301,7 @@ def log_odds(share):
     return math.log(share / (1 - share))
 
 
-check_temperature = exercise(
+check_temperature = Exercise(
     """Judge a function ``my_temperature(margin, share)``.
 
     Of two tokens the more likely one has a logit larger by `margin`; the function returns the temperature at which it

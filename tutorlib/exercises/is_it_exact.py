@@ -12,7 +12,7 @@ from ..decoders.speculative import speculative
 from ..proof import exact_distribution
 from ..run import decoder
 from ..table import TableLM
-from .judge import Verdict, attempt, checker, compare, exercise, filled, number, right, short, wrong
+from .judge import Exercise, Verdict, attempt, checker, compare, filled, number, right, short, wrong
 
 
 def differences(a, b, outcomes):
@@ -23,7 +23,7 @@ def half_of_absolute(a, b, outcomes):
     return sum(map(abs, differences(a, b, outcomes))) / 2
 
 
-check_total_variation = exercise(
+check_total_variation = Exercise(
     """Judge ``my_total_variation(a, b)``: the distance of two distributions, dicts from outcomes to probabilities.""",
     [
         ({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.2, "b": 0.2, "c": 0.6}),
@@ -211,7 +211,7 @@ def whole_samples(answer, due):
     return due if abs(value - due) <= 1.001 else value
 
 
-check_samples = exercise(
+check_samples = Exercise(
     """Judge ``my_samples(made, due, excess)``: the least n with n · Σ (made - due)² / due of `excess` or more.""",
     [
         ({"a": 0.51, "b": 0.49}, {"a": 0.5, "b": 0.5}, 15.0),

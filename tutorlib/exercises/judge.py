@@ -1,9 +1,9 @@
 """The judge of all exercises: it tries an answer on cases, compares, and names the mistake where it knows it.
 
-Most answers are functions. `exercise` makes a checker out of data: the cases a function is tried on, what is right, and
-the likeliest mistakes, each written as the function that a reader with this mistake would write. An answer that agrees
-with a mistake in every case gets that mistake's message. Where an answer is something else (a prediction, a table, a
-whole decoder), a function decorated with `checker` looks at it and uses `judge`, `compare`, `right` and `wrong`.
+Most answers are functions. An `Exercise` is a checker made of data: the cases a function is tried on, what is right,
+and the most likely mistakes, each written as the function that a reader with this mistake would write. An answer that
+agrees with a mistake in every case gets that mistake's message. Where an answer is something else (a prediction, a
+table, a whole decoder), a function decorated with `checker` looks at it and uses `compare`, `right` and `wrong`.
 """
 
 import contextlib
@@ -90,54 +90,16 @@ def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
 # Answers that are functions
 
 
-def exercise(task: str, cases, expected: Callable, mistakes: Mistakes, **options) -> Callable[..., None]:
-    """Make the checker of an exercise whose answer is a function.
+FAILED = object()  # stands for the answer of a function that raised an error, or gave something of another form
+
+
+class Exercise:
+    """An exercise whose answer is a function; called with one, it prints the verdict.
 
     Parameters
     ----------
     task : str
-        What the function is to do: the checker's docstring.
-    cases, expected, mistakes, options
-        As for `judge`.
-
-    Examples
-    --------
-    >>> check_double = exercise("A function my_double(x).", [(3,), (5,)], lambda x: 2 * x,
-    ...                         {"You squared.": lambda x: x * x}, why="Twice as much.")
-    >>> check_double(lambda x: x * x)
-    ✗ For (3): you gave 9, expected 6. You squared.
-    >>> check_double(lambda x: x + x)
-    ✓ Twice as much.
-    """
-
-    def look(answer) -> Verdict:
-        return judge(answer, cases, expected, mistakes, **options)
-
-    look.__doc__ = task
-    check = checker(look)
-    check.cases, check.expected, check.mistakes = cases, expected, mistakes
-    return check
-
-
-def judge(
-    answer: Callable,
-    cases: Iterable[tuple],
-    expected: Callable,
-    mistakes: Mistakes,
-    *,
-    through: Callable | None = None,
-    read: Callable | None = None,
-    show: Callable | None = None,
-    why: str = "Right.",
-    hint: str = "",
-    tolerance: float = 1e-6,
-) -> Verdict:
-    """Try a reader's function on cases; say that it is right, which mistake it makes, or where it first goes wrong.
-
-    Parameters
-    ----------
-    answer : function
-        The reader's.
+        What the function is to do.
     cases : iterable of tuples
         The arguments of each call. The function gets copies, and must not change them.
     expected : function
@@ -152,52 +114,91 @@ def judge(
         wrong. By default that is `like`: whatever has the form of what is due.
     show : function, optional
         ``show(*case)`` says in words what was asked; by default the arguments.
+    said : function, optional
+        ``said(given, due)`` says in words how an answer differs from what is due; by default both are shown.
     why : str
         What to say to the right answer.
     hint : str
         What to say to a wrong answer that is none of the mistakes.
     tolerance : float
         Relative, for numbers.
+
+    Examples
+    --------
+    >>> check_double = Exercise("A function my_double(x).", [(3,), (5,)], lambda x: 2 * x,
+    ...                         {"You squared.": lambda x: x * x}, why="Twice as much.")
+    >>> check_double(lambda x: x * x)
+    ✗ For (3): you gave 9, expected 6. You squared.
+    >>> check_double(lambda x: x + x)
+    ✓ Twice as much.
     """
-    through = through or (lambda function: function)
-    read, cases, given, failed = read or like, list(cases), [], None
-    due = [through(expected)(*map(copy_of, case)) for case in cases]
-    for case, right_one in zip(cases, due, strict=True):
-        try:
-            given.append(read(ask(through(answer) if callable(answer) else answer, *case), right_one))
-        except Ended as ended:  # what the function answered before it failed may say more than how it failed
-            given.append(FAILED)
-            failed = ended.verdict
-            break
-    off = next((i for i, pair in enumerate(zip(given, due, strict=False)) if not same(*pair, tolerance)), None)
-    if off is None:
-        return right(why)
-    if given[off] is not FAILED:
-        said = f"For {(show or _arguments)(*cases[off])}: you gave {short(given[off])}, expected {short(due[off])}."
-    elif failed.ok is None:
-        return (
-            wrong("In some cases your function returns nothing: is there a return in every branch?") if off else failed
-        )
-    else:
-        said = failed.message
-    for message, rules in mistakes.items():
-        for rule in rules if isinstance(rules, tuple) else (rules,):
-            made = zip(given, cases, due, strict=False)
-            if all(_agrees(own, through(rule), case, right_one, read, tolerance) for own, case, right_one in made):
-                return wrong(f"{said} {message}")
-    return wrong(f"{said} {hint}".strip())
 
+    def __init__(self, task: str, cases: Iterable[tuple], expected: Callable, mistakes: Mistakes, *,
+                 through: Callable = lambda function: function, read: Callable | None = None,
+                 show: Callable | None = None, said: Callable | None = None, why: str = "Right.", hint: str = "",
+                 tolerance: float = 1e-6):  # fmt: skip
+        self.__doc__, self.cases, self.expected, self.mistakes = task, list(cases), expected, mistakes
+        self._through, self._read, self._show, self._said = through, read or like, show or _arguments, said
+        self._why, self._hint, self._tolerance = why, hint, tolerance
 
-FAILED = object()  # stands for the answer of a function that raised an error, or gave something of another form
+    def __call__(self, answer) -> None:
+        print(self.judge(answer))
 
+    def judge(self, answer) -> Verdict:
+        """Say that an answer is right, which mistake it makes, or where it first goes wrong."""
+        if answer is None or answer is ...:
+            return Verdict(None, NOT_YET)
+        given, failed = [], None
+        for case, due in zip(self.cases, self._due, strict=True):
+            try:
+                function = self._through(answer) if callable(answer) else answer
+                given.append(self._read(ask(function, *case), due))
+            except Ended as ended:  # what the function answered before it failed may say more than how it failed
+                given.append(FAILED)
+                failed = ended.verdict
+                break
+        off = next((i for i, own in enumerate(given) if not self._same(own, self._due[i])), None)
+        if off is None:
+            return right(self._why)
+        if failed is not None and failed.ok is None:
+            said = "In some cases your function returns nothing: is there a return in every branch?"
+            return wrong(said) if len(given) > 1 else failed
+        return wrong(f"{self._difference(off, given[off], failed)} {self._mistake(given) or self._hint}".strip())
 
-def _agrees(given, mistake: Callable, case: tuple, due, read: Callable, tolerance: float) -> bool:
-    """Whether a mistake gives this answer in a case, or fails there as the answer does."""
-    try:
-        made = read(mistake(*map(copy_of, case)), due)
-    except (ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, Ended):
-        return given is FAILED
-    return given is not FAILED and same(given, made, tolerance)
+    @functools.cached_property
+    def _due(self) -> list:
+        return [self._through(self.expected)(*map(copy_of, case)) for case in self.cases]
+
+    @functools.cached_property
+    def _made(self) -> list[tuple[str, list]]:
+        """What each mistake comes to in all cases, with what to say."""
+        made = []
+        for message, rules in self.mistakes.items():
+            for rule in rules if isinstance(rules, tuple) else (rules,):
+                made.append((message, [self._outcome(rule, *pair) for pair in zip(self.cases, self._due, strict=True)]))
+        return made
+
+    def _outcome(self, mistake: Callable, case: tuple, due):
+        with contextlib.suppress(ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, Ended):
+            return self._read(self._through(mistake)(*map(copy_of, case)), due)
+        return FAILED
+
+    def _mistake(self, given: list) -> str:
+        """What to say to the mistake that comes to the same answers, up to where they end; empty if none does."""
+        for message, made in self._made:
+            if all(self._same(*pair) for pair in zip(given, made, strict=False)):
+                return message
+        return ""
+
+    def _same(self, one, other) -> bool:
+        return one is other if one is FAILED or other is FAILED else same(one, other, self._tolerance)
+
+    def _difference(self, off: int, given, failed: Verdict | None) -> str:
+        if given is FAILED:
+            return failed.message
+        if self._said:
+            return self._said(given, self._due[off])
+        return f"For {self._show(*self.cases[off])}: you gave {short(given)}, expected {short(self._due[off])}."
 
 
 def ask(function: Callable, *args):
@@ -274,9 +275,10 @@ def number(answer, due=None) -> float | int:
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         raise Ended(wrong(f"Expected a number, got {short(answer)}."))
     try:
-        return int(answer) if isinstance(answer, numbers.Integral) and float(answer) else float(answer)
+        as_float = float(answer)
     except OverflowError:
         raise Ended(wrong(f"{short(answer)} is too large for a number that could be right.")) from None
+    return int(answer) if isinstance(answer, numbers.Integral) else as_float
 
 
 def array(answer, shape: tuple[int, ...], what: str = "numbers") -> np.ndarray:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import torch
 
-from .judge import array, exercise
+from .judge import Exercise, array
 
 TEXTS = [[11, 12, 13, 14, 15, 16], [21, 22, 23, 24], [31, 32]]
 IGNORED = -100  # what torch's cross-entropy leaves out
@@ -29,7 +29,7 @@ def labels_that_repeat_the_last_token(texts, head):
     return np.array([row[head + 2 :][: max(map(len, texts))] for row in padded], dtype=float)
 
 
-check_labels = exercise(
+check_labels = Exercise(
     """Judge ``my_labels(texts, head)``: at each position of each text, the token that this head should guess there.
 
     `texts` are lists of tokens of different lengths; `head` counts from 0. The answer has shape (texts, longest), with
@@ -79,7 +79,7 @@ def square_of_booleans(answer, due):
     return array(answer, due.shape, "True and False, a row and a column for each node,")
 
 
-check_mask = exercise(
+check_mask = Exercise(
     """Judge ``my_mask(parents)``: which node of a tree may attend to which, shape (nodes, nodes), of bool.
 
     `parents[i]` is the node that node i follows, -1 for the text. True at [i, j] where node i may attend to node j.
@@ -115,7 +115,7 @@ def positions(parents, length):
     return length + ancestors(parents).sum(1) - 1
 
 
-check_positions = exercise(
+check_positions = Exercise(
     """Judge ``my_positions(parents, length)``: the position of each node, after a text of `length` tokens.
 
     The text's own positions are 0, 1, ..., length - 1.
@@ -160,7 +160,7 @@ def matrix_of_tokens(answer, due):
     return np.where(made < 0, -1, made)
 
 
-check_paths = exercise(
+check_paths = Exercise(
     """Judge ``my_paths(tokens, paths)``: the tokens of each path, a row for each, filled up to the longest.
 
     `tokens` are those of the tree's nodes; `paths` are lists of nodes of different lengths. The matrix is compared with
@@ -198,7 +198,7 @@ def probs(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-check_threshold = exercise(
+check_threshold = Exercise(
     """Judge ``my_threshold(probs, epsilon, delta)``: the probability above which a candidate is accepted.
 
     `probs` is the target's distribution, a float64 tensor of shape (vocab,).
@@ -248,7 +248,7 @@ def leaves(tree):
     return [path for path in tree if not any(other[:-1] == path for other in tree)]
 
 
-check_worth = exercise(
+check_worth = Exercise(
     """Judge ``my_worth(accuracies, choices)``: how many tokens a step with this tree gives on average.
 
     `accuracies[i][r]` is how often head i's guess of rank r is right; `choices` are all nodes of the tree as paths of

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from .judge import Verdict, checker, close, compare, exercise, number, right, wrong
+from .judge import Exercise, Verdict, checker, close, compare, number, right, wrong
 
 
 def normalised(weights):
@@ -15,7 +15,7 @@ def logits(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-check_softmax = exercise(
+check_softmax = Exercise(
     """Judge ``softmax(logits: float64 tensor (vocab,)) -> probabilities (vocab,)``.""",
     [(logits(2.0, -1.0, 0.5, 3.0),), (logits(1002.0, 999.0, 1000.5, 1003.0),)],
     lambda row: row.softmax(-1),
@@ -49,7 +49,7 @@ def without_cache(formula):
     return lambda prompt, new, cached: rows(prompt, new, True) if cached else formula(prompt, new)
 
 
-check_rows = exercise(
+check_rows = Exercise(
     """Judge ``rows(prompt, new, cached) -> int``: how many rows a loop computes to write `new` tokens.""",
     [(*sizes, cached) for cached in (True, False) for sizes in ((1, 1), (7, 1), (1, 6), (7, 5), (20, 30))],
     rows,
@@ -83,7 +83,7 @@ def cache_bytes(tokens, layers, heads, key_heads, head_size, bytes_each):
     return 2 * tokens * layers * key_heads * head_size * bytes_each
 
 
-check_cache_bytes = exercise(
+check_cache_bytes = Exercise(
     """Judge ``cache_bytes(tokens, layers, heads, key_heads, head_size, bytes_each) -> int``.""",
     [(100, 12, 18, 3, 64, 4), (1000, 32, 28, 7, 128, 2)],  # no two mistakes have the same ratio in both
     cache_bytes,
@@ -167,7 +167,7 @@ def rows_with(*best):
     return made
 
 
-check_agreeing = exercise(
+check_agreeing = Exercise(
     """Judge ``agreeing(logits: (n + 1, vocab), guess: n tokens) -> int``: how many guessed tokens the loop would write.
 
     Row i of the logits says what follows the text *before* guessed token i; the last row comes after all of them.

@@ -5,7 +5,7 @@ from collections import Counter
 
 import torch
 
-from .judge import exercise
+from .judge import Exercise
 
 
 def ngrams(tokens, n) -> list[tuple]:
@@ -20,7 +20,7 @@ def counts(tokens, n):
     return Counter(ngrams(tokens, n)).values()
 
 
-check_repetition = exercise(
+check_repetition = Exercise(
     """Judge a function ``my_repetition(tokens, n)``: the share of n-grams that occurred before.""",
     [([2, 0, 2, 2, 0, 1, 0, 1, 0, 1, 0, 0], 3), ([2, 1, 1, 2, 0, 1, 1, 1, 1, 0, 0], 2), ([3, 1, 4, 1, 5], 4)],
     lambda tokens, n: 1 - distinct(tokens, n),
@@ -79,7 +79,7 @@ COUNTS_THE_PROMPT = (
     "history[ignore_first:]."
 )
 
-check_repetition_penalty = exercise(
+check_repetition_penalty = Exercise(
     """Judge ``my_repetition_penalty(logits, history, theta, ignore_first)``, which returns one row of logits.""",
     [(LOGITS, HISTORY, 2.0, 0), (LOGITS, HISTORY, 1.25, 2)],
     repetition_penalty,
@@ -113,7 +113,7 @@ def frequency_penalty(
     return change(logits, which(history[ignore:]), by(strength))
 
 
-check_frequency_penalty = exercise(
+check_frequency_penalty = Exercise(
     """Judge ``my_frequency_penalty(logits, history, strength, ignore_first)``, which returns one row of logits.""",
     [(LOGITS, HISTORY, 0.75, 0), (LOGITS, HISTORY, 0.5, 2)],
     frequency_penalty,
@@ -152,7 +152,7 @@ def completing(history, n):
     return {gram[-1] for gram in ngrams(history, n) if gram[:-1] == last}
 
 
-check_no_repeat_ngram = exercise(
+check_no_repeat_ngram = Exercise(
     """Judge ``my_no_repeat_ngram(logits, history, n)``: -inf where a token would repeat an n-gram of the history.""",
     [
         (LOGITS, [7, 5, 2, 6, 2, 5, 1, 4, 5, 2], 3),  # 5 2 -> 6
@@ -204,7 +204,7 @@ def presence_penalty(logits, padded, mask, strength, which=once):
     return torch.stack(rows)
 
 
-check_batch_penalty = exercise(
+check_batch_penalty = Exercise(
     """Judge ``my_batch_penalty(logits, padded, mask, strength)``: a presence penalty on a batch of padded histories.
 
     `padded` (rows, longest) holds histories filled up with id 0 at the front; `mask`, of the same shape, is 1 where

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from .judge import Verdict, checker, compare, exercise, filled, right
+from .judge import Exercise, Verdict, checker, compare, filled, right
 
 
 def tensor(values):
@@ -33,7 +33,7 @@ def draw_in_sorted_order(probs, u):
 
 DRAW = (0.2, 0.1, 0.4, 0.05, 0.25)
 
-check_draw = exercise(
+check_draw = Exercise(
     """Judge a function ``my_draw(probs, u)``: the token whose interval of the running sum holds the number `u`.
 
     `probs` is a tensor of probabilities, shape (vocab,), and `u` lies in [0, 1).
@@ -93,7 +93,7 @@ def above_the_kth(logits, k):
     return torch.where(logits <= kth, -math.inf, logits)
 
 
-check_top_k = exercise(
+check_top_k = Exercise(
     """Judge a function ``my_top_k(logits, k)``: the logits with all but the k largest at -inf, ties kept.
 
     `logits` is a tensor, shape (vocab,).
@@ -164,7 +164,7 @@ DROPS_THE_CROSSING = (
 )
 NOT_NORMALISED = "What you keep does not sum to 1: divide it by its sum."
 
-check_top_p = exercise(
+check_top_p = Exercise(
     """Judge a function ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, the others 0.
 
     `probs` is a tensor of probabilities, shape (vocab,); what is returned sums to 1 again.
@@ -189,7 +189,7 @@ check_top_p = exercise(
     hint="Put each probability back where its token was.",
 )
 
-check_min_p = exercise(
+check_min_p = Exercise(
     """Judge a function ``my_min_p(probs, p)`` that returns the probabilities of what min-p keeps, the others 0.""",
     [(HESITANT, 0.36), (SIXTEENTHS, 0.5), (ONE_LARGE, 0.7), (tensor((0.25,) * 4), 0.9)],
     lambda probs, p: keep(probs, probs >= p * probs.max()),
@@ -209,7 +209,7 @@ check_min_p = exercise(
     why="The threshold is low where the model hesitates, and high where it is sure.",
 )
 
-check_typical = exercise(
+check_typical = Exercise(
     """Judge a function ``my_typical(probs, mass)`` that returns the probabilities of the typical set, the others 0.""",
     [(SURPRISING, 0.3), (MIXED, 0.6), (ONE_LARGE, 0.3)],
     lambda probs, mass: until(probs, mass, surprise(probs)),
@@ -272,7 +272,7 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     )
 
 
-check_two_warps = exercise(
+check_two_warps = Exercise(
     """Judge a function ``my_warped(logits, temperature, p)``: the temperature, then top-p; it returns probabilities.
 
     `logits` is a tensor of shape (vocab,); so is what is returned.
