@@ -9,8 +9,6 @@ import torch
 
 from tutorlib.lm import LM
 
-pytest.register_assert_rewrite("exercise_answers")
-
 # The models of the tests are tiny: threads would wait for each other longer than they compute, the more so where other
 # work goes on beside the tests.
 torch.set_num_threads(1)

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 import tutorlib
+from tutorlib import TableLM, proof, temperature, zoo
+from tutorlib.exercises import greedy as greedy_exercises
 from tutorlib.exercises.judge import NOT_YET, Exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -126,3 +128,170 @@ def test_a_function_must_leave_its_arguments_alone_and_answer_in_every_case():
     assert check.judge(lambda values: 7) == (False, "For ([1, 2]): you gave 7, expected 3. Add.")
     with contextlib.redirect_stdout(None):
         assert check.judge(lambda values: print() or sum(values)).ok
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Answers that are not functions of numbers: a prediction, a table, a loop over a model
+
+ROUND = TableLM(
+    {"a": {"b": 0.6, "c": 0.4}, "b": {"c": 0.9, "a": 0.1}, "c": {".": 0.5, "a": 0.3, "b": 0.2}},
+    vocab=["a", "b", "c", "."],
+    stop_tokens=["."],
+)
+BY_HAND = TableLM({"a": [0.1, 0.5, 0.4], "b": [0.4, 0.3, 0.3], "c": [0.8, 0.1, 0.1]}, vocab=["a", "b", "c"])
+WORDS = "the cat saw the dog jump and the dog ran away and the dog"
+MYSTERY = ["speculative", "score_only", "greedy_drafts", "fixed_threshold", "resample_from_target"]
+LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forgets_at_least_one"]
+COSTS = {"methods": {"lookup": (2.1, 7, 0), "model": (4.0, 7, 6)}, "costs": {7: 1.4}, "draft": 0.1}
+BELOW_GREEDY = {
+    "a": {"b": 0.55, "c": 0.45}, "ab": {"a": 0.4, "b": 0.3, "c": 0.3}, "ac": {"a": 0.501, "b": 0.499},
+    "ba": {"a": 1.0}, "bb": {"a": 1.0}, "bc": {"a": 1.0},
+    "ca": {"a": 0.34, "b": 0.33, "c": 0.33}, "cb": {"a": 0.34, "b": 0.33, "c": 0.33},
+}  # fmt: skip
+
+
+def predicted(tokens=3, target_calls=3, stopped="stop"):
+    return {"tokens": tokens, "target_calls": target_calls, "stopped": stopped}
+
+
+def loop(cached=True, again=False, newest_alone=False):
+    """Greedy over a transformers model; the options spoil what it feeds."""
+
+    @torch.no_grad()
+    def my_greedy(model, prompt, max_new_tokens, stop_tokens):
+        tokens, cache, fresh = [], None, list(prompt)
+        while len(tokens) < max_new_tokens:
+            output = model(input_ids=torch.tensor([fresh]), past_key_values=cache, use_cache=True)
+            tokens.append(int(output.logits[0, -1].argmax()))
+            if tokens[-1] in stop_tokens:
+                break
+            cache = output.past_key_values if cached else None
+            fresh = [*prompt, *tokens] if again or not (cached or newest_alone) else [tokens[-1]]
+        return tokens
+
+    return my_greedy
+
+
+def with_gradients(expert, amateur, tokens, alpha):
+    ours, theirs = (model(tokens)[0, -1].log_softmax(-1) for model in (expert, amateur))
+    return int((ours - theirs).masked_fill(ours < ours.max() + math.log(alpha), -math.inf).argmax())
+
+
+def answers(chapter, name, right, *wrong, **given):
+    """A row of the table: the right answer, wrong ones each with some words of what is said to it, other arguments."""
+    check = getattr(import_module(f"tutorlib.exercises.{chapter}"), name)
+    return pytest.param(check, right, wrong, given, id=f"{chapter}-{name}")
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong", "given"),
+    [
+        answers(
+            "greedy", "check_prediction", predicted(), (predicted(stopped="budget"), "stop token first"),
+            (predicted(tokens=2), "left the stop token out"), (predicted(tokens=10), "the budget"),
+            (predicted(target_calls=4), "never fed"), (predicted(target_calls=1), "another call"), ({}, "keys"),
+            lm=ROUND, prompt="a", max_new_tokens=10,
+        ),
+        answers(
+            "greedy", "check_greedy", loop(), (loop(again=True), "same tokens twice"),
+            (loop(cached=False), "there is no cache"), (loop(cached=False, newest_alone=True), "forgotten everything"),
+            (lambda *_: [1, 2, 3], "never called the model"), ([1, 2], "without parentheses"),
+            (lambda model, prompt, n, stop: model.generate(torch.tensor([prompt])), "write the loop"),
+        ),
+        answers(
+            "greedy", "check_counterexample", {"a": [0, 0.51, 0.49], "b": [0.34, 0.33, 0.33], "c": [0, 0, 1]},
+            ({"": [0.8, 0.1, 0.1]}, "greedy is right: of all 27"), ({"": [0.4, 0.4, 0.2]}, "equally likely"),
+            ({"a": [0, 0.7, 0.3], "b": [0.34, 0.33, 0.33], "c": [0, 0, 1]}, "closer together"),
+            ({"a": [0.5, 0.2, 0.2]}, "sum to 1"), ({"x": [1, 0, 0]}, "not a table"), ([0.5, 0.5], "Expected a dict"),
+            (TableLM({"": [0.6, 0.4]}, ["x", "y"]), "cannot read"), (TableLM.random(30, 1, 0), "use fewer"),
+        ),
+        answers(
+            "next_token", "check_intensity", 2.5, (1.25, "half of it"), (0.4, "upside down"), (0.5, "one token"),
+            bytes_each=4, tokens=5,
+        ),
+        answers(
+            "next_token", "check_break_even", 54, (27, "one byte arrives"), (108, "Twice too many"), (3, "Set the"),
+            bytes_each=4, peak_operations=8.1e12, bandwidth=300e9,
+        ),
+        answers(
+            "sampling", "check_order", {"temperature first": 0.405, "filter first": 0.586},
+            ({"temperature first": 0.586, "filter first": 0.586}, "other order"),
+            ({"temperature first": 0.322, "filter first": 0.586}, "temperature alone"), ({"a": 1}, "keys"),
+            probs=[0.5, 0.25, 0.1, 0.05, 0.05, 0.05], temperature=2, p=0.7,
+        ),
+        answers(
+            "contrastive", "check_thresholds", {"umber ": 0.0005 / 0.16}, ({"umber ": 0.0005}, "divide by it"),
+            ({"umber ": 320}, "wrong way round"), ({"umber ": 0.5}, "Solve"), ({"x": 1}, "texts of tokens"),
+            expert=IN_THE_KERNEL["expert_says"], amateur=IN_THE_KERNEL["amateur_says"],
+        ),
+        answers(
+            "contrastive", "check_step", torch.no_grad()(with_gradients), (with_gradients, "gradients were on"),
+            (lambda expert, amateur, tokens, alpha: 0, "favourite"), (lambda *_: 6, "first token"),
+            (lambda expert, amateur, tokens, alpha: expert(tokens)[0, -1], "argmax"),
+        ),
+        answers(
+            "is_it_exact", "check_suspects",
+            dict(zip("ABCDE", [MYSTERY[i] for i in (4, 2, 0, 3, 1)], strict=True)),
+            (dict(zip("ABCDE", MYSTERY, strict=True)), "not from"),
+            (dict.fromkeys("ABCDE", MYSTERY[0]), "more than once"), (dict.fromkeys("ABCDE", "me"), "suspects"),
+        ),
+        answers(
+            "is_it_exact", "check_lengths",
+            dict(zip(LENGTHS, (1, 2, 4, 5), strict=True)), (dict(zip(LENGTHS, (1, 2, 3, 5), strict=True)), "too small"),
+            gamma=3,
+        ),
+        answers(
+            "is_it_exact", "check_my_check",
+            lambda method: proof.total_variation(*zoo.texts(method, length=4, gamma=2, warp=[temperature(2.0)])) < 1e-9,
+            (lambda method: True, "lets zoo."), (lambda method: False, "rejects a right method"), (len, "raised"),
+            (lambda method: 0.5, "True or False"),
+        ),
+        answers(
+            "drafts_for_free", "check_draft", "ran away and", ("jump and the", "latest counts"),
+            ("and the dog", "itself"),
+            ("ran", "as far as it goes"), ([], "Something is drafted"), ("x", "one word fewer"), (3, "list"),
+            text=WORDS, longest=3, count=3,
+        ),
+        answers(
+            "drafts_for_free", "check_pays", {"lookup": 1.5, "model": 2.0}, ({"lookup": 2.1, "model": 2.0}, "per call"),
+            ({"lookup": 1.5, "model": 4 / 1.4}, "draft's calls"), ({"model": 2.0}, "keys"), **COSTS,
+        ),
+        answers(
+            "beam_search", "check_beams", [["b", "c"], ["ca", "ba"], ["cab", "cac"]],
+            ([["c", "b"]], "more likely one first"), ([["b", "c"], ["ba", "ca"], ["x", "y"]], "likely one first"),
+            ([["b", "c"], ["ca", "bb"]], "more than"), ([["b", "c"], ["ca", "ba"], ["cab", "bab"]], "its own best"),
+            ([["b"]], "holds 2"), ([["ab", "ac"]], "Leave the prompt out"), ([["b", "c"]], "as far as it goes"),
+            (3, "list"), lm=BY_HAND, prompt="a", beams=2, length=3,
+        ),
+        answers(
+            "beam_search", "check_worse_beam", BELOW_GREEDY, ({"": [0.8, 0.1, 0.1]}, "at every length"),
+            (BELOW_GREEDY | {"ca": [1, 0, 0]}, "end well"), ({"x": [1, 0, 0]}, "not a table"),
+        ),
+    ],
+)  # fmt: skip
+def test_checkers_of_other_answers_tell_right_from_wrong_and_say_why(check, right, wrong, given):
+    verdict = check.judge(right, **given)
+    assert verdict.ok, verdict.message
+    for answer, words in wrong:
+        ok, said = check.judge(answer, **given)
+        assert ok is False and words in said, said
+    for odd in (*ODD, fails, lambda *_: math.nan):
+        assert check.judge(odd, **given).ok is not True
+    assert check.judge(None, **given) == (None, NOT_YET)
+
+
+def test_every_checker_is_tested_here():
+    elsewhere = {mark.id for test in (test_checkers_of_other_answers_tell_right_from_wrong_and_say_why,)
+                 for mark in test.pytestmark[0].args[1]}  # fmt: skip
+    assert elsewhere == {
+        f"{chapter}-{name}"
+        for chapter in CHAPTERS.values()
+        for name, check in exercises_of(chapter).items()
+        if not hasattr(check, "mistakes")
+    }
+
+
+def test_the_model_that_a_loop_is_watched_on_is_left_as_it_was():
+    greedy_exercises.check_greedy.judge(loop(again=True))
+    model = greedy_exercises.small_model(2)
+    assert "generate" not in vars(model) and not model._forward_pre_hooks

@@ -26,7 +26,7 @@ def check_thresholds(prediction, expert: Mapping[str, float], amateur: Mapping[s
     expert, amateur : mappings from texts to probabilities
         What the two models say; the amateur plays no part in the right answer.
     """
-    if not isinstance(prediction, Mapping) or not set(prediction) <= set(expert):
+    if not isinstance(prediction, Mapping) or not prediction or not set(prediction) <= set(expert):
         return wrong(f"Expected a dict whose keys are texts of tokens; got {short(prediction)}.")
     if any(value is None or value is ... for value in prediction.values()):
         return Verdict(None, NOT_YET)

@@ -341,11 +341,11 @@ def check_pays(prediction, methods: Mapping[str, tuple], costs: Mapping[int, flo
         tokens, width, calls = methods[name]
         cost = costs[width]
         mistakes = {
-            tokens: "That is tokens per call, as if every call cost the same and drafting cost nothing.",
             tokens / width: "You divide by the width, as if a call of so many tokens took so many times as long.",
             tokens / (1 + calls * draft): "You left out that a wider call costs more.",
             tokens / cost: "You left out the draft's calls.",
             (cost + calls * draft) / tokens: "That is upside down: the time of a token, in plain calls.",
+            tokens: "That is tokens per call, as if every call cost the same and drafting cost nothing.",
         }
         due = tokens / (cost + calls * draft)
         hint = "Divide the tokens of a round by the time of a round, in plain calls."

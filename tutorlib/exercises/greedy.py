@@ -70,7 +70,12 @@ def small_model(seed: int):
 
 
 def rows_of(model, tokens) -> torch.Tensor:
-    """All rows of logits of a text, computed without a cache: (tokens, vocab), float64."""
+    """All rows of logits of a text, computed without a key-value cache: (tokens, vocab), float64."""
+    return _rows_of(model, tuple(tokens))
+
+
+@functools.lru_cache(maxsize=500)
+def _rows_of(model, tokens) -> torch.Tensor:
     with torch.no_grad():
         return model(input_ids=torch.tensor([tokens])).logits[0].double()
 
@@ -127,14 +132,10 @@ def check_greedy(my_greedy) -> Verdict:
     cases = [(model, prompt, budget, ()), (model, prompt, budget, (tokens[end],))]
     show = lambda model, prompt, budget, stop: f"the prompt {prompt}, {budget} tokens and the stop tokens {stop}"  # noqa: E731
     verdict = Exercise("", cases, loop, MISTAKEN_LOOPS, show=show).judge(watched if callable(my_greedy) else my_greedy)
-    if verdict.ok is None or not runs or not any(runs):
-        return (
-            verdict
-            if verdict.ok is None or "raised" in verdict.message
-            else wrong(
-                "Your function never called the model: model(input_ids=..., past_key_values=..., use_cache=True)."
-            )
-        )
+    if verdict.ok is None or not runs or "raised" in verdict.message:
+        return verdict
+    if not any(runs):
+        return wrong("Your function never called the model: model(input_ids=..., past_key_values=..., use_cache=True).")
     # How the model was called says more than the tokens: it is what goes wrong first.
     for number, (fed, cached) in enumerate(runs[0][1:], start=2):
         if cached and fed > 1:
