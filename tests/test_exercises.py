@@ -17,6 +17,7 @@ import torch
 import tutorlib
 from tutorlib import TableLM, proof, temperature, zoo
 from tutorlib.exercises import greedy as greedy_exercises
+from tutorlib.exercises import speculative as speculative_exercises
 from tutorlib.exercises.judge import NOT_YET, Exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -295,3 +296,8 @@ def test_the_model_that_a_loop_is_watched_on_is_left_as_it_was():
     greedy_exercises.check_greedy.judge(loop(again=True))
     model = greedy_exercises.small_model(2)
     assert "generate" not in vars(model) and not model._forward_pre_hooks
+
+
+def test_a_check_that_is_exact_but_keeps_too_little_is_told_so():
+    ok, said = speculative_exercises.check_check.judge(lambda drafted, q, p, rng: (0, rng.choose(p[0])))
+    assert ok is False and "distribution is right" in said and "you keep 0.000 on average" in said
