@@ -5,13 +5,18 @@ import random
 from tutorlib.storyworld import words
 from tutorlib.storyworld.grammar import TEMPLATES, render
 from tutorlib.storyworld.narrate import told
+from tutorlib.storyworld.world import PERSONAL
 
+PRONOUNS = ("She", "He")
 # fault → the kinds of sentence that repeat such a fact, and the slot that holds it
 SWAPS = {
     "holder": ({"still_with", "answer_with", "give", "lose", "hide"}, "who"),
     "place": ({"still_at", "answer_at", "carry"}, "place"),
     "count": ({"still_have", "answer_count", "gain", "spend"}, "n"),
     "colour": ({"give", "lose", "find", "hide", "take", "paint", "still_with", "still_in", "answer_with"}, "colour"),
+    "thing": ({"give", "lose", "find", "hide", "take", "paint", "still_with", "still_in", "who_has"}, "thing"),
+    "feeling": ({"still_feel", "answer_feels"}, "feeling"),
+    "pronoun": (PERSONAL, "pronoun"),
 }
 FAULTS = (*SWAPS, "absent")
 
@@ -24,8 +29,9 @@ def plant(seed, fault):
     seed : int or str
         Which story, and which fault in it.
     fault : str
-        "holder", "place", "count" or "colour": a told fact is repeated with another value; "absent": somebody who
-        left the village does something there.
+        "holder", "place", "count", "colour" or "feeling": a told fact is repeated with another value; "thing": it is
+        told of something that is not in the story; "pronoun": "she" in place of "he", or the other way round;
+        "absent": somebody who left the village does something there.
 
     Returns
     -------
@@ -54,17 +60,27 @@ def plant(seed, fault):
 
 
 def _swap(told_story, kinds, slot, rng):
-    people = [told_story[0][2][role] for role in ("who", "to", "third")]
+    pool = {
+        "who": [told_story[0][2][role] for role in ("who", "to", "third")],
+        "place": words.PLACES,
+        "n": words.NUMBERS[1:],
+        "colour": words.COLOURS,
+        "thing": sorted(set(words.THINGS) - {slots.get("thing") for _, _, slots in told_story}),
+        "feeling": words.FEELINGS,
+        "pronoun": PRONOUNS,
+    }[slot]
     choices = []
     for index, (sentence, kind, slots) in enumerate(told_story):
-        value = slots.get(slot)
-        text = words.NUMBERS[value - 1] if slot == "n" and value else value
-        if kind in kinds and value is not None and text in sentence:
+        text = slots.get(slot)
+        if slot == "n" and text:
+            text = words.NUMBERS[text - 1]
+        elif slot == "pronoun" and sentence.startswith(PRONOUNS):
+            text = sentence.split()[0]
+        if kind in kinds and text is not None and text in sentence:
             choices.append((index, sentence, text))
     if not choices:
         return None
     index, sentence, text = rng.choice(choices)
-    pool = {"who": people, "place": words.PLACES, "n": words.NUMBERS[1:], "colour": words.COLOURS}[slot]
     other = rng.choice([choice for choice in pool if choice != text])
     before, after = sentence.split(text, 1)
     return index, before + other + after, 1
