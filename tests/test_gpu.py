@@ -1,0 +1,240 @@
+"""Every method, of the library and of the chapters, on a pretend GPU: the tokens are those of the processor."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from pretend_gpu import pretend_gpu
+from torch.utils._pytree import tree_map
+
+import tutorlib
+from tutorlib import Seeded, chain, drawn_chain, dynamic, models, repetition_penalty, run, run_batch, static, top_p
+from tutorlib.checking import typical_acceptance
+from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+PROMPT = "Mia, Ben and Tom lived in a small village. Mia had the red kite. Mia"
+SEARCH = {"beams": 2, "max_new_tokens": 4}
+WARPS = [repetition_penalty(1.2), top_p(0.9)]
+
+# Whatever draws is run greedily, sampled, and sampled with warps: {name: arguments}.
+DRAWING = {
+    "sample": lambda f: (f.target, PROMPT),
+    "speculative": lambda f: (f.target, f.draft, PROMPT),
+    "prompt_lookup": lambda f: (f.target, PROMPT, {"gamma": 3}),
+    "suffix_lookup": lambda f: (f.target, PROMPT, {"gamma": 3}),
+    "lookahead": lambda f: (f.target, PROMPT),
+    "string_match": lambda f: (f.target, f.other_draft, PROMPT),
+    "token_intersection": lambda f: (f.target, f.other_draft, PROMPT),
+    "dola": lambda f: (f.target, PROMPT, {"layers": [2, 4]}),
+    "medusa": lambda f: (f.target, f.medusa, PROMPT),
+    "eagle": lambda f: (f.target, f.eagle, PROMPT),
+}
+OTHERS = {
+    "greedy": lambda f: tutorlib.greedy(f.target, PROMPT),
+    "beam_search": lambda f: tutorlib.beam_search(f.target, PROMPT, **SEARCH),
+    "best_first_beam_search": lambda f: tutorlib.best_first_beam_search(f.target, PROMPT, **SEARCH),
+    "contrastive_decoding": lambda f: tutorlib.contrastive_decoding(f.target, f.draft, PROMPT),
+    "contrastive_sampling": lambda f: tutorlib.contrastive_sampling(f.target, f.draft, PROMPT, rng=Seeded(1)),
+    "contrastive_beam_search": lambda f: contrastive_beam_search(f.target, f.draft, PROMPT, **SEARCH),
+    "contrastive_search": lambda f: tutorlib.contrastive_search(f.target, PROMPT),
+    "speculative, adaptive": lambda f: tutorlib.speculative(f.target, f.draft, PROMPT, confidence=0.3, rng=Seeded(1)),
+    "medusa, typical": lambda f: tutorlib.medusa(
+        f.target, f.medusa, PROMPT, accept=typical_acceptance(0.1, 0.3), rng=Seeded(1)
+    ),
+    "eagle, static": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=static([(0,), (1,), (0, 0)])),
+    "eagle, chain": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=chain(3), rng=Seeded(1)),
+    "eagle, drawn": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=drawn_chain(3), rng=Seeded(1)),
+    "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, tree=dynamic(6, 3, 2), rng=Seeded(1)),
+    "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
+}
+
+
+@pytest.fixture(scope="module")
+def cpu():
+    return models.load("storyworld", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    with pretend_gpu():
+        family = models.load("storyworld")
+        assert family.target.device.type == "cuda"
+        return family
+
+
+@pytest.fixture
+def same(cpu, gpu):
+    """Asserts that a function of a family gives the same on both devices."""
+
+    def check(function):
+        expected = function(cpu)
+        with pretend_gpu():
+            assert function(gpu) == expected
+
+    return check
+
+
+def drawn(name, family):
+    *arguments, options = DRAWING[name](family)
+    if not isinstance(options, dict):
+        arguments, options = [*arguments, options], {}
+    method = getattr(tutorlib, name)
+    return [
+        run(method(*arguments, **options, rng=rng, warp=warp), 6).tokens
+        for rng, warp in ((None, ()), (Seeded(1), ()), (Seeded(2), WARPS))
+    ]
+
+
+def test_the_pretend_gpu_refuses_what_a_gpu_refuses_and_lets_the_rest_through(gpu):
+    with pretend_gpu():
+        here, there = torch.arange(3.0, device="cuda"), torch.arange(3.0)
+        assert here.device == torch.device("cuda:0") != there.device and here.cpu().device.type == "cpu"
+        assert (here + torch.tensor(1.0)).sum().item() == 6 and f"{here.sum():.1f}" == "3.0"
+        assert here[torch.tensor([2])].tolist() == [2.0] and there.to(here).is_cuda and here.clone().add_(1).is_cuda
+        for refused in (
+            lambda: here + there,
+            lambda: torch.cat([here, there]),
+            lambda: torch.where(here > 0, here, there),
+            lambda: there[here.long()],
+            lambda: there.add_(here),
+            lambda: here.masked_fill(there > 0, 0),
+            lambda: here.__setitem__(here > 0, there),
+            lambda: torch.multinomial(here, 1, generator=torch.Generator()),
+            lambda: gpu.target.model(torch.tensor([[1]])),
+        ):
+            with pytest.raises(RuntimeError, match="device"):
+                refused()
+        with pytest.raises(TypeError, match="numpy"):
+            here.numpy()
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_what_draws_draws_the_same_on_a_gpu(name, same):
+    same(lambda family: drawn(name, family))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_does_not_writes_the_same_on_a_gpu(name, same):
+    same(lambda family: run(OTHERS[name](family), 6).tokens)
+
+
+@pytest.mark.parametrize("seeds", [None, (1, 2)])
+def test_batches_write_the_same_on_a_gpu(seeds, same):
+    def written(family):
+        rngs = seeds and [Seeded(seed) for seed in seeds]
+        steps = tutorlib.speculative_batch(family.target, family.draft, [PROMPT, "Ada"], rngs=rngs)
+        return [trace.tokens for trace in run_batch(steps, 6)]
+
+    same(written)
+
+
+def test_every_method_of_the_front_door_is_run():
+    run_here = {name.partition(",")[0] for name in (*DRAWING, *OTHERS)} | {"speculative_batch"}
+    helpers = {"chain", "drawn_chain", "static", "dynamic", "adaptive", "acceptance", "exact"}
+    helpers |= {"lower_layers", "upper_layers"}
+    methods = {name for name, home in tutorlib._HOME.items() if home.startswith("decoders.")}
+    assert methods - helpers <= run_here
+
+
+# The methods that a chapter writes out, and what is asked of them here. Names that are not ours are the chapter's own.
+CHAPTERS = [
+    ("01_next_token", "write_with_cache(lm.model, ids, 4), write_without_cache(lm.model, ids, 4), next_probs(ids)"),
+    ("02_greedy", "greedy_by_hand(target.model, ids, 4)"),
+    ("03_beam_search", "beam_search_by_hand(target, prompt, 2, 4), best_first_by_hand(target, prompt, 2, 3)"),
+    ("04_sampling", "sample_by_hand(target.model, ids, 4, seed=7), broken_top_p(0.7)(rows)"),
+    ("05_repetition", "repetition_by_hand(row, ids, 1.2), frequency_by_hand(row, ids, 0.5)"),
+    ("05_repetition", "presence_by_hand(row, ids, 0.5), no_repeat_by_hand(row, ids, 2), once_more(ids, ids[:3], 2)"),
+    ("06_contrastive", "contrast_by_hand([expert.model, amateur.model], ids, 4, alpha=0.1)"),
+    ("07_speculative", "by_hand(target, draft, prompt, 2, Seeded(7), 6)"),
+    ("08_is_it_exact", "Luck([]).choose(row.softmax(-1))"),
+    ("09_drafts_for_free", "lookup_by_hand(target.model, ids, 6, 2, Seeded(7))[0], list(jacobi(target, prompt, 3))"),
+    ("09_drafts_for_free", "run(copies_if_likely(target, prompt, rng=Seeded(7)), 4).tokens"),
+    ("09_drafts_for_free", "lookahead_by_hand(target, prompt, 4, 3, 3, 2)[0]"),
+    ("09_drafts_for_free", "tli_by_hand(target, other, prompt, 4, 2, Seeded(5))"),
+    ("10_medusa", "unchecked(prompt, 4), path_by_path(ids, TokenTree([5, 6, 7], [-1, 0, -1]))"),
+    (
+        "10_medusa",
+        "by_hand(prompt, heads.choices, Seeded(7), 4), by_hand(prompt, heads.choices, Greedy(), 4, mask=wrong_mask)",
+    ),
+    ("10_medusa", "losses(heads, *states_and_labels([run(greedy(target, ids), 8)], 3))"),
+    ("11_eagle", "chain_after(head, ids, 2), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
+    (
+        "11_eagle",
+        "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
+    ),
+    ("11_eagle", "[by_hand(head, ids, Greedy(), 4, 4, 2, 2, positions=p) for p in (counting_nodes, standing_still)]"),
+    ("11_eagle", "whole(head, ids, features_of(ids)), one_by_one(row.softmax(-1), [1, 2], Seeded(1))"),
+]
+WITHOUT_A_MODEL = {"draws", "wrong_tli"}
+
+
+def names(node, context):
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, context)}
+
+
+def free_names(statement):
+    """The names that a statement reads from around it. What a function or a comprehension stores is its own."""
+    inner = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    own = {one.arg for one in ast.walk(statement) if isinstance(one, ast.arg)}
+    return names(statement, ast.Load) - own.union(
+        *(names(one, ast.Store) for one in ast.walk(statement) if isinstance(one, inner))
+    )
+
+
+def bound_names(statement):
+    """The names that a definition, an import or an assignment gives a value to."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
+    return names(statement, ast.Store) if isinstance(statement, ast.Assign) else set()
+
+
+def statements(chapter):
+    cells = json.loads((NOTEBOOKS / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return [statement for source in code if "%pip" not in source for statement in ast.parse(source).body]
+
+
+def needed(chapter, expression, given):
+    """The statements of a chapter that an expression needs, in order, as far as their names are not given."""
+    open_names, chosen = free_names(ast.parse(expression)) - given, []
+    for statement in reversed(statements(chapter)):
+        if bound := bound_names(statement) & open_names:
+            chosen.insert(0, statement)
+            open_names = (open_names - bound) | (free_names(statement) - given)
+    return chosen
+
+
+def value(chapter, expression, family):
+    lm = family.target
+    ids = lm.encode(PROMPT)
+    rows = lm.session(ids).feed(ids[:2])
+    given = {"target": lm, "lm": lm, "expert": lm, "draft": family.draft, "amateur": family.draft}
+    given |= {"other": family.other_draft, "village": family, "heads": family.medusa, "head": family.eagle}
+    given |= {"head3": family.eagle3, "prompt": PROMPT, "ids": ids, "rows": rows, "row": rows[-1]}
+    code = ast.Module(needed(chapter, expression, set(given)), [])
+    exec(compile(ast.unparse(code), chapter, "exec"), given)
+    return tree_map(lambda one: one.tolist() if isinstance(one, torch.Tensor) else one, eval(expression, given))
+
+
+@pytest.mark.parametrize("chapter, expression", CHAPTERS)
+def test_what_a_chapter_writes_out_gives_the_same_on_a_gpu(chapter, expression, same):
+    same(lambda family: value(chapter, expression, family))
+
+
+def test_every_method_that_a_chapter_writes_out_is_run():
+    """A method is a function that draws from a `Randomness`, or that says it is written by hand."""
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        functions = {one.name: ast.unparse(one) for one in statements(path.stem) if isinstance(one, ast.FunctionDef)}
+        methods = {
+            name
+            for name, code in functions.items()
+            if name.endswith("by_hand") or re.search(r"rng\.(choose|accept)\(", code)
+        }
+        run_here = [free_names(ast.parse(expression)) for chapter, expression in CHAPTERS if chapter == path.stem]
+        assert methods - set().union(*run_here) <= WITHOUT_A_MODEL, path.stem
