@@ -1,4 +1,4 @@
-# make book       build the book; opens nothing, prints the page to open
+# make book       build the book and look at its pages; opens nothing, prints the page to open
 # make test       every check: lint, unit tests, notebooks, rendered pages
 # make check      the fast part of it: lint and unit tests
 # make notebooks  execute the notebooks in place and write their outputs
@@ -31,8 +31,12 @@ NBVAL = $(NOTEBOOKS:%=nbval/%)
 
 .PHONY: book test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks bench clean
 
+# The pages that are published hold outputs of their own, so they are looked at like those with the committed ones.
 book: $(READY)
 	$(BIN)/python book/_tools/build_book.py
+	$(BIN)/python book/_tools/check_pages.py _build/html
+	BOOK_SITE=_build/html $(BIN)/python -m pytest -q tests/test_browser.py
+	@echo "Open $(CURDIR)/_build/html/index.html"
 
 test: $(READY) lint pages
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."

@@ -1,4 +1,7 @@
-"""The pages in a real browser: traces step without a kernel, both colour schemes can be read, nothing is cut off."""
+"""The pages in a real browser: traces step without a kernel, both colour schemes can be read, nothing is cut off.
+
+No page writes anything to the browser's console, whatever is asked of it: scripts that fail do.
+"""
 
 import json
 import re
@@ -19,7 +22,7 @@ BROWSER = next((str(found) for found in [*map(shutil.which, NAMES), *filter(Path
 FLAGS = """
     --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars
-    --allow-file-access-from-files
+    --allow-file-access-from-files --enable-logging=stderr
 """
 
 pytestmark = [
@@ -105,6 +108,9 @@ def look(pages, question, folder, dark=False, width=1200):
     found = re.search(r'<pre id="answers">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, f"the pages gave no answer; the browser said: {done.stderr[-500:]}"
     answers = json.loads(unescape(found.group(1)))
+    said = re.findall(r"CONSOLE\W\d+\W*\] (.*)", done.stderr)
+    notes = ('"[PST]: Changed to', '"[togglebutton]: Adding')  # what the theme and an extension note of themselves
+    assert [line for line in said if not line.startswith(notes)] == []
     assert [answer for answer in answers if isinstance(answer, dict) and "failed" in answer] == []
     return answers
 
@@ -137,8 +143,26 @@ return {
   page: luminance(behind(document.querySelector("article"))),
   worst: worst(all(kinds).filter(mine)),
   lost: all("article img").filter(i => !i.src.startsWith("http") && !i.naturalWidth).map(i => i.src),
+  asked: performance.getEntriesByType("resource").map(r => r.name).filter(name => !/^(file|data|blob):/.test(name)),
   flat: all("article math").filter(m => m.checkVisibility() && !m.getBoundingClientRect().width).length,
 };
+"""
+
+# How far below its base's baseline each subscript's baseline is, in the base's font size. The box of a text reaches
+# from its font's ascent to its descent. (An element put in to mark the baseline would move it.)
+SUBSCRIPTS = """
+const pen = document.createElement("canvas").getContext("2d");
+const baseline = part => {
+  const token = part.matches("mi, mo, mn, mtext") ? part : part.querySelector("mi, mo, mn, mtext");
+  const range = document.createRange();
+  range.selectNodeContents(token);
+  const box = range.getBoundingClientRect();
+  pen.font = `${style(token).fontSize} ${style(token).fontFamily}`;
+  const {fontBoundingBoxAscent: above, fontBoundingBoxDescent: below} = pen.measureText("x");
+  return box.top + box.height * above / (above + below);
+};
+return all("msub, msubsup").filter(part => part.checkVisibility()).map(({children: [base, subscript]}) =>
+  (baseline(subscript) - baseline(base)) / parseFloat(style(base).fontSize));
 """
 
 FOLDED = """
@@ -192,7 +216,7 @@ def test_model_text_cannot_break_out_of_the_player(trace_page, tmp_path):
 def test_a_script_that_does_break_out_would_be_noticed(trace_page, tmp_path):
     page = tmp_path / "hacked.html"
     text = trace_page.read_text(encoding="utf-8")
-    page.write_text(text.replace("</body>", "<img src=x onerror='window.hacked = true'></body>"), encoding="utf-8")
+    page.write_text(text.replace("</body>", "<img src='data:,' onerror='hacked = true'></body>"), encoding="utf-8")
     assert look([page], STEP_THROUGH, tmp_path)[0]["hacked"] is True
 
 
@@ -214,6 +238,7 @@ def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
         assert (answer["page"] < 0.2) == dark, page.name
         assert answer["worst"] >= 4.5, page.name
         assert answer["lost"] == [], page.name
+        assert answer["asked"] == [], page.name
         assert answer["flat"] == 0, page.name
 
 
@@ -228,6 +253,13 @@ def test_the_traces_in_the_chapters_step_without_a_kernel(chapters, tmp_path):
     assert shown, "no chapter shows a trace"
     for page, seen in zip(shown, look(shown, STEP_THROUGH, tmp_path), strict=True):
         assert (seen["start"], seen["next"], seen["home"]) == (["Step 1"], ["Step 2"], ["Step 1"]), page.name
+
+
+def test_every_subscript_stands_below_the_line(pages, tmp_path):
+    heights = dict(zip(pages, look(pages, SUBSCRIPTS, tmp_path), strict=True))
+    assert sum(map(len, heights.values())) > 200
+    on_the_line = {page.name: sum(drop < 0.1 for drop in drops) for page, drops in heights.items()}
+    assert {name: count for name, count in on_the_line.items() if count} == {}
 
 
 def test_solutions_are_folded_until_asked_for(chapters, tmp_path):

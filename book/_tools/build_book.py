@@ -1,4 +1,4 @@
-"""Build the book: execute the notebooks (cached), render the pages with warnings as errors, and see that they exist.
+"""Build the book: execute the notebooks, render the pages with warnings as errors, and see that they exist.
 
 python book/_tools/build_book.py               execute what has changed, then render into _build/html
 python book/_tools/build_book.py --committed   execute nothing: render the committed outputs into _build/committed
@@ -6,14 +6,19 @@ python book/_tools/build_book.py --committed   execute nothing: render the commi
 
 import argparse
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import yaml
+from execute_notebooks import execute, normalise
 
 ROOT = Path(__file__).resolve().parents[2]
+# Where the pages' notebooks with new outputs are, for `offline`; unset, the pages show the committed outputs.
+EXECUTED = "BOOK_EXECUTED"
 
 
 def toc_pages(root):
@@ -43,26 +48,37 @@ def fingerprint(root):
     return digest.hexdigest()
 
 
-def forget_stale_executions(root, output):
-    """Empty the cache of executed notebooks when the package has changed: its own key is their source alone."""
-    cache, stamp, now = output / ".jupyter_cache", output / ".sources", fingerprint(root)
+def forget_stale_executions(root, folder):
+    """Remove the executed notebooks from `folder` when the package has changed, or what is installed."""
+    stamp, now = folder / ".sources", fingerprint(root)
     if not stamp.exists() or stamp.read_text() != now:
-        shutil.rmtree(cache, ignore_errors=True)
-        output.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         stamp.write_text(now)
 
 
-def committed_settings(root, folder):
-    """Write the settings with execution off into `folder`, and return the file's path."""
-    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
-    settings["execute"]["execute_notebooks"] = "off"
-    # These paths alone are taken as relative to the settings' own folder.
-    extensions = settings.get("sphinx", {}).get("local_extensions", {})
-    extensions.update({name: str(root / path) for name, path in extensions.items()})
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "_config.yml"
-    path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    return path
+def cells(path):
+    """Return what the outputs of a notebook depend on in the notebook itself, and how they are shown."""
+    notebook = normalise(nbformat.read(path, as_version=4))
+    return [(cell.cell_type, cell.source, cell.metadata) for cell in notebook.cells]
+
+
+def executed(root, folder):
+    """Execute the notebooks of the table of contents whose copy in `folder` is not up to date.
+
+    Returns
+    -------
+    bool
+        Whether all copies are up to date now. If not, a cell has failed, and what went wrong has been printed.
+    """
+    forget_stale_executions(root, folder)
+    done = True
+    for page in toc_pages(root):
+        path, copy = root / f"{page}.ipynb", folder / f"{page}.ipynb"
+        if path.is_file() and not (copy.is_file() and cells(copy) == cells(path)):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            done = execute(path, copy) and done
+    return done
 
 
 def build(root=ROOT, committed=False):
@@ -74,17 +90,18 @@ def build(root=ROOT, committed=False):
         The folder with the pages; None if something failed, which has then been printed.
     """
     command = [Path(sys.executable).with_name("jupyter-book"), "build", root, "-W", "--keep-going", "--all"]
+    output, environment = root / "_build", dict(os.environ)
     if committed:
-        folder = root / "_build" / "committed"
-        command += ["--config", committed_settings(root, folder), "--path-output", folder]
-        output = folder / "_build"
+        command += ["--path-output", root / "_build" / "committed"]
+        output = root / "_build" / "committed" / "_build"
     else:
-        output = root / "_build"
-        forget_stale_executions(root, output)
+        environment[EXECUTED] = str(output / "executed")
+        if not executed(root, output / "executed"):
+            return None
     # Old pages must not pass for new ones: neither here below nor in what Sphinx remembers of warnings already given.
     for old in ("html", ".doctrees"):
         shutil.rmtree(output / old, ignore_errors=True)
-    done = subprocess.run([str(word) for word in command], cwd=root)
+    done = subprocess.run([str(word) for word in command], cwd=root, env=environment)
     if done.returncode:
         print(f"The build failed (exit code {done.returncode}): what went wrong stands above.", file=sys.stderr)
         return None
@@ -104,7 +121,7 @@ def main():
     site = build(arguments.root.resolve(), arguments.committed)
     if site is None:
         return 1
-    print(f"\nThe book is built. Open {site / 'index.html'}")
+    print(f"\nThe book is built: {site / 'index.html'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Look at rendered pages: do they exist, do links lead somewhere, have pictures words, are the badges right?
+"""Look at rendered pages: do they exist, do links lead somewhere, have pictures words, does a page need the network?
 
     python book/_tools/check_pages.py _build/html
 
@@ -99,6 +99,18 @@ def wrong_badges(page, name, root):
     return [f"Colab link {link} opens no notebook of this book" for link in found if link not in known]
 
 
+def outside_requests(page):
+    """List what one page would load from another host, and state of live widgets, for which a script must be loaded."""
+    named = [element for element in read(page).find_all(list(LINKING)) if element.name != "a"]
+    problems = [
+        f"<{element.name}> asks another host for {link}"
+        for element in named
+        if urlsplit(link := element.get(LINKING[element.name]) or "").netloc
+    ]
+    widgets = read(page).select('script[type^="application/vnd.jupyter.widget"]')
+    return problems + [f"holds live widgets, which do nothing in a page: {state['type']}" for state in widgets]
+
+
 def traces_of_failure(page):
     """List what a page shows of a build that went wrong: Sphinx's own error boxes, tracebacks, warnings of cells."""
     found = read(page).select(".system-message, .problematic, .output.traceback, .output.stderr")
@@ -121,10 +133,8 @@ def check_site(site, root=ROOT):
             continue
         if name != "index" and read(page).find("h1") is None:
             problems.append(f"{name}: the page has no title")
-        problems += [f"{name}: {problem}" for problem in broken_links(site, page)]
-        problems += [f"{name}: {problem}" for problem in wordless_pictures(page)]
-        problems += [f"{name}: {problem}" for problem in wrong_badges(page, name, root)]
-        problems += [f"{name}: {problem}" for problem in traces_of_failure(page)]
+        found = broken_links(site, page) + wordless_pictures(page) + wrong_badges(page, name, root)
+        problems += [f"{name}: {problem}" for problem in found + outside_requests(page) + traces_of_failure(page)]
     return problems
 
 
@@ -135,7 +145,7 @@ def main():
     arguments = parser.parse_args()
     problems = check_site(arguments.site, arguments.root.resolve())
     pages = len(toc_pages(arguments.root))
-    print("\n".join(problems) or f"{pages} pages looked at: links, pictures and badges are right")
+    print("\n".join(problems) or f"{pages} pages looked at: links, pictures and badges are right, no network needed")
     return 1 if problems else 0
 
 

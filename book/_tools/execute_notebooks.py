@@ -71,12 +71,24 @@ def merged_streams(outputs):
     return merged
 
 
-def execute(path, timeout=600):
-    """Run one notebook from top to bottom in its own folder, and write it back. Nothing is written if a cell fails."""
+def execute(path, target=None, timeout=600):
+    """Run one notebook from top to bottom in its own folder, and write it to `target`, or back.
+
+    Returns
+    -------
+    bool
+        Whether all cells ran. If one failed, nothing is written, and what went wrong has been printed.
+    """
     notebook = nbformat.read(path, as_version=4)
-    folder = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=folder).execute()
-    path.write_text(nbformat.writes(normalise(notebook)) + "\n", encoding="utf-8")
+    folder, start = {"metadata": {"path": str(path.parent)}}, time.perf_counter()
+    try:
+        NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=folder).execute()
+    except CellExecutionError as error:
+        print(f"{path}: a cell failed, nothing was written\n{error}", file=sys.stderr)
+        return False
+    (target or path).write_text(nbformat.writes(normalise(notebook)) + "\n", encoding="utf-8")
+    print(f"{path}: executed in {time.perf_counter() - start:.0f} s", flush=True)
+    return True
 
 
 def main():
@@ -85,17 +97,11 @@ def main():
     parser.add_argument("--only-normalise", action="store_true", help="execute nothing, strip what is volatile")
     arguments = parser.parse_args()
     for path in arguments.notebooks:
-        start = time.perf_counter()
         if arguments.only_normalise:
             notebook = normalise(nbformat.read(path, as_version=4))
             path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-            continue
-        try:
-            execute(path)
-        except CellExecutionError as error:
-            print(f"{path}: a cell failed, nothing was written\n{error}", file=sys.stderr)
+        elif not execute(path):
             return 1
-        print(f"{path}: executed in {time.perf_counter() - start:.0f} s")
     return 0
 
 

@@ -1,12 +1,17 @@
 """A Sphinx extension that makes pages which need no network: formulas as MathML, the Colab badge from a local picture.
 
+It also shows the outputs that `build_book` has just made, where it has, in place of the committed ones.
+
 Browsers draw MathML themselves. A formula that cannot be converted is a warning, and so fails the build: write it
 with the commands that can (`tests/test_book.py` lists what has been seen to work).
 """
 
+import os
 import re
 from html import escape
+from pathlib import Path
 
+from build_book import EXECUTED
 from docutils import nodes
 from latex2mathml.converter import convert
 from setup_cells import BADGE_IMAGE
@@ -88,11 +93,19 @@ def visit_block(translator, node):
     raise nodes.SkipNode
 
 
+def use_new_outputs(app, docname, source):
+    """Read a notebook's executed copy in its place, where `build_book` has made one."""
+    copy = Path(os.environ.get(EXECUTED, ""), f"{docname}.ipynb")
+    if EXECUTED in os.environ and copy.is_file():
+        source[0] = copy.read_text(encoding="utf-8")
+
+
 def use_local_badge(app, docname, source):
     source[0] = source[0].replace(BADGE_IMAGE, LOCAL_BADGE)
 
 
 def setup(app):
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
+    app.connect("source-read", use_new_outputs)
     app.connect("source-read", use_local_badge)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
