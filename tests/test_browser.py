@@ -109,7 +109,7 @@ def look(pages, question, folder, dark=False, width=1200):
     assert found, f"the pages gave no answer; the browser said: {done.stderr[-500:]}"
     answers = json.loads(unescape(found.group(1)))
     said = re.findall(r"CONSOLE\W\d+\W*\] (.*)", done.stderr)
-    notes = ('"[PST]: Changed to', '"[togglebutton]: Adding')  # what the theme and an extension note of themselves
+    notes = ('"[PST]: ', '"[togglebutton]: ')  # what the theme and an extension note of themselves
     assert [line for line in said if not line.startswith(notes)] == []
     assert [answer for answer in answers if isinstance(answer, dict) and "failed" in answer] == []
     return answers
