@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from tutorlib import zoo
+from tutorlib.decoders.sample import sample
 from tutorlib.decoders.speculative import speculative
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
@@ -37,6 +39,50 @@ def test_judged_by_the_row_after_the_first_token_has_a_distribution_worked_out_b
     made = exact_distribution(lambda rng: zoo.rows_one_late(target, draft, "b", gamma=1, rng=rng), 1)
     # a: drafted and kept 0.5, or b drafted, refused (half the time), and the residual of (0.75, 0.25), which is a.
     assert made == pytest.approx({(0,): 0.75, (1,): 0.25})
+
+
+def test_the_inverted_coin_rejects_as_often_as_it_should_accept():
+    target, draft = TableLM({"": [0.8, 0.2]}), TableLM({"": [0.5, 0.5]})
+    made = exact_distribution(lambda rng: zoo.inverted_coin(target, draft, "b", gamma=1, rng=rng), 1)
+    # a is always kept; b, drafted half the time, is rejected with 0.2 / 0.5, and then the residual is a.
+    assert made == pytest.approx({(0,): 0.5 + 0.5 * 0.4, (1,): 0.5 * 0.6})
+
+
+def test_of_prefixes_as_rows_the_shorter_ones_say_what_follows_the_padding_and_none_says_what_follows_the_draft():
+    target, draft = TableLM({"a": [0.4, 0.6], "b": [0.9, 0.1]}), TableLM({"": [0.5, 0.5]})
+    made = exact_distribution(lambda rng: zoo.prefixes_as_rows(target, draft, "b", gamma=2, rng=rng), 1)
+    assert made == pytest.approx({(0,): 0.4, (1,): 0.6})  # what follows a, the padding; not what follows b
+    steps = run(zoo.prefixes_as_rows(target, target, "b", gamma=1, rng=Seeded(0)), 20, stop=()).steps
+    assert {(step.accepted, len(step.tokens)) for step in steps} == {(1, 1)}
+
+
+def test_with_foreign_ids_each_token_is_kept_by_the_probability_of_another():
+    target, draft = TableLM({"": [0.5, 0.3, 0.2]}, list("abc")), TableLM({"": [1 / 3] * 3}, list("cab"))
+    made = exact_distribution(lambda rng: zoo.foreign_ids(target, draft, "b", gamma=1, rng=rng), 1)
+    # The draft's ids of a, b, c are 1, 2, 0: kept with 0.3, 0.2 and 0.5 over a third; the residual is a.
+    assert made == pytest.approx({(0,): 0.3 + 0.5 / 3, (1,): 0.2, (2,): 1 / 3})
+
+
+@pytest.mark.parametrize("alpha, kept", [(0.5, 1.0), (1.0, 0.0)])
+def test_a_prediction_lets_a_token_pass_that_the_target_rules_out(alpha, kept):
+    # The draft says a, always. After a the target gives it 0.04, less than the threshold; the prediction gives it 0.5.
+    target, draft = TableLM({"b": [0.5, 0.5], "a": [0.04, 0.96]}), TableLM({"": [1.0, 0.0]})
+    options = {"predict": lambda features: features.new_tensor([0.5, 0.5]).log().expand_as(features), "alpha": alpha}
+    made = exact_distribution(lambda rng: zoo.mixed_with_prediction(target, draft, "b", gamma=2, rng=rng, **options), 2)
+    assert made.get((0, 0), 0) == pytest.approx(kept + (1 - kept) * 0.04)
+
+
+def test_a_feature_predictor_learns_and_is_the_same_each_time():
+    target, _ = zoo.tables()
+    state = torch.get_rng_state()
+    own = run(sample(target, "b", rng=Seeded(0)), 60, stop=()).tokens
+    (predict, losses), (again, _) = (zoo.feature_predictor(target, [own]) for _ in range(2))
+    assert losses[0] > 0.8 and sum(losses[-20:]) / 20 < 0.7 * losses[0]
+    features = target.session("b", hidden=-1)
+    features.feed([0, 1])
+    assert predict(features.hidden).shape == (3, 2)
+    torch.testing.assert_close(predict(features.hidden), again(features.hidden), rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_scored_only_the_text_is_the_drafts_own():
@@ -95,7 +141,7 @@ def test_no_threshold_is_right_wherever_perplexity_moves_it():
     assert nothing.acceptance == 0
 
 
-def test_the_loop_that_specimens_share_is_right_with_the_right_judge():
+def test_the_loops_that_specimens_share_are_right_with_the_right_judge():
     from tutorlib.checking import check_sampled
     from tutorlib.run import decoder
 
@@ -106,8 +152,15 @@ def test_the_loop_that_specimens_share_is_right_with_the_right_judge():
 
         return (yield from zoo._speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
 
-    made, due = zoo._hot_texts(shared)
-    assert total_variation(made, due) < EXACT
+    @decoder
+    def across(target, draft, prompt, *, gamma, rng, warp=()):
+        def judge(guesses, drafted, draft_probs, target_probs):
+            return check_sampled(drafted, draft_probs, target_probs, rng)
+
+        return (yield from zoo._speculate_across(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+    for made, due in (zoo._hot_texts(shared), zoo._two_vocabularies(across)):
+        assert total_variation(made, due) < EXACT
     assert run(shared(*zoo.tables(), "b", gamma=3, rng=Seeded(1)), 200, stop=()).stopped == "context"
 
 
@@ -142,9 +195,16 @@ def test_specimens_run_to_the_end_of_a_text_without_an_error(name):
 # The list
 
 
-def test_all_sixteen_of_the_published_mistakes_are_here():
-    assert {specimen.number for specimen in zoo.SPECIMENS} - {None} == set(range(1, 17))
-    assert len(BY_NAME) == len(zoo.SPECIMENS) >= 21
+@SPECIMENS
+def test_it_names_where_it_was_seen_with_a_link_or_claims_nothing(specimen):
+    if specimen.source:
+        assert len(re.findall(r"https://\w+\.com/\S+", specimen.source)) == 1
+    else:
+        assert not re.search(r"publish|tutorial|article|repositor", specimen.what + specimen.why)
+
+
+def test_no_specimen_is_there_twice():
+    assert len(BY_NAME) == len(zoo.SPECIMENS)
 
 
 def test_every_public_function_of_the_zoo_is_a_specimen_or_shows_them():
@@ -153,7 +213,7 @@ def test_every_public_function_of_the_zoo_is_a_specimen_or_shows_them():
         for name, value in vars(zoo).items()
         if inspect.isfunction(value) and value.__module__ == zoo.__name__ and not name.startswith("_")
     }
-    assert functions - {"tables", "texts"} == set(BY_NAME)
+    assert functions - {"tables", "texts", "feature_predictor"} == set(BY_NAME)
 
 
 @SPECIMENS
@@ -165,13 +225,13 @@ def test_it_is_documented_marked_and_one_screen(specimen):
     assert inspect.getdoc(inspect.unwrap(specimen.mistaken)).endswith(".")
     for text in (specimen.what, specimen.why):
         assert len(text) > 25 and text.rstrip().endswith((".", "?"))
-    assert specimen.where_seen and specimen.compares
+    assert specimen.compares
 
 
 @SPECIMENS
 def test_it_has_the_signature_of_what_it_wants_to_be(specimen):
     mistaken, correct = (list(inspect.signature(one).parameters) for one in (specimen.mistaken, specimen.correct))
-    own = {"threshold"}  # what only the mistake needs
+    own = {"threshold", "alpha", "predict"}  # what only the mistake needs
     assert [name for name in mistaken if name not in own] == [name for name in correct if name in mistaken]
 
 

@@ -16,7 +16,7 @@ from ..decoders.dola import dola, lower_layers, upper_layers
 from ..randomness import Greedy, Seeded
 from ..run import run
 from ..storyworld import check
-from ..warp import one_hot, probabilities, top_p
+from ..warp import one_hot, probabilities, repetition_penalty, top_p
 from . import Text, figures, sample_side_by_side, village_prompts
 
 UNREADABLE = "unreadable"
@@ -91,8 +91,8 @@ def _search(k, penalty):
     return partial(one_by_one, lambda expert, amateur, prompt: contrastive_search(expert, prompt, k=k, penalty=penalty))
 
 
-def _dola(layers):
-    return partial(one_by_one, lambda expert, amateur, prompt: dola(expert, prompt, layers=layers(expert)))
+def _dola(layers, warp=()):
+    return partial(one_by_one, lambda expert, amateur, prompt: dola(expert, prompt, layers=layers(expert), warp=warp))
 
 
 ALPHAS = (0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1)
@@ -121,6 +121,8 @@ SETTINGS = {
     "DoLa, upper layers": _dola(upper_layers),
     "DoLa, layer 4": _dola(lambda lm: [4]),
     "DoLa, layer 8": _dola(lambda lm: [8]),
+    "DoLa, lower layers, repetition penalty 1.2": _dola(lower_layers, [repetition_penalty(1.2)]),  # the paper's
+    "DoLa, upper layers, repetition penalty 1.2": _dola(upper_layers, [repetition_penalty(1.2)]),
 }
 
 

@@ -5,7 +5,7 @@ Story i is drawn with ``Seeded(i)``, by the bundled pair, without a warp.
 
 from functools import cache
 
-from .. import models, zoo
+from .. import models, storyworld, zoo
 from ..decoders.sample import sample
 from ..decoders.speculative import speculative
 from ..randomness import Seeded
@@ -13,8 +13,10 @@ from ..run import run
 from . import figures, village_prompts
 
 SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 4}
+LESSONS = 24  # stories that the feature predictor is trained on
 MISTAKES = (
     zoo.rows_one_late,
+    zoo.inverted_coin,
     zoo.resample_from_target,
     zoo.fixed_threshold,
     zoo.score_only,
@@ -29,12 +31,24 @@ def _with_gamma(method):
     return lambda target, draft, prompt, rng: method(target, draft, prompt, gamma=SETTING["gamma"], rng=rng)
 
 
+@cache
+def trained_predictor(lm):
+    """`zoo.feature_predictor` for a model of the village: a few seconds on one core."""
+    return zoo.feature_predictor(lm, [storyworld.story(f"chapter 8, lesson {number}") for number in range(LESSONS)])
+
+
+def _with_prediction(target, draft, prompt, rng):
+    predict, _ = trained_predictor(target)
+    return zoo.mixed_with_prediction(target, draft, prompt, gamma=SETTING["gamma"], rng=rng, predict=predict)
+
+
 # A row's name -> a function (target, draft, prompt, rng) -> steps.
 SETTINGS = {
     "target alone": lambda target, draft, prompt, rng: sample(target, prompt, rng=rng),
     "draft alone": lambda target, draft, prompt, rng: sample(draft, prompt, rng=rng),
     "speculative": _with_gamma(speculative),
     **{method.__name__: _with_gamma(method) for method in MISTAKES},
+    "mixed_with_prediction": _with_prediction,
 }
 
 
