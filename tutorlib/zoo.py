@@ -677,7 +677,7 @@ def _texts_with_prediction(method):
         target, _ = tables()
         own = run(sample(target, "b", rng=Seeded(0)), 60, stop=()).tokens
         method = partial(method, predict=feature_predictor(target, [own])[0])
-    return texts(method)
+    return texts(method, length=3)
 
 
 def _two_vocabularies(method, tokens="cdab"):
