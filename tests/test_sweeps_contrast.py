@@ -75,6 +75,13 @@ def test_what_the_chapter_says_of_the_results_is_so():
     assert mild["distinct_2_within"] > 0.84 and mild["repetition_4"] < 0.05
     assert penalised["consistent_interval"][0] > mild["consistent_interval"][1]
     assert penalised["repetition_4"] < mild["repetition_4"] and penalised["distinct_2"] > mild["distinct_2"]
+    assert found["contrastive search, k 8, penalty 0.6"]["readable"] < 0.34  # with the paper's k
+    # DoLa with the paper's penalty repeats less, most of all over the lower layers, and is no truer, chance aside.
+    for layers, factor in (("lower", 6), ("upper", 1.3)):
+        without, with_it = (found[f"DoLa, {layers} layers{more}"] for more in ("", ", repetition penalty 1.2"))
+        assert without["repetition_4"] > factor * with_it["repetition_4"]
+        assert without["consistent_interval"][1] > with_it["consistent_interval"][0]
+        assert with_it["consistent"] < without["consistent"]
     assert all(row["consistent"] < 0.81 for name, row in found.items() if name.startswith("DoLa"))
 
 

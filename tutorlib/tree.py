@@ -3,6 +3,9 @@
 A tree of candidate tokens hangs on the last token of a session. `TokenTree` knows its shape: who is whose parent, how
 deep each node lies, who may attend to whom. What this file does not do: call a model (`Session.feed_tree` does), decide
 which candidates are worth a node (methods do), or choose a way down (`tutorlib.checking`).
+
+Source: Miao et al. (2023), "SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference
+and Verification", section 4 (tree attention).
 """
 
 from __future__ import annotations
