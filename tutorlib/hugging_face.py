@@ -65,8 +65,8 @@ def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None
     - *temperature, top_k, top_p, min_p, typical_p, repetition_penalty, no_repeat_ngram_size* and all others that change
       logits, ``logits_processor=[...]`` among them: `generate` makes one list of them, and this very list is the warp.
       It is computed in float64, like every warp here. The defaults hold too, so ``do_sample=True`` is *not* plain
-      sampling: it keeps the 50 likeliest tokens unless told otherwise (``top_k=0`` keeps all). Processors of your own must depend on nothing but what they
-      are called with.
+      sampling: it keeps the 50 likeliest tokens unless told otherwise (``top_k=0`` keeps all). Processors of
+      your own must depend on nothing but what they are called with.
     - *do_sample*: False is greedy, as ``rng=None``. With True the luck is ``Seeded(seed)``, the same in every call, and
       without a `seed` one that is drawn from torch's generator: so ``torch.manual_seed(7)`` before makes it repeatable.
       (The tokens are not those which `generate` itself draws with that seed: a lossless method keeps the distribution.)
