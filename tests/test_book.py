@@ -189,6 +189,12 @@ def test_formulas_become_mathml(tex):
         assert result.startswith("<math") and result.endswith("</math>") and 'alttext="' in result
 
 
+def test_the_sign_that_begins_a_subscript_keeps_no_distance():
+    for tex in (r"x_{<t}", r"x_{\le t}", r"x_{>t}"):
+        assert '<mo lspace="0" rspace="0">' in offline.mathml(tex, "inline")
+    assert "lspace" not in offline.mathml("a < b", "inline")
+
+
 @pytest.mark.parametrize("tex", [r"\nosuchcommand x", r"a & b", r"\begin{aligned} a \\[4pt] b \end{aligned}"])
 def test_a_formula_that_cannot_be_shown_is_an_error(tex):
     with pytest.raises(ValueError, match="MathML"):

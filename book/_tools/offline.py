@@ -66,6 +66,8 @@ def mathml(tex, display):
     left_over = LEFT_OVER.search(result)
     if left_over:
         raise ValueError(f"cannot make MathML of {tex!r}: {left_over.group(0)} is unknown to the converter")
+    # A relation that begins a subscript, as in x_{<t}, has nothing on its left to keep away from.
+    result = re.sub(r"<mrow><mo>(&#x0003[CE];|&#x0226[45];)", r'<mrow><mo lspace="0" rspace="0">\1', result)
     result = result.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # \sim is a relation, not a letter
     return result.replace("<math ", f'<math alttext="{escape(tex.strip())}" ', 1)
 
