@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from conftest import VOCAB, exactly, random_model
+from test_fuzz import sparse
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.contrastive_decoding import (
@@ -280,6 +281,37 @@ def test_one_beam_is_the_greedy_form_where_nothing_stops_it(pairs):
     for expert, amateur in pairs:
         beam = run(contrastive_beam_search(expert, amateur, [1, 2], beams=1, max_new_tokens=12), 12)
         assert beam.tokens == run(contrastive_decoding(expert, amateur, [1, 2]), 12).tokens
+
+
+def test_tokens_that_the_amateur_finds_impossible_come_first_and_among_those_texts_the_best_of_the_rest():
+    met = 0
+    for seed in range(30):
+        expert, amateur = sparse(seed), sparse(seed + 500)
+        alpha, texts = 0.05, {}
+        for tokens in itertools.product(range(3), repeat=3):
+            impossible, score = 0, 0.0
+            for length, token in enumerate(tokens):
+                p, q = (lm.log_probs([0, *tokens[:length]]).exp().tolist() for lm in (expert, amateur))
+                if p[token] < alpha * max(p):
+                    break
+                impossible += q[token] == 0
+                score += math.log(p[token] / q[token]) if q[token] else 0.0
+            else:
+                texts[tokens] = impossible, score
+        best = max(texts, key=texts.get)
+        found = run(contrastive_beam_search(expert, amateur, [0], beams=27, max_new_tokens=3, alpha=alpha, stop=()), 3)
+        assert texts[tuple(found.tokens)] == pytest.approx(texts[best])
+        one, greedily = (
+            run(steps, 3, stop=())
+            for steps in (
+                contrastive_beam_search(expert, amateur, [0], beams=1, max_new_tokens=3, alpha=alpha, stop=()),
+                contrastive_decoding(expert, amateur, [0], alpha=alpha),
+            )
+        )
+        assert one.tokens == greedily.tokens
+        assert all(row for step in greedily.steps for row in step.candidates)
+        met += texts[best][0] > 0
+    assert met > 15
 
 
 def test_a_text_that_has_ended_competes_with_those_that_go_on_by_hand():

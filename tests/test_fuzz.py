@@ -221,3 +221,12 @@ def distribution(method, *case, **how):
 def test_every_method_has_samplings_distribution_of_texts_and_errors(name, case):
     how, case = case
     assert total_variation(distribution(METHODS[name], *case, **how), distribution(plain, *case, **how)) < EXACT
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "careless", [lambda logits, _: logits[:, :2], lambda logits, _: logits.repeat(2, 1)], ids=["cut", "repeated"]
+)
+def test_no_method_draws_from_what_a_warp_has_cut_or_repeated(name, careless):
+    tokens, error = outcome(METHODS[name], sparse(0), sparse(1), [0, 1], 4, (), rng=Seeded(0), warp=[careless])
+    assert not tokens and "a warp must return logits" in error

@@ -520,9 +520,31 @@ def test_a_warp_must_be_a_list_of_functions(warp, words):
         checked_warp(warp)
 
 
-def test_a_warp_that_forgets_to_return_is_named():
-    def forgetful(logits, histories):
-        logits.div(2)
+RESULTS = {
+    "None: a warp must return logits .* of the shape": lambda logits: None,
+    r"torch.float64, shape \(2, 2\), on cpu: a warp must return .* of the shape \(2, 3\)": lambda logits: logits[:, :2],
+    r"shape \(3, 3\)": lambda logits: torch.cat([logits, logits[:1]]),
+    r"shape \(2,\)": lambda logits: logits[:, 0],
+    "torch.int64": lambda logits: logits.long(),
+    "torch.bool": lambda logits: logits > 0,
+    "on meta: .* on cpu": lambda logits: logits.to("meta"),
+}
 
-    with pytest.raises(ValueError, match="the warp forgetful returned None"):
-        probabilities(torch.zeros(1, 3), [forgetful])
+
+@pytest.mark.parametrize("says", RESULTS)
+def test_what_a_warp_returns_must_be_logits_like_those_it_was_given(says):
+    def careless(logits, histories):
+        return RESULTS[says](logits)
+
+    with pytest.raises(ValueError, match=f"the warp careless returned .*{says}"):
+        probabilities(torch.zeros(2, 3), [temperature(2.0), careless])
+
+
+def test_a_warp_may_answer_in_another_precision_and_change_what_it_was_given():
+    def in_place(logits, histories):
+        logits -= 1
+        return logits.float()
+
+    logits = torch.tensor([[0.0, 1.0]]).double()
+    assert probabilities(logits, [in_place]).dtype == torch.float64
+    assert logits.tolist() == [[0.0, 1.0]], "what the model said is not changed"

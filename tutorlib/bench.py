@@ -33,6 +33,7 @@ import numpy as np
 import torch
 import transformers
 
+from .arguments import takes_iterators
 from .bench_rows import PLAIN, ROWS, Row, speculative_row
 from .cost import _synchronize as synchronize
 from .cost import call_times
@@ -144,6 +145,7 @@ class Result:
     predicted: float | None
 
 
+@takes_iterators
 def measure(
     family,
     prompts: Sequence[Sequence[int]],
@@ -255,6 +257,7 @@ class Asked:
             raise Lacking(str(error)) from error
 
 
+@takes_iterators
 def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS)) -> tuple[list[Row], dict[str, str]]:
     """Try each row on two new tokens, and leave out those for which these models do not do.
 
@@ -329,6 +332,7 @@ class GammaResult(NamedTuple):
     predicted: float
 
 
+@takes_iterators
 def by_gamma(
     family,
     prompts: Sequence[Sequence[int]],

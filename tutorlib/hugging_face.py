@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import torch
 import transformers
 
+from .arguments import concrete
 from .generate_options import refuse, refuse_options
 from .lm import LM
 from .randomness import Seeded
@@ -150,7 +151,7 @@ class CustomGenerate:
     __signature__ = _HandedOn()
 
     def __init__(self, method, settings: dict, seed: int | None, tokenizer):
-        self.method, self.settings, self.seed, self.tokenizer = method, dict(settings), seed, tokenizer
+        self.method, self.settings, self.seed, self.tokenizer = method, dict(concrete(settings)), seed, tokenizer
         self.name = getattr(method, "__name__", repr(method))
         self.traces: list[Trace] = []
         self._lm: LM | None = None

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
+from .arguments import concrete
 from .tree import TokenTree, ints
 
 # Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
@@ -506,6 +507,7 @@ class Batch:
     """
 
     def __init__(self, lm: LM, prompts: Sequence[str | Sequence[int]]):
+        prompts = concrete(prompts)
         if isinstance(prompts, str | bytes | Mapping | Set) or not len(prompts):
             raise ValueError(f"a batch needs a list of at least one prompt, got {prompts!r}")
         self.lm = lm
@@ -542,6 +544,7 @@ class Batch:
         list of (rows, vocab) tensors
             For each row of the batch what `Session.feed` would return; (0, vocab) where nothing was computed.
         """
+        lists = concrete(lists)
         self._expect_one_each(lists, "feed")
         lists = [self.lm._check(tokens, f"row {row}") for row, tokens in enumerate(lists)]
         for row, (tokens, room) in enumerate(zip(lists, self.room, strict=True)):
@@ -569,6 +572,7 @@ class Batch:
 
     def rollback(self, counts: Sequence[int]) -> None:
         """Forget the last tokens of each row, as many as `counts` says for it."""
+        counts = concrete(counts)
         self._expect_one_each(counts, "rollback")
         counts = ints(counts, "rollback needs how many tokens each row forgets (ints)")
         for row, (count, tokens) in enumerate(zip(counts, self._tokens, strict=True)):

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .arguments import takes_iterators
 from .storyworld import check
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Variety and repetition: any sequences
 
 
+@takes_iterators
 def ngrams(tokens: Sequence[Hashable], n: int) -> list[tuple]:
     """All n-grams of one text, in order: ``len(tokens) - n + 1`` of them, or none.
 
@@ -68,6 +70,7 @@ def ngram_entropy(tokens: Sequence[Hashable], n: int) -> float:
     return math.fsum(count / len(grams) * math.log2(len(grams) / count) for count in Counter(grams).values())
 
 
+@takes_iterators
 def distinct_n(texts: Iterable[Sequence[Hashable]], n: int) -> float:
     """Different n-grams, as a share of all n-grams of several texts together.
 
@@ -119,6 +122,7 @@ def repetition(tokens: Sequence[Hashable], n: int = 4) -> float:
     return 1 - distinct_n([tokens], n)
 
 
+@takes_iterators
 def self_bleu(texts: Iterable[Sequence[Hashable]], n: int = 4) -> float:
     """How alike several texts are: the mean BLEU of each, with all the others as its references.
 
@@ -168,6 +172,7 @@ def _checked_texts(texts):
 # What a model thinks of a text
 
 
+@takes_iterators
 def log_probabilities(lm, prompt: str | Sequence[int], tokens: Sequence[int]):
     """The natural log-probability of each token, given the prompt and the tokens before it. One call of `lm`.
 
@@ -203,6 +208,7 @@ def log_probabilities(lm, prompt: str | Sequence[int], tokens: Sequence[int]):
     return rows[range(len(tokens)), tokens]
 
 
+@takes_iterators
 def perplexity(lm, prompt: str | Sequence[int], tokens: Sequence[int]) -> float:
     """exp of the mean negative log-probability of `tokens` after `prompt`, under the model as it is.
 
@@ -317,6 +323,7 @@ def consistency(prompt_text: str, text: str) -> Consistency:
 # How sure one can be of a mean
 
 
+@takes_iterators
 def bootstrap_interval(
     values: Sequence[float],
     over: Sequence[float] | None = None,

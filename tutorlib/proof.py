@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .arguments import takes_iterators
 from .randomness import Exhaustive, Randomness
 from .run import Step, checked_budget, checked_stop, run
 from .tree import ints
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Sequences = dict[tuple[int, ...], float]  # new tokens -> probability
 
 
+@takes_iterators
 def exact_distribution(
     make_steps: Callable[[Randomness], Iterable[Step]],
     length: int,
@@ -62,6 +64,7 @@ def exact_distribution(
     return distribution
 
 
+@takes_iterators
 def target_distribution(
     lm: LM, prompt: str | Sequence[int], length: int, *, warp: Iterable[Warp] = (), stop: Iterable[int] | None = None
 ) -> Sequences:
@@ -184,6 +187,7 @@ class Check:
         return self.verdict
 
 
+@takes_iterators
 def empirical_check(
     decode: Callable[[str | Sequence[int]], Sequence[int]],
     prompt: str | Sequence[int],

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from .arguments import concrete
 from .randomness import Checked, Exhaustive, Greedy, Randomness, Seeded
 from .tree import TokenTree, ints
 from .warp import checked_warp, one_hot
@@ -351,9 +352,8 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
             raise TypeError(f"{method.__name__}: {error}{luck}; call it as {method.__name__}{signature}") from None
         bound.apply_defaults()
         given = bound.arguments
-        for name, value in given.items():
-            if isinstance(value, np.generic):  # a number of numpy's, as an ordinary one
-                given[name] = value.item()
+        for name, value in given.items():  # a number of numpy's becomes an ordinary one, and an iterator a list
+            given[name] = value.item() if isinstance(value, np.generic) else concrete(value)
         lm = given[names[0]]
         if not hasattr(lm, "session") or not hasattr(lm, "prompt_tokens"):
             raise ValueError(

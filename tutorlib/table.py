@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
+from .arguments import concrete
 from .lm import LM, Batch, Session
 from .tree import TokenTree
 from .warp import check_whole_number
@@ -72,6 +73,7 @@ class TableLM(LM):
         context: int = 64,
         stop_tokens: Sequence[int | str] = (),
     ):
+        table = concrete(table)
         if vocab is None:
             lengths = [len(probs) for probs in table.values() if not isinstance(probs, Mapping)]
             if not lengths:

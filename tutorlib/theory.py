@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from .arguments import takes_iterators
 from .warp import check_whole_number, is_number
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -145,6 +146,7 @@ def roofline_seconds(operations: float, bytes_moved: float, *, peak_operations: 
 # What speculation gains
 
 
+@takes_iterators
 def acceptance_rate(target_probs: Sequence[float], draft_probs: Sequence[float]) -> float:
     """How probable it is that a token drawn from the draft's law is accepted: Σ min(p, q).
 
@@ -244,6 +246,7 @@ def operations_factor(alpha: float, gamma: int, c_operations: float) -> float:
     return (gamma * c_operations + gamma + 1) / expected_tokens(alpha, gamma)
 
 
+@takes_iterators
 def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], draft_seconds: float) -> float:
     """How much faster than the plain loop speculation is, by what calls were measured to cost.
 
@@ -283,6 +286,7 @@ def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], dra
     return tokens * one / (gamma * draft_seconds + wide)
 
 
+@takes_iterators
 def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
     """Alpha as rounds show it: accepted tokens over judged ones.
 
@@ -308,6 +312,7 @@ def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
     return sum(accepted for _, accepted in rounds) / judged if judged else math.nan
 
 
+@takes_iterators
 def rounds_factor(
     rounds: Sequence[tuple[int, int, int]], call_seconds: Sequence[float], draft_seconds: float = 0.0
 ) -> float:
@@ -362,6 +367,7 @@ def best_gamma(alpha: float, c: float, most: int) -> int:
     return _best(lambda gamma: walltime_factor(alpha, gamma, c), most)
 
 
+@takes_iterators
 def best_measured_gamma(alpha: float, call_seconds: Sequence[float], draft_seconds: float, most: int) -> int:
     """The same by `measured_factor`, whose `call_seconds` must go up to ``most + 1`` tokens.
 

@@ -9,9 +9,11 @@ ValueError without them. Order matters: a filter sees what the warps before it l
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+
+from .arguments import concrete
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
@@ -41,7 +43,9 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         When a row has no probability left to give: NaN or infinite logits, or a warp that filtered everything away.
         When a warp returns anything but floats of the shape, and on the device, of what it was given.
     """
-    warp, histories = tuple(warp), reusable(histories)
+    warp = tuple(warp)
+    if type(histories) is not list or any(type(history) is not list for history in histories):
+        histories = concrete(histories)  # each penalty reads them
     given, logits = logits, logits.to(torch.float64, copy=bool(warp))  # a copy, which a warp may change in place
     for function in warp:
         if function is one_hot and function is warp[-1] and logits.numel():
@@ -386,15 +390,6 @@ def checked_result(function: Warp, result, logits: torch.Tensor) -> torch.Tensor
         f"the warp {warp_names([function])} returned {what}: a warp must return logits (floats) of the shape "
         f"{tuple(logits.shape)} that it was given, on {logits.device}"
     )
-
-
-def reusable(histories):
-    """The histories as they are but for iterators, which only the first warp could read: lists in their place."""
-    if isinstance(histories, Iterator):
-        histories = list(histories)
-    if histories is None or not any(isinstance(history, Iterator) for history in histories):
-        return histories
-    return [list(history) if isinstance(history, Iterator) else history for history in histories]
 
 
 def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:

@@ -10,6 +10,10 @@ from ..warp import is_number, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams
 
+# What stands for an infinite score where scores are added up: more than any text of other tokens has, so that the texts
+# with most of such tokens come first, and among them the one whose other tokens score best.
+IMPOSSIBLE = 1e6
+
 
 def contrastive_scores(
     expert_logits: torch.Tensor, amateur_logits: torch.Tensor, alpha: float = 0.1, amateur_temperature: float = 1.0
@@ -123,7 +127,7 @@ def contrastive_decoding(expert, amateur, prompt, *, alpha=0.1, amateur_temperat
         logits = expert_session.feed(new), amateur_session.feed(new)  # (1, vocab) each
         scores = contrastive_scores(*logits, alpha, amateur_temperature)
         new = [int(scores[-1].argmax())]
-        yield Step(new, candidates=Candidates(scores))
+        yield Step(new, candidates=Candidates(scores.clamp(max=IMPOSSIBLE)))
     return "context"
 
 
@@ -201,6 +205,9 @@ def contrastive_beam_search(
     scores may be positive, so that a text which goes on may get better: nothing short of `max_new_tokens` ends the
     search while a hypothesis runs.
 
+    A plausible token that the amateur gives no probability at all scores 1e6 in place of infinity, so that sums can be
+    compared.
+
     *Lossy* by design. Deterministic. With one beam it is `contrastive_decoding`, unless there are stop tokens: then a
     text that has ended competes with what comes of going on.
 
@@ -242,7 +249,7 @@ def contrastive_beam_search(
     batches = expert.batch([prompt]), amateur.batch([prompt])
     logits = [torch.cat(batch.feed([[]])) for batch in batches]  # (rows, vocab) each
     for length in range(1, longest + 1):
-        scores = contrastive_scores(*logits, alpha, amateur_temperature)
+        scores = contrastive_scores(*logits, alpha, amateur_temperature).clamp(max=IMPOSSIBLE)
         finished_here = group.lengthen(scores, torch.zeros_like(scores[0]), stop, last=length == longest)
         running = group.running if length < longest else []
         yield Step(

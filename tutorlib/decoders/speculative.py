@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ..arguments import takes_iterators
 from ..checking import check_tree, drawn
 from ..lm import check_same_vocabulary
 from ..run import Candidates, Step, decoder
@@ -15,6 +16,7 @@ from ..warp import check_whole_number, draft_probabilities, is_number
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
 
 
+@takes_iterators
 def adaptive(
     call_seconds: Sequence[float],
     draft_seconds: float,

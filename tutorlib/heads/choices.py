@@ -8,6 +8,7 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 
+from ..arguments import takes_iterators
 from ..warp import check_whole_number
 
 Choices = Sequence[tuple[int, ...]]
@@ -29,6 +30,7 @@ def usual_accuracies(heads: int, vocab_size: int) -> list[list[float]]:
     return [[share / (5 * rank or 1) for rank in range(min(vocab_size, 10))] for share in best]
 
 
+@takes_iterators
 def grow(accuracies: Accuracies, nodes: int) -> list[tuple[int, ...]]:
     """The tree of so many nodes that should give the most tokens: always add the node that is likeliest to be right.
 
@@ -72,6 +74,7 @@ def grow(accuracies: Accuracies, nodes: int) -> list[tuple[int, ...]]:
     return chosen
 
 
+@takes_iterators
 def expected_tokens(accuracies: Accuracies, choices: Choices) -> float:
     """Tokens that a step should give: 1, which the target adds itself, and each node's probability of being right.
 
@@ -94,6 +97,7 @@ def expected_tokens(accuracies: Accuracies, choices: Choices) -> float:
     return 1 + math.fsum(math.prod(accuracies[depth][rank] for depth, rank in enumerate(path)) for path in choices)
 
 
+@takes_iterators
 def best_size(accuracies: Accuracies, call_seconds: Sequence[float], heads_seconds: float = 0.0) -> int:
     """How many nodes make the most tokens a second, when calls cost what they were measured to cost.
 
@@ -128,6 +132,7 @@ def best_size(accuracies: Accuracies, call_seconds: Sequence[float], heads_secon
     return max(range(len(speeds)), key=speeds.__getitem__)
 
 
+@takes_iterators
 def full(ranks: Sequence[int]) -> list[tuple[int, ...]]:
     """The tree of all paths of the best ``ranks[i]`` guesses of each head i: it grows with their product.
 
@@ -151,6 +156,7 @@ def full(ranks: Sequence[int]) -> list[tuple[int, ...]]:
     return choices
 
 
+@takes_iterators
 def checked_choices(choices: Choices) -> list[tuple[int, ...]]:
     """Return choices with every beginning of a path among them, parents first; raise ValueError for what is none."""
     nodes = {}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
+from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, MARKS, color
 from .plots import _pale, _probabilities, _titled, token_label
 from .warp_plots import LOOKS
@@ -17,6 +18,7 @@ from .warp_plots import LOOKS
 SHADES = LinearSegmentedColormap.from_list("contrast", ["#ffffff", _pale(color("target")), color("target"), "#0d2350"])
 
 
+@takes_iterators
 def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateur_temperature=1.0, top=8, title=None):
     """Draw what an expert and an amateur say of the next token, and the difference that contrastive decoding takes.
 
@@ -91,6 +93,7 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateu
     return axes
 
 
+@takes_iterators
 def similarity_map(ax, cosines, tokens: Sequence[str] = (), *, bar=True, title=None):
     """Draw how much each token's hidden state resembles those of the tokens before it: white is not at all.
 
@@ -123,6 +126,7 @@ def similarity_map(ax, cosines, tokens: Sequence[str] = (), *, bar=True, title=N
     return _titled(ax, title)
 
 
+@takes_iterators
 def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, chosen=None, title=None):
     """Draw how far early layers' distributions are from the last one's, for each token of a text.
 
@@ -158,6 +162,7 @@ def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, ch
     return _titled(ax, title)
 
 
+@takes_iterators
 def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str, Mapping] | None = None, title=None):
     """Draw a figure of a sweep against the setting that was swept, with shaded intervals.
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.colors import ListedColormap
 
+from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, LINES, MARKS, check_kind, color
 from .plots import _box, _pale, _titled, token_label
 
 _LETTER = 0.62  # width of a letter, in the data units of the drawings of boxes
 
 
+@takes_iterators
 def lookup_strip(
     ax, tokens: Sequence[str], *, found: int, length: int, drafted: Sequence[str], accepted: int, title=None
 ):
@@ -85,6 +87,7 @@ def _brace(ax, left, right, name, hue):
     ax.text((left + right) / 2, 1.35, name, ha="center", va="top", color=hue, fontsize=9)
 
 
+@takes_iterators
 def token_tree(
     ax, tree, names: Sequence[str], *, kinds: Sequence[str] = (), notes: Sequence[str] = (), root="", title=None
 ):
@@ -148,6 +151,7 @@ def token_tree(
     return _titled(ax, title)
 
 
+@takes_iterators
 def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
     """Draw lookahead's window: a row for each column of the method, each token over the place it is guessed for.
 
@@ -193,6 +197,7 @@ def _slot(ax, x, y, wide, **style):
     ax.add_patch(FancyBboxPatch((x, y), wide, 0.8, boxstyle="round,pad=0,rounding_size=0.15", zorder=2, **style))
 
 
+@takes_iterators
 def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None = None, *, title=None):
     """Draw who attends to whom in a call that scores a tree: a dark square where a row's token sees a column's.
 
@@ -235,6 +240,7 @@ def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None =
     return _titled(ax, title)
 
 
+@takes_iterators
 def two_tokenizations(
     ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str, Sequence[bool]] | None = None, *, title=None
 ):
@@ -266,6 +272,7 @@ def two_tokenizations(
     return _titled(ax, title)
 
 
+@takes_iterators
 def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequence[int], *, title=None):
     """Draw the cache of a batch in one round of speculation: a row for each text, a column for each position.
 
@@ -319,6 +326,7 @@ def _hatched(kind):
     return {"facecolor": _pale(color(kind)), "edgecolor": color(kind), "hatch": HATCHES[kind]}
 
 
+@takes_iterators
 def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, passages: Sequence[tuple[int, int, str]] = (), title=None):
     """Draw γ round by round, each round at the place in the text where it begins.
 
@@ -358,6 +366,7 @@ def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, passages: Sequence[tu
     return _titled(ax, title)
 
 
+@takes_iterators
 def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[float, float]]], *, title=None):
     """Draw what a call costs by its width, and what methods get out of their calls: what is above the curve is faster.
 

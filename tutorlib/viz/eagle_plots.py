@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.patches import FancyBboxPatch
 
+from ..arguments import takes_iterators
 from ..tree import ROOT, TokenTree
 from .draft_plots import token_tree
 from .palette import HATCHES, LIGHT, LINES, MARKS, check_kind, color
@@ -20,6 +21,7 @@ _LETTER = 0.62  # width of a letter, in the data units of the drawings of boxes
 _LOOKS = (("target", "o"), ("draft", "s"), ("resampled", "^"), ("accepted", "D"), ("bonus", "v"), ("rejected", "*"))
 
 
+@takes_iterators
 def draft_step(
     ax, text: Sequence[str], drafted: Sequence[tuple[str, float]], *, fused: Sequence[int] = (), kept=None, title=None
 ):
@@ -131,6 +133,7 @@ def _pipe(ax, corners, end):
     ax.annotate("", end, corners[-1], arrowprops=look)
 
 
+@takes_iterators
 def fates(tree: TokenTree, path: Sequence[int]) -> list[str]:
     """What became of each node of a tree, as kinds of the palette.
 
@@ -148,6 +151,7 @@ def fates(tree: TokenTree, path: Sequence[int]) -> list[str]:
     ]
 
 
+@takes_iterators
 def drafted_tree(
     ax,
     tree: TokenTree,
@@ -192,6 +196,7 @@ def drafted_tree(
     return token_tree(ax, tree, names, kinds=kinds, notes=notes, root=root, title=title)
 
 
+@takes_iterators
 def tree_shape(ax, tree: TokenTree, chances: Sequence[float], *, path: Sequence[int] = (), most=None, title=None):
     """Draw the shape of a tree too large for its tokens, downwards; the more probable a path, the larger its end.
 
@@ -241,6 +246,7 @@ def tree_shape(ax, tree: TokenTree, chances: Sequence[float], *, path: Sequence[
     return _titled(ax, title)
 
 
+@takes_iterators
 def training_curves(ax, steps: Sequence[int], rows: Mapping[str, Sequence[float]], *, ylabel: str, title=None):
     """Draw shares by training step, one curve for each way to train, with the looks of `place_bars`.
 
@@ -266,6 +272,7 @@ def training_curves(ax, steps: Sequence[int], rows: Mapping[str, Sequence[float]
     return _titled(ax, title)
 
 
+@takes_iterators
 def place_bars(ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, xlabel="guess", first=1, title=None):
     """Draw shares by place in the draft as groups of bars, one bar for each row.
 
@@ -295,6 +302,7 @@ def place_bars(ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, xlabel="
     return _titled(ax, title)
 
 
+@takes_iterators
 def place_curves(ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, xlabel="level of the draft", title=None):
     """Draw shares by place in the draft as curves: for several methods, how often a place is accepted.
 
@@ -318,6 +326,7 @@ def place_curves(ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, xlabel
     return _titled(ax, title)
 
 
+@takes_iterators
 def tree_sizes(
     ax, curves: Mapping[str, Mapping[int, float]], *, ylabel: str, level: float | None = None, legend=True, title=None
 ):
@@ -356,6 +365,7 @@ def _check_looks(rows):
         raise ValueError(f"there are looks for 1 to {len(_LOOKS)} curves or rows, got {len(rows)}")
 
 
+@takes_iterators
 def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, level: float | None = None, title=None):
     """Draw methods under each other, a mark for each figure of theirs, with its value beside it.
 
@@ -403,6 +413,7 @@ def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, lev
 PARTS = {"target": "calls of the target", "draft": "drafting", "neutral": "the rest"}
 
 
+@takes_iterators
 def cost_bars(
     ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, notes: Mapping[str, str] | None = None, title=None
 ):
@@ -443,6 +454,7 @@ def cost_bars(
     return _titled(ax, title)
 
 
+@takes_iterators
 def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int]]], *, title=None):
     """Draw how often candidates are accepted against how probable the network thought their paths.
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, LINES, MARKS, check_kind, color
 from .plots import _box, _pale, _titled, token_label
 
 _LETTER = 0.62  # width of a letter, in the data units of the drawings of boxes
 
 
+@takes_iterators
 def guesses(
     ax, text: Sequence[str], columns: Mapping[str, Sequence[tuple[str, float]]], said: Sequence[str], title=None
 ):
@@ -75,6 +77,7 @@ def _word(ax, x, y, text, **style):
     ax.text(x, y, text, ha="center", va="center", **{**look, **style})
 
 
+@takes_iterators
 def accuracy_bars(
     ax, accuracies: Sequence[Sequence[float]], *, groups=(1, 3, 10), names: Sequence[str] = (), title=None
 ):
@@ -125,6 +128,7 @@ def _ordinal(number):
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
+@takes_iterators
 def rank_tree(ax, choices: Sequence[tuple[int, ...]], accuracies: Sequence[Sequence[float]] = (), *, title=None):
     """Draw a tree of ranks, from the root above down to the deepest guesses.
 
@@ -186,6 +190,7 @@ def _chance(path, accuracies):
     return math.prod(accuracies[head][rank] for head, rank in enumerate(path))
 
 
+@takes_iterators
 def size_curves(
     ax,
     lines: Mapping[str, Mapping[int, float]],
@@ -230,6 +235,7 @@ def size_curves(
     return _titled(ax, title)
 
 
+@takes_iterators
 def threshold_curves(
     ax,
     curves: Mapping[str, tuple[float, float]],
@@ -270,6 +276,7 @@ def threshold_curves(
     return _titled(ax, title)
 
 
+@takes_iterators
 def learning_curves(ax, steps: Sequence[int], curves: Mapping[str, Sequence[float]], *, ylabel: str, title=None):
     """Draw figures of a training run against its steps.
 

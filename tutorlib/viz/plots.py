@@ -14,6 +14,7 @@ from matplotlib import font_manager
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from ..arguments import takes_iterators
 from .labels import visible
 from .palette import HATCHES, LIGHT, LINES, MARKS, MEANINGS, check_kind, color
 
@@ -34,6 +35,7 @@ def _letters():
     return frozenset(font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap())
 
 
+@takes_iterators
 def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, kind="target", top=12, title=None):
     """Draw a next-token distribution as horizontal bars, the likeliest on top, each with its probability.
 
@@ -96,6 +98,7 @@ def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, kind="targ
     return _titled(ax, title)
 
 
+@takes_iterators
 def probability_histogram(ax, probs, *, bins=20, kind="target", label=None, title=None):
     """Draw how often a model was how sure: a histogram of the probabilities it gave to the tokens that were taken.
 
@@ -120,6 +123,7 @@ def probability_histogram(ax, probs, *, bins=20, kind="target", label=None, titl
     return _titled(ax, title)
 
 
+@takes_iterators
 def cost_curve(ax, widths, seconds, *, low=None, high=None, mark=None, title=None):
     """Draw the time of one call against the number of tokens in it, beside what the same tokens cost one call each.
 
@@ -155,6 +159,7 @@ def cost_curve(ax, widths, seconds, *, low=None, high=None, mark=None, title=Non
     return _titled(ax, title)
 
 
+@takes_iterators
 def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *, legend=True, title=None):
     """Draw tokens as a row of boxes, each in the colour, line and mark of what became of it; long rows are wrapped.
 
@@ -205,6 +210,7 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
     return _titled(ax, title)
 
 
+@takes_iterators
 def roofline(
     ax, widths, *, bytes_moved, operations_per_token, bandwidth, operations_per_second, measured=None, title=None
 ):
@@ -269,6 +275,7 @@ def roofline(
     return _titled(ax, title)
 
 
+@takes_iterators
 def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str, tuple] | None = None, title=None):
     """Draw continuations as a tree that grows to the right: probabilities on the edges, products at the leaves.
 
@@ -346,6 +353,7 @@ def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str,
     return _titled(ax, title)
 
 
+@takes_iterators
 def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=True, title=None):
     """Draw what every call computes, one row a call, one column a token: with a key-value cache, or without one.
 

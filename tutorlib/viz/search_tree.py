@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from matplotlib.lines import Line2D
 
+from ..arguments import takes_iterators
 from .labels import Labels
 from .palette import LIGHT, LINES, MARKS, color
 from .plots import _pale, _titled, token_label
@@ -42,6 +43,7 @@ class Node:
     won: bool = False
 
 
+@takes_iterators
 def search_nodes(search, *, dropped=(), finished=None, winner=None, until=None) -> dict[tuple, Node]:
     """Sort the hypotheses of a search by what became of them.
 
@@ -120,6 +122,7 @@ def _add(nodes, tokens, score, fate):
     nodes[tokens] = Node(score, fate)
 
 
+@takes_iterators
 def search_tree(
     ax,
     search,

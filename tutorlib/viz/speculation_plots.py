@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
+from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, LINES, MARKS, check_kind, color
 from .plots import _pale, _probabilities, _titled, token_label
 
 
+@takes_iterators
 def call_timeline(ax, lanes: Mapping[str, Sequence[tuple[float, str, str]]], *, ends=True, unit="ms", title=None):
     """Draw calls one after the other, a lane for each way to make a text: how long each takes is how wide its box is.
 
@@ -65,6 +67,7 @@ def call_timeline(ax, lanes: Mapping[str, Sequence[tuple[float, str, str]]], *, 
     return _titled(ax, title)
 
 
+@takes_iterators
 def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10, legend=True, title=None):
     """Draw what target and draft have in common, and what each has more: accepted, rejected, resampled.
 
@@ -123,6 +126,7 @@ def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10
     return _titled(ax, title)
 
 
+@takes_iterators
 def expected_curves(
     ax, curves: Mapping[str, Sequence[float]], measured: Mapping[str, Mapping[int, float]] | None = None, *, title=None
 ):
@@ -163,6 +167,7 @@ def expected_curves(
     return _titled(ax, title)
 
 
+@takes_iterators
 def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None = None, title=None):
     """Draw the time of a token by γ as bars, beside the plain loop and what was predicted; lower is faster.
 
@@ -205,6 +210,7 @@ def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None 
     return _titled(ax, title)
 
 
+@takes_iterators
 def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, y="acceptance", title=None):
     """Draw a figure for each kind of token, one bar for each way to decode, with its interval.
 
@@ -240,6 +246,7 @@ def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, y="acceptance", 
     return _titled(ax, title)
 
 
+@takes_iterators
 def acceptance_text(ax, tokens: Sequence[str], acceptance, *, hard=0.5, title=None):
     """Draw a text whose tokens are the darker, the less probable it is that one drafted in their place is accepted.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..arguments import takes_iterators
 from .palette import LIGHT, color
 from .plots import _pale, _probabilities, _titled, token_label
 
@@ -25,6 +26,7 @@ LOOKS = (
 )
 
 
+@takes_iterators
 def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, legend=False, title=None):
     """Draw one distribution before and after a warp, the likeliest token on top.
 
@@ -95,6 +97,7 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     return ax
 
 
+@takes_iterators
 def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence[float]], *, top=12, log=False):
     """Draw one distribution under several warps side by side, all on one scale: small multiples of `warp_bars`.
 
@@ -136,6 +139,7 @@ def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence
     return used
 
 
+@takes_iterators
 def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float] = (), *, named=0.02, title=None):
     """Draw the interval from 0 to 1 cut into one piece for each token, and the numbers that were thrown on it.
 
@@ -175,6 +179,7 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float] = (), *,
     return _titled(ax, title)
 
 
+@takes_iterators
 def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
     """Draw how many tokens a filter keeps against how open the choice is: one mark for each position of a text.
 
@@ -210,6 +215,7 @@ def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
     return _titled(ax, title)
 
 
+@takes_iterators
 def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], *, x, y):
     """Draw two figures of a sweep against each other: one curve for each filter, with the intervals of its rows.
 

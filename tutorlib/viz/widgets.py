@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from ..arguments import takes_iterators
 from ..warp import min_p, probabilities, top_k, top_p, typical
 from ..warp import temperature as temperature_warp
 from .labels import Labels
@@ -19,6 +20,7 @@ from .plots import next_token_bars
 from .warp_plots import warp_bars, warp_grid
 
 
+@takes_iterators
 def next_token_figure(lm, prompt, temperatures: Sequence[float] = (0.5, 1.0, 2.0), *, top=8):
     """Draw what may follow a prompt, once for each temperature, side by side: the widget's static form.
 
@@ -188,6 +190,7 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     return ipywidgets.VBox([*sliders.values(), picture])
 
 
+@takes_iterators
 def warp_figure(lm, prompt, warps: Mapping[str, Sequence], *, top=12, columns=3):
     """Draw the distribution after a prompt under several warps: the static form of `warp_explorer`.
 

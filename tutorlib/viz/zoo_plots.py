@@ -6,12 +6,14 @@ distances come in.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, color
 from .plots import _titled
 
 Outcomes = Mapping[tuple, float]
 
 
+@takes_iterators
 def outcome_bars(
     ax, made: Outcomes, due: Outcomes, *, name: Callable[[tuple], str] = str, kind="rejected", legend=True, title=None
 ):
@@ -71,6 +73,7 @@ def outcome_bars(
     return _titled(ax, title)
 
 
+@takes_iterators
 def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain: Sequence[str] = (), title=None):
     """Draw one bar a decoder, the largest distance on top, each with its number.
 
