@@ -82,6 +82,15 @@ def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
         return [draft_probabilities(row, warp, [history])[0] for row, history in rows]
 
 
+def over_ids(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Rows of logits (n, vocab) of one model over the ids of another: -inf for those that only the other has.
+
+    Where models share a tokenizer, ids that one of them lacks are padding: no tokens, and nothing for it to read.
+    """
+    missing = vocab_size - logits.shape[-1]
+    return torch.nn.functional.pad(logits, (0, missing), value=-math.inf) if missing else logits
+
+
 def refuse_not_finite(logits: torch.Tensor) -> None:
     """Raise ValueError for rows (n, vocab) with NaN or +inf."""
     # The largest of some numbers is NaN if one of them is.

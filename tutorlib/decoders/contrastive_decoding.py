@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ..lm import check_same_vocabulary
+from ..lm import check_prompt_of_both, check_same_vocabulary
 from ..run import Candidates, Step, checked_stop, decoder
 from ..warp import is_number, min_p, probabilities
 from .beam_search import Group, feed_running
@@ -28,6 +28,7 @@ def contrastive_scores(
     Parameters
     ----------
     expert_logits, amateur_logits : tensors of floats, shape (n, vocab)
+        Where one has more columns, for a vocabulary that is filled up with ids that are no tokens, these are left out.
     alpha : float
         From 0, which cuts nothing but what has no probability at all, to 1, which leaves the likeliest and its equals.
     amateur_temperature : float
@@ -41,7 +42,7 @@ def contrastive_scores(
     Raises
     ------
     ValueError
-        When a row of logits holds NaN or +inf, or nothing but -inf.
+        When a row of logits holds NaN or +inf, or nothing but -inf; when all that is plausible is left out.
 
     Examples
     --------
@@ -51,7 +52,12 @@ def contrastive_scores(
     expert = log_probabilities(expert_logits)
     amateur = log_probabilities(amateur_logits.to(expert.device).double() / amateur_temperature)
     plausible = min_p(alpha)(expert) > -math.inf
-    return (expert - amateur).masked_fill(~plausible, -math.inf)
+    shared = min(expert.shape[-1], amateur.shape[-1])
+    if shared < expert.shape[-1] and not bool(plausible[:, :shared].any(-1).all()):
+        raise ValueError(
+            "all that the expert finds plausible are ids that the amateur does not have: look at the expert"
+        )
+    return (expert[:, :shared] - amateur[:, :shared]).masked_fill(~plausible[:, :shared], -math.inf)
 
 
 def log_probabilities(logits: torch.Tensor) -> torch.Tensor:
@@ -76,8 +82,7 @@ def check(expert, amateur, prompt, alpha, amateur_temperature):
     if not hasattr(amateur, "session") or not hasattr(amateur, "prompt_tokens"):
         raise ValueError(f"the amateur must be an LM, got {type(amateur).__name__}: wrap it as LM(model, tokenizer)")
     check_same_vocabulary(expert=expert, amateur=amateur)
-    if len(prompt) > amateur.context:
-        raise ValueError(f"the prompt has {len(prompt)} tokens, but the amateur's context is {amateur.context}")
+    check_prompt_of_both(prompt, "amateur", amateur)
     check_alpha(alpha)
     if not is_number(amateur_temperature) or amateur_temperature <= 0:
         raise ValueError(f"amateur_temperature must be a finite number above 0, got {amateur_temperature!r}")
@@ -103,7 +108,7 @@ def contrastive_decoding(expert, amateur, prompt, *, alpha=0.1, amateur_temperat
     expert : LM
         The model whose text is written.
     amateur : LM
-        A weaker one with the same vocabulary.
+        A weaker one with the same vocabulary. If one of the two is filled up with more ids, these are not taken.
     prompt : str or list of int
     alpha : float
         Tokens below this share of the likeliest one's probability, both by the expert, are out: 0 cuts nothing, 1

@@ -6,11 +6,11 @@ import torch
 
 from ..arguments import takes_iterators
 from ..checking import check_tree, drawn
-from ..lm import check_same_vocabulary
+from ..lm import check_prompt_of_both, check_same_vocabulary
 from ..run import Candidates, Step, decoder
 from ..theory import measured_factor
 from ..tree import TokenTree
-from ..warp import check_whole_number, draft_probabilities, is_number
+from ..warp import check_whole_number, draft_probabilities, is_number, over_ids
 
 # How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
@@ -92,25 +92,24 @@ def check_pair(target, draft, prompt, gamma, confidence):
     check_same_vocabulary(advice, target=target, draft=draft)
     if draft.device != target.device:
         raise ValueError(f"the draft is on {draft.device}, the target on {target.device}: load both on one device")
-    if len(prompt) > draft.context:
-        raise ValueError(
-            f"the prompt has {len(prompt)} tokens, but the draft's context is {draft.context}: it could draft nothing; "
-            "take another draft, or sample without one"
-        )
+    check_prompt_of_both(prompt, "draft", draft)
     if not callable(gamma):
         check_whole_number(gamma, 1, "gamma is how many tokens are drafted in a round")
     if not is_number(confidence) or not 0 <= confidence <= 1:
         raise ValueError(f"confidence must be a probability from 0 (draft on, however unsure) to 1, got {confidence!r}")
 
 
-def tokens_to_draft(gamma: Gamma, rounds: Sequence[tuple[int, int]], length: int, target, draft) -> int:
-    """How many tokens to draft at most after a text of `length` tokens: γ, or as many as there is room for.
+def tokens_to_draft(gamma: Gamma, rounds: Sequence[tuple[int, int]], text: Sequence[int], target, draft) -> int:
+    """How many tokens to draft at most after a text: γ, or as many as there is room for; 0 if the draft cannot read it.
 
     The target adds a token to them, which has to fit its context; the draft reads all of them but the last.
     """
+    length = len(text)
     if callable(gamma):
         gamma = gamma(rounds)
         check_whole_number(gamma, 0, "the function passed as gamma must return how many tokens to draft")
+    if draft.vocab_size < target.vocab_size and max(text) >= draft.vocab_size:
+        return 0
     return max(0, min(gamma, target.context - length - 1, draft.context - length + 1))
 
 
@@ -140,7 +139,9 @@ def speculative(target, draft, prompt, *, gamma=4, confidence=0.0, rng=None, war
     target : LM
         The model whose text this is.
     draft : LM
-        A faster one with the same vocabulary, on the same device.
+        A faster one with the same vocabulary, on the same device. Vocabularies of one tokenizer that are filled up to
+        different sizes will do: ids that the target lacks are not drafted, and a text with one that the draft lacks is
+        continued without drafts.
     prompt : str or list of int
         No longer than the draft's context.
     gamma : int or function
@@ -173,10 +174,10 @@ def speculative(target, draft, prompt, *, gamma=4, confidence=0.0, rng=None, war
     text, rounds = list(prompt), []
     while len(text) < target.context:
         drafted, draft_probs = [], []
-        for _ in range(tokens_to_draft(gamma, rounds, len(text), target, draft)):
+        for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):
             # First back to the text and on to its end: that is one token, or two after a draft that was all accepted.
             logits = draft_session.feed(drafted[-1:]) if drafted else draft_session.advance_to(text)
-            (row,) = draft_probabilities(logits[-1:], warp, [text + drafted])
+            (row,) = draft_probabilities(over_ids(logits[-1:], target.vocab_size), warp, [text + drafted])
             if row is None:
                 break
             draft_probs.append(row)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import torch
 
 from ..checking import check, drawn
-from ..lm import Batch
+from ..lm import Batch, check_prompt_of_both
 from ..randomness import Randomness
 from ..run import Candidates, Step, decoder
 from ..tree import TokenTree
-from ..warp import Warp, draft_probabilities
+from ..warp import Warp, draft_probabilities, over_ids
 from .speculative import check_pair, is_unsure, tokens_to_draft
 
 
@@ -46,8 +46,10 @@ class Row:
     draft_probs: list[torch.Tensor] = field(default_factory=list)
 
 
-def draft_together(rows: list[Row], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp]) -> None:
-    """Draft up to ``counts[i]`` tokens for row i; each call of the draft serves all rows that draft on."""
+def draft_together(
+    rows: list[Row], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp], vocab_size: int
+) -> None:
+    """Draft up to ``counts[i]`` of the target's `vocab_size` tokens for row i; a call serves all that draft on."""
     for row in rows:
         row.drafted, row.draft_probs = [], []
     drafting = [i for i, count in enumerate(counts) if count > 0]
@@ -58,7 +60,9 @@ def draft_together(rows: list[Row], batch: Batch, counts: list[int], confidence:
             rows[i].read = len(rows[i].text) + len(rows[i].drafted)
         logits = batch.feed(lists)
         last = torch.cat([logits[i][-1:] for i in drafting])  # (drafting, vocab)
-        probs = draft_probabilities(last, warp, [rows[i].text + rows[i].drafted for i in drafting])
+        probs = draft_probabilities(
+            over_ids(last, vocab_size), warp, [rows[i].text + rows[i].drafted for i in drafting]
+        )
         drafted_on = []
         for i, row_probs, unsure in zip(drafting, probs, is_unsure(last, confidence), strict=True):
             if row_probs is None:
@@ -73,6 +77,8 @@ def draft_together(rows: list[Row], batch: Batch, counts: list[int], confidence:
 def check_batch(target, draft, prompts, gamma, confidence):
     """Raise ValueError for what is wrong with the arguments of `speculative_batch`."""
     check_pair(target, draft, max(prompts, key=len), gamma, confidence)
+    for prompt in prompts:
+        check_prompt_of_both(prompt, "draft", draft)
 
 
 @decoder(check=check_batch)
@@ -121,8 +127,8 @@ def speculative_batch(target, draft, prompts, *, gamma=4, confidence=0.0, rngs=N
         target_batch.reorder(going)
         draft_batch.reorder(going)
 
-        counts = [tokens_to_draft(gamma, row.rounds, len(row.text), target, draft) for row in rows]
-        draft_together(rows, draft_batch, counts, confidence, warp)
+        counts = [tokens_to_draft(gamma, row.rounds, row.text, target, draft) for row in rows]
+        draft_together(rows, draft_batch, counts, confidence, warp, target.vocab_size)
         logits = target_batch.feed([row.unread + row.drafted for row in rows])
         steps = [Step() for _ in prompts]
         target_forgets, draft_forgets = [], []
