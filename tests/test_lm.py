@@ -745,17 +745,14 @@ def test_running_out_of_memory_says_how_much_was_asked(llama, monkeypatch):
         batch.feed([[], []])
 
 
-def test_models_that_cannot_be_rolled_back_or_masked_are_refused():
-    small = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1}
-    bloom = hf.BloomForCausalLM(hf.BloomConfig(vocab_size=9, hidden_size=8, n_layer=1, n_head=2))
-    mamba = hf.MambaForCausalLM(hf.MambaConfig(**small, state_size=2))
+def test_encoders_with_decoders_and_attention_without_masks_are_refused():
     bart = hf.BartForConditionalGeneration(
         hf.BartConfig(vocab_size=9, d_model=8, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=8, decoder_ffn_dim=8,
                       encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=8)
     )  # fmt: skip
     flash = random_model("llama")
     flash.config._attn_implementation = "flash_attention_2"
-    for model, message in ((bloom, "ALiBi"), (mamba, "cache"), (bart, "decoder-only"), (flash, "sdpa")):
+    for model, message in ((bart, "decoder-only"), (flash, "sdpa")):
         with pytest.raises(ValueError, match=message):
             LM(model)
 

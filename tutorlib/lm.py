@@ -22,8 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
+from . import probe
 from .arguments import concrete
 from .tree import TokenTree, ints
+from .uncached import TokenCache
 
 # Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
 _TREE_SLOTS = 128
@@ -98,14 +100,19 @@ class LM:
         self.tokenizer = tokenizer
         self.calls = 0
         self._found: dict = {}  # what `_found_once` remembers
-        config = model.config.get_text_config()
-        self._windows = _attention_windows(model, config)
+        config = model.config.get_text_config(decoder=True)
+        self._masks = _kinds_of_attention(model, config)
+        self.kind = probe.kind(model)
+        self.windows = probe.windows(config)
         self.layers = config.num_hidden_layers
         # OPT-350m, for instance, projects its states to another width before the output head.
         self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
         self._keeps_logits = "logits_to_keep" in _forward_parameters(model)
         self.vocab_size = config.vocab_size
-        self.context = context or getattr(config, "max_position_embeddings", None) or 1_000_000_000
+        self.limit, self._limited_by = probe.longest_sequence(model, config)
+        if context and self._limited_by and context > self.limit:
+            raise ValueError(f"context={context} is too long ({self._limited_by})")
+        self.context = context or self.limit or 1_000_000_000
         settings = getattr(model, "generation_config", None)
         ends = [getattr(tokenizer, "eos_token_id", None)]
         configured = getattr(settings, "eos_token_id", None)
@@ -212,11 +219,17 @@ class LM:
             with torch.no_grad():
                 # Several tokens: one of them may be padding, whose embedding is 0 and shows nothing.
                 text = torch.arange(4, device=self.device)[None] % self.vocab_size
-                logits = model(input_ids=text, use_cache=False).logits
-                state = taken[0] if taken else None
+                output = model(input_ids=text, use_cache=False, output_hidden_states=True)
+                state, normed = (taken[0] if taken else None), (output.hidden_states or [None])[-1]
                 for module in found if taken else ():
                     state = module(state)
-                right = taken and bool((self._head(state) - logits).abs().max() <= 0.01 * logits.abs().max())
+                # Both ways must end at the model's own logits: from what is normed now, and from what was before.
+                right = all(
+                    state is not None
+                    and state.shape[:2] == text.shape
+                    and bool((self._head(state) - output.logits).abs().max() <= 0.01 * output.logits.abs().max())
+                    for state in (state, normed)
+                )
         finally:
             for hook in hooks:
                 hook.remove()
@@ -263,12 +276,59 @@ class LM:
         if len(tokens) > self.context:
             raise ValueError(
                 f"the prompt has {len(tokens)} tokens, more than the context of {self.context}: shorten it"
+                + f" ({self._limited_by})" * bool(self._limited_by)
             )
         return tokens
 
     def _open_cache(self, rows: int, static: bool = False):
         """An empty cache: what sessions and batches compute through. Models of another kind bring their own."""
-        return _KeyValues(self, static)
+        if self._may_cache(static):
+            return _KeyValues(self, static)
+        return TokenCache(self, [[] for _ in range(rows)])
+
+    def _may_cache(self, static: bool, length: int = 0) -> bool:
+        slots = self.context + _TREE_SLOTS if static else None
+        return probe.may_cache(self, lambda lm, rows: _KeyValues(lm, static and rows == 1), (slots,), length)
+
+    def _reach(self, cache, rows: list[list[int]], length: int):
+        """A cache for sequences that get `length` tokens long: this one, if the model may cache so far.
+
+        `rows` are the tokens that it holds.
+        """
+        if length <= cache.reach:
+            return cache
+        if not self._may_cache(bool(cache.slots.fixed), length):
+            return TokenCache(self, rows)
+        cache.reach = probe.next_window(self.windows, length)
+        return cache
+
+    def in_full(
+        self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """The last `rows` rows of logits, and of hidden states by layer, of one pass over `tokens` without a cache."""
+        given = _forward_parameters(self.model)
+        options = {"use_cache": False} if "use_cache" in given else {}
+        options |= {"logits_to_keep": rows} if self._keeps_logits else {}
+        options |= {"output_hidden_states": True} if hidden else {}
+        with torch.inference_mode():
+            output = self.model(input_ids=torch.tensor([tokens], device=self.device), **options)
+        states = self._states(output, hidden, 1, len(tokens))
+        return output.logits[0, -rows:].to(self.device).clone(), {k: v[0, -rows:] for k, v in states.items()}
+
+    def _states(self, output, layers: Sequence[int], rows: int, width: int) -> dict[int, torch.Tensor]:
+        """Hidden states of a call by layer, (rows, width, features), as ordinary tensors."""
+        # Those made in inference mode could not be changed in place outside of it.
+        name = type(self.model).__name__
+        if layers and output.hidden_states is None:
+            raise ValueError(f"{name} gives no hidden states: this method needs them")
+        states = {layer: output.hidden_states[layer].to(self.device).clone() for layer in layers}
+        for layer, state in states.items():
+            if state.ndim != 3 or state.shape[:2] != (rows, width):
+                raise ValueError(
+                    f"the hidden states of {name} are no vector for each token: layer {layer} has the shape "
+                    f"{tuple(state.shape)} for {rows} rows of {width} tokens. This method cannot use them"
+                )
+        return states
 
     def _tokenizer(self, purpose: str):
         if self.tokenizer is None:
@@ -479,6 +539,8 @@ class Session:
 
     def _call(self, pending: list[int], tokens: list[int], rows: int, tree: TokenTree | None = None) -> torch.Tensor:
         """Compute `pending` (a chain) and then `tokens` (a chain, or the tree's nodes); the last `rows` rows."""
+        length = self._computed + len(pending) + len(tokens)
+        self._cache = self.lm._reach(self._cache, [self._tokens[: self._computed]], length)
         self.calls += 1
         logits, states = self._cache.call([pending + tokens], [self._computed], rows, tree=tree, hidden=self._layers)
         logits = logits[0]
@@ -558,6 +620,8 @@ class Batch:
         firsts = [max(len(old) - 1, 0) for old in pending]
         spans = [range(first, len(tokens)) for first, tokens in zip(firsts, new, strict=True)]
         wanted = sorted(set().union(*spans))
+        computed = [tokens[:count] for tokens, count in zip(self._tokens, self._computed, strict=True)]
+        self._cache = self.lm._reach(self._cache, computed, max(self._computed) + max(map(len, new)))
         self.calls += 1
         logits, _ = self._cache.call(new, self._computed, wanted)
         rows = []
@@ -655,6 +719,7 @@ class _KeyValues:
         self.lm = lm
         self.device = lm.device
         self.dtype = lm.dtype
+        self.reach = probe.next_window(lm.windows, 0)  # how long a sequence may get until the model is tried again
         self.slots = _Slots(lm.context + _TREE_SLOTS if static else None)
         layer = _StaticLayer if static else _Layer
         self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])
@@ -719,14 +784,10 @@ class _KeyValues:
                 f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
                 "use fewer rows, a shorter prompt or a smaller model."
             ) from error
-        if hidden and output.hidden_states is None:
-            raise ValueError(f"{type(self.lm.model).__name__} gives no hidden states: this method needs them")
         logits = output.logits
         if not self.lm._keeps_logits:
             logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
-        # The copies are ordinary tensors: those made in inference mode could not be changed in place outside of it.
-        states = {layer: output.hidden_states[layer].to(self.device).clone() for layer in hidden}
-        return logits.to(self.device).clone(), states
+        return logits.to(self.device).clone(), self.lm._states(output, hidden, len(rows), width)
 
     def move(self, start: int, path: list[int]) -> None:
         """Bring the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
@@ -770,7 +831,7 @@ class _KeyValues:
             slot_positions = slot.clone()
             slot_positions[top:end] = positions[0, -len(tree) :]
         masks = {}
-        for kind, window in self.lm._windows.items():
+        for kind, window in self.lm._masks.items():
             seen = visible if window is None else visible & (queries - slot_positions < window)
             mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
             masks[kind] = mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
@@ -912,16 +973,14 @@ def _forward_parameters(model):
     return inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
 
 
-def _attention_windows(model, config) -> dict[str, int | None]:
+def _kinds_of_attention(model, config) -> dict[str, int | None]:
     """The kinds of attention in a model, as it names them, with the size of the window that each one sees.
 
     Models with one kind take one mask, whatever its name; models that mix kinds take a dict of masks by name.
     """
     name = type(model).__name__
-    if getattr(config, "is_encoder_decoder", False) or "past_key_values" not in _forward_parameters(model):
-        raise ValueError(f"{name} is not a decoder-only model with a key-value cache: LM cannot roll it back")
-    if getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt"):
-        raise ValueError(f"{name} uses ALiBi positions, which take no position ids: LM cannot score trees with it")
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"{name} is an encoder with a decoder, not a decoder-only model: LM cannot use it")
     attention = getattr(config, "_attn_implementation", None) or "sdpa"
     if "flash" in attention or "flex" in attention:
         raise ValueError(
@@ -929,10 +988,7 @@ def _attention_windows(model, config) -> dict[str, int | None]:
             'load it with attn_implementation="sdpa"'
         )
     window = getattr(config, "sliding_window", None)
-    kinds = set(getattr(config, "layer_types", None) or ())
-    unknown = kinds - {"full_attention", "sliding_attention"}
-    if unknown:
-        raise ValueError(f"{name} has layers of kind {sorted(unknown)}; LM knows full and sliding attention")
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
     if not kinds:
         return {"attention": window}
-    return {kind: window if kind == "sliding_attention" else None for kind in sorted(kinds)}
+    return {kind: window if kind == "sliding_attention" else None for kind in kinds}

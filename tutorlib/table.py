@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from .arguments import concrete
-from .lm import LM, Batch, Session
-from .tree import TokenTree
+from .lm import LM
+from .uncached import TokenCache
 from .warp import check_whole_number
 
 
@@ -63,6 +63,7 @@ class TableLM(LM):
     model = None
     device = torch.device("cpu")
     dtype = torch.float64
+    _limited_by = ""
     layers = 0  # hidden states 0 and -1 are the same one: the log-probabilities
 
     def __init__(
@@ -126,17 +127,16 @@ class TableLM(LM):
     def __repr__(self) -> str:
         return f"TableLM(vocab_size={self.vocab_size}, order={self.order}, context={self.context})"
 
-    def session(self, prompt: str | Sequence[int], hidden=None, cache: str = "dynamic") -> Session:
-        """One sequence. `hidden` may be 0 or -1, the one hidden state; both kinds of `cache` are the same here."""
-        session = Session(self, prompt, hidden=hidden, cache=cache)
-        session._cache = _TokenCache(self, 1)
-        return session
+    def _open_cache(self, rows: int, static: bool = False) -> TokenCache:
+        return TokenCache(self, [[] for _ in range(rows)])
 
-    def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
-        """Several sequences computed together."""
-        batch = Batch(self, prompts)
-        batch._cache = _TokenCache(self, len(batch))
-        return batch
+    def in_full(
+        self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """Log-probabilities after each of the last `rows` tokens, which are the hidden states as well."""
+        ends = range(len(tokens) - rows + 1, len(tokens) + 1)
+        logits = torch.stack([self.log_probs(tokens[:end]) for end in ends])
+        return logits, {layer: logits.clone() for layer in hidden}
 
     def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
         """The logits that hidden states stand for: here they are the same."""
@@ -221,41 +221,3 @@ class TableTokenizer:
 
     def convert_ids_to_tokens(self, token: int) -> str:
         return self.vocab[token]
-
-
-class _TokenCache:
-    """Stands where `lm._KeyValues` stands, and holds in each slot the token itself instead of its keys and values."""
-
-    def __init__(self, lm: TableLM, rows: int):
-        self.lm = lm
-        self.slots: list[list[int]] = [[] for _ in range(rows)]
-
-    def call(
-        self,
-        rows: list[list[int]],
-        starts: list[int],
-        keep: int | list[int],
-        tree: TokenTree | None = None,
-        hidden: Sequence[int] = (),
-    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One forward call; see `lm._KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
-        self.lm._count_call()
-        width = max(map(len, rows))
-        columns = list(range(width))[-keep:] if isinstance(keep, int) else keep
-        logits = torch.full((len(rows), width, self.lm.vocab_size), math.nan, dtype=self.lm.dtype)
-        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
-            self.slots[row][start:] = tokens
-            top = len(tokens) - (len(tree) if tree is not None else 0)  # where the nodes of the tree begin
-            for column in range(len(tokens)) if hidden else (c for c in columns if c < len(tokens)):
-                seen = self.slots[row][: start + column + 1]
-                if tree is not None and column >= top:
-                    seen = self.slots[row][: start + top] + [tree.tokens[node] for node in tree.path(column - top)]
-                logits[row, column] = self.lm.log_probs(seen)
-        return logits[:, columns], {layer: logits.clone() for layer in hidden}
-
-    def move(self, start: int, path: list[int]) -> None:
-        """Bring the slots of a tree's nodes to the front, in the order of `path`."""
-        self.slots[0][start:] = [self.slots[0][start + node] for node in path]
-
-    def reorder(self, rows: list[int], length: int) -> None:
-        self.slots = [self.slots[row][:length] for row in rows]

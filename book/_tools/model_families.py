@@ -1,0 +1,102 @@
+"""Try a tiny random model of every causal language model in transformers with `LM`, and list what came of it.
+
+    python book/_tools/model_families.py            writes the list into book/models.md
+    python book/_tools/model_families.py NAME ...   prints what it finds about these
+
+It needs no network: the models are made from configurations, with random weights, and are a few thousand numbers large.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import transformers as hf
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+
+from tutorlib.lm import LM
+
+PAGE = Path(__file__).parents[1] / "models.md"
+BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- end of families -->"
+VOCAB, POSITIONS, WINDOW, LAYERS = 61, 64, 5, 4
+
+# How large the parts of a tiny model are, by the names that configurations have for them.
+SIZES = {
+    VOCAB: "vocab_size vocab_size_per_layer_input pronunciation_vocab_size shape_vocab_size",
+    POSITIONS: "max_position_embeddings n_positions n_ctx max_seq_len max_sequence_length max_target_positions",
+    16: "hidden_size d_model n_embd embedding_size word_embed_proj_dim lru_width emb_dim cross_attention_hidden_size "
+    "pronunciation_embed_dim shape_embed_dim mamba_intermediate_size",
+    24: "intermediate_size ffn_dim n_inner decoder_ffn_dim encoder_ffn_dim moe_intermediate_size dff d_inner "
+    "shared_expert_intermediate_size ffn_hidden_size intermediate_size_mlp expert_ffn_hidden_size ffn_hidden_size",
+    LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers num_experts "
+    "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads head_dim v_head_dim "
+    "qk_nope_head_dim qk_rope_head_dim rotary_dim kv_channels attention_head_dim n_routed_experts num_local_experts "
+    "moe_num_experts state_size mamba_d_state ssm_state_size mamba_state_dim mamba_num_heads hidden_size_per_layer_input",
+    2: "num_key_value_heads num_kv_heads num_experts_per_tok moe_topk moe_k num_experts_per_token top_k_experts "
+    "index_n_heads",
+    8: "q_lora_rank kv_lora_rank o_lora_rank linear_key_head_dim linear_value_head_dim mamba_d_head mamba_head_dim "
+    "index_head_dim",
+    1: "n_group topk_group mamba_n_groups n_groups n_shared_experts num_shared_experts",
+    WINDOW: "sliding_window attention_chunk_size window_size attention_window_size attention_window",
+    0.4: "initializer_range init_std initializer_std",
+}
+SIZES = {name: size for size, names in SIZES.items() for name in names.split()}
+OPTIONAL = ("sliding_window", "head_dim", "num_key_value_heads")  # set although their default is None
+ALTERNATING = ["linear_attention", "full_attention"] * 2
+# What else a family needs.
+ALSO = {}
+
+
+def tiny(family):
+    """A tiny random model of a family, by its name in transformers."""
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    make = CONFIG_MAPPING[family]
+    default = make().to_dict()
+    sizes = {
+        name: size for name, size in SIZES.items() if name in default and (default[name] is not None or name in OPTIONAL)
+    }
+    if "qk_rope_head_dim" in default:  # attention through a latent vector: its heads are made of two parts
+        sizes.pop("head_dim", None)
+        sizes["num_key_value_heads"] = 4
+    sizes |= {
+        name: 3 for name, value in default.items() if name.endswith("token_id") and type(value) is int and value >= VOCAB
+    }
+    if hasattr(make, "is_decoder") or "is_decoder" in default:
+        sizes["is_decoder"] = True
+    config = make(**(sizes | ALSO.get(family, {})))
+    with torch.device("meta"):
+        numbers = sum(weights.numel() for weights in AutoModelForCausalLM.from_config(config).parameters())
+    if numbers > 8_000_000:
+        raise ValueError(f"{numbers:,} weights are not tiny")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config).float().eval()
+
+
+def tried(family) -> tuple[str, str]:
+    """What `LM` does with a family: cached, recomputed, refused or not tried; and why."""
+    try:
+        model = tiny(family)
+    except Exception as error:
+        return "not tried", f"{type(error).__name__}: {str(error).strip()[:150]}"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            lm = LM(model)
+            session = lm.session([5, 7])
+            session.feed()
+            lm.in_full([5] * min(lm.context, 99), 1)
+        except ValueError as error:
+            return "refused", str(error)
+    said = [str(warning.message) for warning in caught if "used with a cache" in str(warning.message)]
+    return ("recomputed", said[0]) if said else ("cached", "")
+
+
+if __name__ == "__main__":
+    hf.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    for family in sys.argv[1:] or CLASSES:
+        print(family, CLASSES[family], *tried(family), flush=True)

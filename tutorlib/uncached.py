@@ -1,0 +1,85 @@
+"""A cache that holds tokens instead of keys and values: every row is computed in full, each branch of a tree by itself.
+
+It is slow, and right for any causal model, because the model only ever gets a plain text: no cache, no mask, no
+positions. `LM` uses it for models that do not do with a mask or with positions what they should (`probe.py` finds out
+which), and a table, which has no keys, uses it always. A session that forgets too few tokens, or keeps the wrong branch
+of a tree, goes wrong here as it would over keys and values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from .tree import TokenTree
+
+
+class TokenCache:
+    """Stands where `lm._KeyValues` stands. The token at position s of a row lies in slot s of that row.
+
+    Parameters
+    ----------
+    lm : LM
+        Whose method `in_full` computes a text.
+    slots : list of lists of int
+        For each row, the tokens that are computed already.
+    """
+
+    reach = math.inf  # how long a sequence may get
+
+    def __init__(self, lm, slots: list[list[int]]):
+        self.lm = lm
+        self.slots = slots
+
+    def call(
+        self,
+        rows: list[list[int]],
+        starts: list[int],
+        keep: int | list[int],
+        tree: TokenTree | None = None,
+        hidden: Sequence[int] = (),
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """One call; see `lm._KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
+        self.lm._count_call()
+        width = max(map(len, rows))
+        wanted = list(range(width))[-keep:] if isinstance(keep, int) else keep
+        logits, states = None, {}
+        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
+            self.slots[row][start:] = tokens
+            for text, columns in self._texts(row, start, len(tokens), tree):
+                first = 0 if hidden else next((i for i, column in enumerate(columns) if column >= wanted[0]), None)
+                if first is None:
+                    continue  # nothing of this row is wanted
+                columns = columns[first:]
+                found, found_states = self.lm.in_full(text, len(columns), hidden)
+                if logits is None:
+                    logits = found.new_full((len(rows), width, found.shape[-1]), math.nan)
+                logits[row, columns] = found
+                for layer, state in found_states.items():
+                    if layer not in states:
+                        states[layer] = state.new_full((len(rows), width, state.shape[-1]), math.nan)
+                    states[layer][row, columns] = state
+        return logits[:, wanted], states
+
+    def _texts(self, row: int, start: int, length: int, tree: TokenTree | None):
+        """The texts to compute for a row, each with the columns of this call that its last tokens are."""
+        slots = self.slots[row]
+        if tree is None:
+            return [(slots, list(range(length)))] if length else []
+        top = length - len(tree)  # where the nodes of the tree begin
+        leaves = set(range(len(tree))) - set(tree.parents)
+        paths = [tree.path(leaf) for leaf in sorted(leaves)]
+        before = slots[: start + top]
+        return [
+            (before + [tree.tokens[node] for node in path], [*range(top), *(top + node for node in path)])
+            for path in paths
+        ]
+
+    def move(self, start: int, path: list[int]) -> None:
+        """Bring the slots of a tree's nodes to the front, in the order of `path`."""
+        self.slots[0][start:] = [self.slots[0][start + node] for node in path]
+
+    def reorder(self, rows: list[int], length: int) -> None:
+        self.slots = [self.slots[row][:length] for row in rows]
