@@ -18,7 +18,7 @@ from draft_networks import (
     ring_network,
     tree_of_ranks,
 )
-from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
+from lossless import CONFIGS, EXACT, ODD_CONFIGS, WARPS, distance, on_real_models, ring, small, table
 
 from tutorlib.decoders import greedy, sample
 from tutorlib.decoders.draft_trees import chain, drawn_chain, dynamic, static
@@ -104,14 +104,13 @@ def test_it_keeps_it_up_to_the_end_of_the_context(context, tree):
     assert total_variation(made, target_distribution(lm, [0, 1, 0], context - 3, stop=())) < EXACT
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family", [*CONFIGS, *(pytest.param(odd, marks=pytest.mark.slow) for odd in ODD_CONFIGS)])
 def test_it_keeps_it_over_a_real_cache(family):
     assert far(eagle3, tree=dynamic(4, 2, 2))(small(family), [0, 1, 0], 3, WARPS["penalty and temperature"]) < EXACT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", CONFIGS)
-@every_warp
+@on_real_models
 def test_it_keeps_it_over_real_caches_under_every_warp(family, warp):
     lm = small(family)
     for make, tree in ((eagle1, dynamic(5, 3, 2)), (reduced, static(RANKS))):

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from conftest import VOCAB, exactly, in_words
-from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
+from lossless import EXACT, WARPS, distance, on_real_models, ring, small, table
 
 from tutorlib.checking import exact, typical_acceptance
 from tutorlib.decoders import greedy, sample
@@ -99,8 +99,7 @@ def test_it_keeps_it_over_a_real_cache():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+@on_real_models
 def test_it_keeps_it_over_real_caches_under_every_warp(family, warp):
     assert far(tree=TREE)(small(family), [0, 1, 2, 0], 4, warp) < EXACT
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from conftest import exactly
-from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
+from lossless import EXACT, WARPS, distance, on_real_models, ring, small, table
 
 from tutorlib.decoders import greedy, sample
 from tutorlib.decoders.prompt_lookup import NGrams, prompt_lookup
@@ -45,8 +45,7 @@ def test_it_keeps_the_distribution_of_a_real_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+@on_real_models
 def test_it_keeps_the_distribution_of_real_models_under_every_warp(family, warp):
     assert distance(prompt_lookup, small(family), [0, 1, 2, 0], 4, warp, gamma=2) < EXACT
 

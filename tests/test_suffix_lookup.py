@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 from conftest import exactly
-from lossless import CONFIGS, EXACT, WARPS, distance, ring, small, table
+from lossless import EXACT, WARPS, distance, on_real_models, ring, small, table
 
 from tutorlib.decoders import greedy, sample
 from tutorlib.decoders.suffix_lookup import SuffixAutomaton, suffix_lookup
@@ -52,8 +52,7 @@ def test_it_keeps_the_distribution_of_a_real_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+@on_real_models
 def test_it_keeps_the_distribution_of_real_models_under_every_warp(family, warp):
     assert distance(suffix_lookup, small(family), [0, 1, 2, 0], 4, warp, gamma=3, texts=TEXTS) < EXACT
 

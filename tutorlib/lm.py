@@ -60,8 +60,8 @@ class LM:
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Any decoder-only model with a key-value cache and `sdpa` or `eager` attention. It is put in evaluation mode. A
-        model wrapped by `torch.compile` works; give its sessions `cache="static"`, so that shapes stay the same.
+        Any decoder-only model with `sdpa` or `eager` attention. It is put in evaluation mode. A model wrapped
+        by `torch.compile` works; give its sessions `cache="static"`, so that shapes stay the same.
     tokenizer : transformers tokenizer, optional
         Needed only where text is given or wanted.
     context : int, optional
@@ -71,6 +71,10 @@ class LM:
     ----------
     vocab_size : int
     context : int
+    limit : int or None
+        The longest context that the model itself has.
+    windows : list of int
+        Lengths beyond which its tokens attend to some of those before them only.
     layers : int
         How many layers the model has: its hidden states are numbered from 0, the embeddings, to this.
     width : int
@@ -84,8 +88,19 @@ class LM:
     Raises
     ------
     ValueError
-        If the model has no cache that can be rolled back, or an attention that takes no mask (`LM` needs both); for
-        what is no loaded model with an output head, no tokenizer, or no context.
+        If the model is an encoder with a decoder, or its attention takes no mask; for what is no loaded model with an
+        output head, no tokenizer, or no context.
+
+    Notes
+    -----
+    The first session of a class and configuration tries the model on a short text, with a cache and without one: in
+    pieces, as a tree, after a rollback, and in a batch of uneven rows. That takes about as long as 20 calls of one
+    token, which are not counted. A window of more than 64 tokens is tried when a sequence first gets longer than it.
+    Where the logits differ, `LM` warns once and computes every sequence in full, without a cache (`in_full`); where
+    that does not give the logits of a causal language model either, the session raises ValueError.
+
+    With rotary scaling that depends on a sequence's length ("longrope", "dynamic"), one call would change the logits
+    of earlier tokens. The context then ends where the scaling switches, and a longer one is refused.
     """
 
     _counts_for: LM | None = None  # whose calls these are too
