@@ -8,6 +8,7 @@ It needs no network: the models are made from configurations, with random weight
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -20,6 +21,18 @@ from tutorlib.lm import LM
 
 PAGE = Path(__file__).parents[1] / "models.md"
 BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- end of families -->"
+CACHED, REFUSED, NOT_TRIED = (
+    "Works with a cache",
+    "Refused: not causal",
+    "Not tried: not made so small, or not from text",
+)
+# What a warning says, and what it means.
+IN_FULL = {
+    "it raises": "In full: needs a cache of its own kind, or takes no positions",
+    "logits of a text are": "In full: counts positions from another one",
+    "logits of one token": "In full: keeps no keys and values",
+    "": "In full: does not obey masks or positions",
+}
 VOCAB, POSITIONS, WINDOW, LAYERS = 61, 64, 5, 4
 
 # How large the parts of a tiny model are, by the names that configurations have for them.
@@ -30,10 +43,11 @@ SIZES = {
     "pronunciation_embed_dim shape_embed_dim mamba_intermediate_size",
     24: "intermediate_size ffn_dim n_inner decoder_ffn_dim encoder_ffn_dim moe_intermediate_size dff d_inner "
     "shared_expert_intermediate_size ffn_hidden_size intermediate_size_mlp expert_ffn_hidden_size ffn_hidden_size",
-    LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers num_experts "
-    "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads head_dim v_head_dim "
-    "qk_nope_head_dim qk_rope_head_dim rotary_dim kv_channels attention_head_dim n_routed_experts num_local_experts "
-    "moe_num_experts state_size mamba_d_state ssm_state_size mamba_state_dim mamba_num_heads hidden_size_per_layer_input",
+    LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers "
+    "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts head_dim "
+    "v_head_dim qk_nope_head_dim qk_rope_head_dim rotary_dim kv_channels attention_head_dim n_routed_experts "
+    "num_local_experts moe_num_experts state_size mamba_d_state ssm_state_size mamba_state_dim mamba_num_heads "
+    "hidden_size_per_layer_input",
     2: "num_key_value_heads num_kv_heads num_experts_per_tok moe_topk moe_k num_experts_per_token top_k_experts "
     "index_n_heads",
     8: "q_lora_rank kv_lora_rank o_lora_rank linear_key_head_dim linear_value_head_dim mamba_d_head mamba_head_dim "
@@ -44,9 +58,26 @@ SIZES = {
 }
 SIZES = {name: size for size, names in SIZES.items() for name in names.split()}
 OPTIONAL = ("sliding_window", "head_dim", "num_key_value_heads")  # set although their default is None
-ALTERNATING = ["linear_attention", "full_attention"] * 2
+SLIDING = ["sliding_attention", "full_attention"] * 2
 # What else a family needs.
-ALSO = {}
+ALSO = {
+    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 8},
+    "dbrx": {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2},
+             "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
+    "gemma3n_text": {"num_kv_shared_layers": 0, "laurel_rank": 2, "layer_types": SLIDING},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "mamba2": {"num_heads": 4, "head_dim": 8},
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 8, "layer_types": ["mamba", "attention"] * 2},
+    "xmod": {"default_language": "en_XX"},
+    "zamba2": {"layer_types": ["mamba", "hybrid"] * 2, "hybrid_layer_ids": [1, 3], "mamba_headdim": 8,
+               "n_mamba_heads": 4, "use_mem_rope": True},
+    "zaya": {"num_experts_per_tok": 1},
+    "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"] * 2, "hash_seed": 1, "feed_forward_size": 24,
+                 "attention_head_size": 4},
+}  # fmt: skip
 
 
 def tiny(family):
@@ -56,13 +87,17 @@ def tiny(family):
     make = CONFIG_MAPPING[family]
     default = make().to_dict()
     sizes = {
-        name: size for name, size in SIZES.items() if name in default and (default[name] is not None or name in OPTIONAL)
+        name: size
+        for name, size in SIZES.items()
+        if name in default and (default[name] is not None or name in OPTIONAL)
     }
     if "qk_rope_head_dim" in default:  # attention through a latent vector: its heads are made of two parts
         sizes.pop("head_dim", None)
         sizes["num_key_value_heads"] = 4
     sizes |= {
-        name: 3 for name, value in default.items() if name.endswith("token_id") and type(value) is int and value >= VOCAB
+        name: 3
+        for name, value in default.items()
+        if name.endswith("token_id") and type(value) is int and value >= VOCAB
     }
     if hasattr(make, "is_decoder") or "is_decoder" in default:
         sizes["is_decoder"] = True
@@ -76,27 +111,50 @@ def tiny(family):
         return AutoModelForCausalLM.from_config(config).float().eval()
 
 
-def tried(family) -> tuple[str, str]:
-    """What `LM` does with a family: cached, recomputed, refused or not tried; and why."""
+def tried(family) -> str:
+    """What `LM` does with a family, and why."""
     try:
         model = tiny(family)
-    except Exception as error:
-        return "not tried", f"{type(error).__name__}: {str(error).strip()[:150]}"
+    except Exception:
+        return NOT_TRIED
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             lm = LM(model)
-            session = lm.session([5, 7])
-            session.feed()
-            lm.in_full([5] * min(lm.context, 99), 1)
+            lm.session([5, 7]).feed()
         except ValueError as error:
-            return "refused", str(error)
-    said = [str(warning.message) for warning in caught if "used with a cache" in str(warning.message)]
-    return ("recomputed", said[0]) if said else ("cached", "")
+            return REFUSED if "even without a cache" in str(error) else NOT_TRIED
+    said = [str(warning.message) for warning in caught if "used with a cache: " in str(warning.message)]
+    if not said:
+        return CACHED
+    return next(words for sign, words in IN_FULL.items() if sign in said[0])
+
+
+def table(found: dict[str, str]) -> str:
+    """The families by what came of them, as a table in Markdown."""
+    lines = ["| With a tiny random model | Families |", "|---|---|"]
+    for result in (CACHED, *IN_FULL.values(), REFUSED, NOT_TRIED):
+        families = [f"`{family}`" for family in CLASSES if found.get(family) == result]
+        if families:
+            lines.append(f"| {result} ({len(families)}) | {', '.join(families)} |")
+    return "\n".join([BEGIN, f"transformers {hf.__version__}:", "", *lines, END])
+
+
+def on_page() -> dict[str, str]:
+    """What the page says about each family."""
+    text = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*) \(\d+\) \| (.*) \|$", text[text.index(BEGIN) : text.index(END)], re.M)
+    return {family: result for result, families in rows for family in re.findall("`(.*?)`", families)}
 
 
 if __name__ == "__main__":
     hf.logging.set_verbosity_error()
     torch.set_num_threads(1)
+    found = {}
     for family in sys.argv[1:] or CLASSES:
-        print(family, CLASSES[family], *tried(family), flush=True)
+        found[family] = tried(family)
+        print(family, found[family], sep=": ", flush=True)
+    if len(sys.argv) == 1:
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text[: text.index(BEGIN)], text[text.index(END) + len(END) :]
+        PAGE.write_text(before + table(found) + after, encoding="utf-8")
