@@ -15,7 +15,15 @@ from scipy import stats
 
 from tutorlib import metrics
 from tutorlib.lm import LM
-from tutorlib.metrics import Consistency, bootstrap_interval, consistency, distinct_n, ngram_entropy, self_bleu
+from tutorlib.metrics import (
+    Consistency,
+    bootstrap_interval,
+    consistency,
+    distinct_n,
+    ngram_entropy,
+    self_bleu,
+    wilson_interval,
+)
 from tutorlib.storyworld import check, story
 from tutorlib.storyworld.questions import opening
 from tutorlib.table import TableLM
@@ -352,3 +360,18 @@ def test_draws_without_anything_below_the_line_are_left_out():
 def test_an_interval_of_nonsense_is_an_error(values, options, complaint):
     with pytest.raises(ValueError, match=complaint):
         bootstrap_interval(values, **options)
+
+
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.sampled_from([0.5, 0.95]))
+def test_wilsons_interval_is_scipys(counts, level):
+    theirs = stats.binomtest(*counts).proportion_ci(level, method="wilson")
+    assert wilson_interval(*counts, level=level) == pytest.approx(tuple(theirs), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("counts", "level", "complaint"),
+    [((3, 2), 0.95, "got 3 of 2"), ((-1, 2), 0.95, "got -1 of 2"), ((0, 0), 0.95, "1 or more"), ((1, 2), 95, "got 95")],
+)
+def test_wilsons_interval_of_nonsense_is_an_error(counts, level, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        wilson_interval(*counts, level=level)

@@ -1,5 +1,7 @@
 """The sweep of chapter 11 over what goes into a network: each gets what it should, and the file holds what is said."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -89,14 +91,16 @@ def test_the_distance_is_that_of_the_guess_from_the_feature_it_is_a_guess_of(lla
 
 
 def test_a_row_trains_and_measures_and_is_the_same_again(llama, texts, monkeypatch):
-    small = {**sweep.SETTING["short"], "steps": 4, "every": 2, "rows": 2}
-    monkeypatch.setattr(sweep, "SETTING", {**sweep.SETTING, "short": small})
-    row = sweep.row(llama, "short: token", (texts, texts))
-    assert set(row) == {"cold", "sampled", "distance", "cosine", "curve"}
+    monkeypatch.setattr(sweep, "SETTING", {**sweep.SETTING, "steps": 4, "every": 2, "rows": 2})
+    row = sweep.row(llama, "token", (texts, texts))
+    assert set(row) == {"cold", "sampled", "distance", "cosine", "curve", "right", "seen"}
+    for kind, place in itertools.product(("cold", "sampled"), range(5)):
+        right, seen = row["right"][kind][place], row["seen"][kind][place]
+        assert len(right) == len(seen) == len(texts) and row[kind][place] == pytest.approx(sum(right) / sum(seen), abs=1e-4)
     assert row["curve"]["step"] == [2, 4] and row["curve"]["cold"][-1] == row["cold"][0]
     assert len(row["cold"]) == len(row["distance"]) == 5
-    assert sweep.row(llama, "short: token", (texts, texts)) == row
-    assert sweep.row(llama, "short: feature", (texts, texts))["distance"] != row["distance"]
+    assert sweep.row(llama, "token", (texts, texts)) == row
+    assert sweep.row(llama, "feature", (texts, texts))["distance"] != row["distance"]
 
 
 def test_the_committed_file_holds_every_row_of_this_sweep_in_order():
@@ -104,11 +108,26 @@ def test_the_committed_file_holds_every_row_of_this_sweep_in_order():
     assert list(rows()) == list(sweep.SETTINGS)
 
 
+def test_intervals_are_of_texts_that_are_drawn_again_together():
+    one = {"right": {"cold": [[4, 0, 2]]}, "seen": {"cold": [[4, 4, 4]]}}
+    other = {"right": {"cold": [[3, 0, 1]]}, "seen": {"cold": [[4, 4, 4]]}}
+    # Three texts are drawn in 27 ways, each with 1 / 27 > 0.025: so the bounds are the worst and the best of all.
+    assert sweep.bounds(one, "cold") == [(0, 1)]
+    ((gain, low, high),) = sweep.lead(one, other, "cold")
+    assert (gain, low, high) == (2 / 12, 0, 1 / 4), "where one is right more often, the other is too"
+
+
 def test_what_the_chapter_says_of_the_results_is_so():
+    """Intervals of the differences that lie above 0."""
     token, feature, both, eagle = (rows()[name] for name in sweep.INPUTS)
-    # Features are nearer to a guess, though without a token it cannot know what was drawn; with the next token best.
-    assert eagle["cold"][0] > max(token["cold"][0], feature["cold"][0], both["cold"][0])
-    assert eagle["sampled"][0] > max(token["sampled"][0], feature["sampled"][0], both["sampled"][0])
-    for name in ("cold", "sampled"):
-        assert feature[name][0] > token[name][0]
-        assert all(share > other for share, other in zip(eagle[name], both[name], strict=True))
+
+    def ahead(one, other, kind):
+        """The first of five guesses in which one is surely ahead, and so on."""
+        return [guess for guess, (_, low, _) in enumerate(sweep.lead(one, other, kind), 1) if low > 0]
+
+    assert ahead(feature, token, "cold") == [1, 2] and ahead(token, feature, "cold") == [5]
+    assert ahead(feature, token, "sampled") == [1] and ahead(token, feature, "sampled") == [2, 3, 4, 5]
+    for other in (token, feature, both):
+        assert ahead(eagle, other, "sampled") == [1, 2, 3, 4, 5]
+    # What knows the tokens hardly falls; a guess that does not falls with each step.
+    assert token["sampled"][0] - token["sampled"][4] < 0.02 < 0.15 < feature["sampled"][0] - feature["sampled"][4]

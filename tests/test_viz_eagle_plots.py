@@ -178,10 +178,22 @@ def test_costs_are_stacked_and_noted_at_their_end(ax):
         eagle_plots.cost_bars(ax, {"a": {"bonus": 1.0}}, xlabel="ms")
 
 
-def test_confidence_is_drawn_against_acceptance_beside_the_diagonal(ax):
-    eagle_plots.calibration(ax, {"EAGLE-2": [(0.1, 0.05, 900), (0.9, 0.95, 100)]})
+def upright(lines):
+    """Where upright lines stand, and from where to where they go."""
+    return [tuple(float(x) for x in (*end[:1], *line[:, 1])) for line in lines.get_segments() for end in line[:1]]
+
+
+def test_confidence_is_drawn_against_acceptance_beside_the_diagonal_with_its_bounds(ax):
+    eagle_plots.calibration(ax, {"EAGLE-2": [(0.1, 0.05, 900, 0.04, 0.07), (0.9, 0.95, 100, 0.88, 0.98)]})
     diagonal, curve = ax.lines
     assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) == [0, 1]
     assert list(curve.get_xdata()) == [0.1, 0.9] and list(curve.get_ydata()) == [0.05, 0.95]
-    many, few = ax.collections[0].get_sizes()
+    lines, marks = ax.collections
+    assert upright(lines) == [(0.1, 0.04, 0.07), (0.9, 0.88, 0.98)]
+    many, few = marks.get_sizes()
     assert many > few and legend(ax) == ["as sure as it is right", "EAGLE-2"]
+
+
+def test_bars_have_their_bounds_at_their_ends(ax):
+    eagle_plots.place_bars(ax, {"a": [0.5, 0.4]}, ylabel="right", bounds={"a": [(0.45, 0.55), (0.3, 0.5)]})
+    assert upright(ax.collections[0]) == [(1, 0.45, 0.55), (2, 0.3, 0.5)]

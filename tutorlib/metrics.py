@@ -8,6 +8,7 @@ share of, and the result is NaN. What this file does not do: time anything (`ben
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -377,3 +378,45 @@ def bootstrap_interval(
         return math.nan, math.nan
     low, high = np.quantile(figures, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Between which bounds a probability lies when so many of some independent trials succeeded.
+
+    Wilson's score interval: all probabilities that a test would not reject. It stays inside 0 and 1, and is honest about few
+    trials and about shares of 0 and 1. For trials that depend on each other it is too narrow.
+
+    Source: Wilson (1927), "Probable Inference, the Law of Succession, and Statistical Inference".
+
+    Parameters
+    ----------
+    successes, trials : int
+        From 0 to `trials`; 1 trial or more.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    (float, float)
+        Lower and upper bound.
+
+    Raises
+    ------
+    ValueError
+        For numbers outside these bounds.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(15, 148)
+    >>> round(low, 4), round(high, 4)
+    (0.0624, 0.1605)
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(f"expected from 0 to all of 1 or more trials to succeed, got {successes} of {trials}")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, spread = successes / trials, z * z / trials
+    middle = share + spread / 2
+    reach = math.sqrt(spread * (share * (1 - share) + spread / 4))
+    return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))

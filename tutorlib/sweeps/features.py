@@ -6,9 +6,8 @@ token after that, x_{t+1}, which is known by then, or two of these. What does no
 many weights. Such an ablation is in Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature
 Uncertainty", section 4.3.2.
 
-The texts are told by the target first, which takes some minutes; they are kept in ``runs/sweeps/features``. Each long
-row takes some minutes more. Rows with a name in ``short`` are small enough to be computed anew in a chapter, texts
-included: what they show is in the long rows too, less clearly. Nothing is timed here.
+The texts are told by the target first; they are kept in ``runs/sweeps/features``. Each row takes some minutes. Nothing
+is timed here.
 """
 
 import tempfile
@@ -21,7 +20,8 @@ import torch
 from torch.nn import functional as F
 
 from ..heads.eagle import EagleHead, causal
-from ..training.eagle import DEEP, fit, index, joined, layer_config, new_eagle, unroll
+from ..metrics import bootstrap_interval
+from ..training.eagle import DEEP, fit, index, joined, layer_config, new_eagle, right_guesses, unroll
 from ..training.own_text import Batches, Telling, Text, own_texts
 
 RUNS = Path("runs/sweeps/features")  # where texts are kept
@@ -35,7 +35,6 @@ SETTING = {
     "rows": 8,
     "rate": 0.003,
     "noise": 0.2,
-    "short": {"texts": 64, "held_out": 64, "length": 96, "steps": 60, "every": 20, "rows": 16},
 }
 
 
@@ -59,12 +58,7 @@ INPUTS = {
     "feature and token": Given(True, "same"),
     "feature and next token": Given(True, "next"),
 }
-SHORT = "short: {}"
-
-# A row's name -> what goes in, and whether it is a short one.
-SETTINGS = {name: (given, False) for name, given in INPUTS.items()} | {
-    SHORT.format(name): (given, True) for name, given in INPUTS.items()
-}
+SETTINGS = INPUTS  # a row's name -> what goes in
 
 
 class PartlyFed(EagleHead):
@@ -90,15 +84,12 @@ def new_network(target, given: Given) -> PartlyFed:
 
 
 @cache
-def told(lm, short: bool) -> tuple[list[Text], list[Text]]:
+def told(lm) -> tuple[list[Text], list[Text]]:
     """Texts to learn from and texts to measure with: told by the target, some of them cold from somewhere on."""
-    setting = SETTING | (SETTING["short"] if short else {})
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) if short else RUNS
-        return tuple(
-            own_texts(lm, count, place / seed, Telling(setting["length"], seed=seed), progress=not short)
-            for seed, count in (("train", setting["texts"]), ("held out", setting["held_out"]))
-        )
+    return tuple(
+        own_texts(lm, count, RUNS / seed, Telling(SETTING["length"], seed=seed))
+        for seed, count in (("train", SETTING["texts"]), ("held out", SETTING["held_out"]))
+    )
 
 
 @torch.no_grad()
@@ -125,7 +116,7 @@ def distances(head, target, batches: Batches, steps: int = DEEP) -> dict[str, li
 
 
 def row(lm, name: str, texts: tuple[Sequence[Text], Sequence[Text]] | None = None) -> dict:
-    """Train one network and measure it on held-out texts: a few minutes on one core, some 15 seconds for a short row.
+    """Train one network and measure it on held-out texts: a few minutes on one core.
 
     Parameters
     ----------
@@ -142,18 +133,49 @@ def row(lm, name: str, texts: tuple[Sequence[Text], Sequence[Text]] | None = Non
         ``cold``, ``sampled``: for each step of a draft how often its best guess is right, all tokens before it being
         the text's, where the text was drawn cold (nearly greedy) and where it was sampled; ``distance``, ``cosine``:
         see `distances`; ``curve``: the first two during training, as lists ``step``, ``cold`` and ``sampled`` of the
-        first step's guesses, and ``loss``, the mean since the entry before.
+        first step's guesses, and ``loss``, the mean since the entry before; ``right``, ``seen``: the counts that
+        ``cold`` and ``sampled`` are the ratios of, a list for each step with a number for each held-out text.
     """
-    given, short = SETTINGS[name]
-    setting = SETTING | (SETTING["short"] if short else {})
-    train, held_out = told(lm, short) if texts is None else texts
-    options = {key: setting[key] for key in ("steps", "every", "rows", "rate", "noise")}
+    train, held_out = told(lm) if texts is None else texts
+    options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate", "noise")}
     with tempfile.TemporaryDirectory() as folder:
-        fitted = fit(lm, new_network(lm, given), train, held_out, folder, **options, progress=not short)
-    log = fitted.log
+        fitted = fit(lm, new_network(lm, INPUTS[name]), train, held_out, folder, **options)
+    log, batches = fitted.log, Batches(lm, held_out, SETTING["rows"])
     curve = {"step": "step", "cold": "cold 0", "sampled": "sampled 0", "loss": "loss"}
+    counted = right_guesses(fitted.head, lm, batches)
     return {
         **fitted.accuracies,
-        **distances(fitted.head, lm, Batches(lm, held_out, setting["rows"])),
+        **distances(fitted.head, lm, batches),
         "curve": {name: [entry[key] for entry in log] for name, key in curve.items()},
+        "right": {kind: right.T.tolist() for kind, (right, _) in counted.items()},
+        "seen": {kind: seen.T.tolist() for kind, (_, seen) in counted.items()},
     }
+
+
+def bounds(row: dict, kind: str) -> list[tuple[float, float]]:
+    """Between which bounds the shares of a row would lie, step by step, in other held-out texts of the same kind.
+
+    Texts are resampled, since the guesses in one text depend on each other. That training again, with other texts or
+    other numbers to start from, gives another network is not in it.
+
+    Parameters
+    ----------
+    row : dict
+        A row of the results.
+    kind : str
+        "cold" or "sampled".
+    """
+    return [bootstrap_interval(*both) for both in zip(row["right"][kind], row["seen"][kind], strict=True)]
+
+
+def lead(row: dict, other: dict, kind: str) -> list[tuple[float, float, float]]:
+    """How far a row is ahead of another, step by step: the difference of shares, and its bounds as those of `bounds`.
+
+    Both were measured in the same texts, and these are resampled together: what makes a text hard for both is not
+    counted as a difference between them.
+    """
+    found = []
+    for mine, theirs, seen in zip(row["right"][kind], other["right"][kind], row["seen"][kind], strict=True):
+        gains = [a - b for a, b in zip(mine, theirs, strict=True)]
+        found.append((sum(gains) / sum(seen), *bootstrap_interval(gains, seen)))
+    return found

@@ -374,31 +374,48 @@ def readable(target: LM) -> Callable[[torch.Tensor], torch.Tensor]:
 # What a network has learnt.
 
 
-@torch.no_grad()
 def accuracies(head: DraftNetwork, target: LM, batches: Batches, steps: int = DEEP) -> dict[str, list[float]]:
     """How often each step's best guess is the token that came, all tokens before it being the text's.
 
     Returns
     -------
     dict
-        See `Fitted`. A place counts as cold if all tokens guessed were drawn cold, as sampled if none was.
+        See `Fitted`.
     """
-    right, seen = torch.zeros(2, steps), torch.zeros(2, steps)
+    counted = right_guesses(head, target, batches, steps)
+    return {
+        kind: [round(share, 4) for share in (right.sum(0) / seen.sum(0)).tolist()]
+        for kind, (right, seen) in counted.items()
+        if (seen.sum(0) > 0).all()
+    }
+
+
+@torch.no_grad()
+def right_guesses(
+    head: DraftNetwork, target: LM, batches: Batches, steps: int = DEEP
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """In each text, how many of each step's best guesses are right, and how many there are.
+
+    Returns
+    -------
+    dict
+        "cold" and "sampled" → two int64 tensors (texts, steps), the texts in the order of the batches. A place counts
+        as cold if all tokens guessed were drawn cold, as sampled if none was.
+    """
+    found = {"cold": [], "sampled": []}
     for number in range(len(batches)):
         batch = batches[number]
         cold = torch.tensor([text.cold for text in batch.texts], device=batch.tokens.device)
+        here = torch.zeros(2, 2, steps, len(batch.texts), dtype=torch.int64)  # kind; right or seen
         for j, hidden in enumerate(unroll(head, batch.tokens, joined(head, batch), steps)):
             rows, at = index(j, batch.texts, hidden.device)
-            guessed = head.read_out(hidden[rows, at], target).argmax(-1)
-            hits = (guessed == batch.tokens[rows, at + 2 + j]).float()
+            hits = head.read_out(hidden[rows, at], target).argmax(-1) == batch.tokens[rows, at + 2 + j]
             for kind, which in enumerate((at + 2 >= cold[rows], at + 2 + j < cold[rows])):
-                right[kind, j] += hits[which].sum().cpu()
-                seen[kind, j] += which.sum().cpu()
-    return {
-        name: [round(share, 4) for share in (right[kind] / seen[kind]).tolist()]
-        for kind, name in enumerate(("cold", "sampled"))
-        if (seen[kind] > 0).all()
-    }
+                for what, chosen in enumerate((which & hits, which)):
+                    here[kind, what, j] = rows[chosen].bincount(minlength=len(batch.texts)).cpu()
+        for kind, both in zip(found, here, strict=True):
+            found[kind].append(both.transpose(1, 2))
+    return {kind: torch.cat(parts, dim=1).unbind(0) for kind, parts in found.items()}
 
 
 def _flat(measured):

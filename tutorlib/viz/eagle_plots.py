@@ -273,13 +273,17 @@ def training_curves(ax, steps: Sequence[int], rows: Mapping[str, Sequence[float]
 
 
 @takes_iterators
-def place_bars(ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, xlabel="guess", first=1, title=None):
+def place_bars(
+    ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, bounds=None, xlabel="guess", first=1, title=None
+):
     """Draw shares by place in the draft as groups of bars, one bar for each row.
 
     Parameters
     ----------
     rows : mapping from names to sequences of floats from 0 to 1
         For the first place, the second, ...; at most six rows. Nothing is drawn for NaN.
+    bounds : mapping from names to sequences of (low, high), optional
+        Of each share: drawn as an upright line at the end of its bar.
     first : int
         The number of the first place.
 
@@ -294,6 +298,8 @@ def place_bars(ax, rows: Mapping[str, Sequence[float]], *, ylabel: str, xlabel="
         places = first + np.arange(len(shares)) + (number - (len(rows) - 1) / 2) * thick
         look = {"facecolor": _pale(color(kind)), "edgecolor": color(kind), "hatch": HATCHES[kind], "linewidth": 1.2}
         ax.bar(places, shares, width=0.9 * thick, label=name, **look)
+        if bounds:
+            ax.vlines(places, *zip(*bounds[name], strict=True), color=LIGHT["text"], linewidth=1.6, zorder=3)
     longest = max(map(len, rows.values()))
     ax.set_xticks(range(first, first + longest))
     ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, 1))
@@ -455,16 +461,16 @@ def cost_bars(
 
 
 @takes_iterators
-def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int]]], *, title=None):
+def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float, float]]], *, title=None):
     """Draw how often candidates are accepted against how probable the network thought their paths.
 
     On the diagonal its confidence is what it is worth; above it the network is too modest, below too sure.
 
     Parameters
     ----------
-    curves : mapping from names to sequences of (confidence, accepted, candidates)
-        The mean confidence of some candidates, the share of them that was accepted, and how many they are: the more,
-        the larger the mark. At most six.
+    curves : mapping from names to sequences of (confidence, accepted, candidates, low, high)
+        The mean confidence of some candidates, the share of them that was accepted, how many they are (the more, the
+        larger the mark), and the bounds of the share, drawn as an upright line. At most six.
 
     Raises
     ------
@@ -474,10 +480,11 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int]]], *,
     _check_looks(curves)
     ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="as sure as it is right")
     for (kind, marker), (name, points) in zip(_LOOKS, curves.items(), strict=False):
-        confidences, shares, counts = zip(*points, strict=True)
-        most = max(sum(count for _, _, count in points), 1)
+        confidences, shares, counts, lows, highs = zip(*points, strict=True)
+        most = max(sum(counts), 1)
         sizes = [25 + 175 * math.sqrt(count / most) for count in counts]
         ax.plot(confidences, shares, color=color(kind), linestyle=LINES[kind], linewidth=1.6, zorder=2)
+        ax.vlines(confidences, lows, highs, color=color(kind), linewidth=1.4, alpha=0.7, zorder=2)
         look = {"marker": marker, "edgecolors": "white", "linewidths": 0.8, "zorder": 3}
         ax.scatter(confidences, shares, s=sizes, color=color(kind), label=name, **look)
     ax.set(xlabel="the network's probability of the path", ylabel="share of candidates accepted")
