@@ -7,7 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.checking import exact, threshold, typical_acceptance
+from tutorlib import checking
+from tutorlib.checking import drawn, exact, threshold, typical_acceptance
+from tutorlib.decoders.draft_trees import without
 from tutorlib.randomness import Exhaustive, Greedy, Seeded
 from tutorlib.tree import ROOT, TokenTree
 from tutorlib.warp import one_hot
@@ -67,6 +69,43 @@ def test_exact_draws_once_for_each_token_and_asks_for_no_other_row():
     tree, asked = TokenTree.from_paths([[0, 1, 2], [1, 1], [2]]), Asked(3)
     path, token = exact(tree, asked, Seeded(5))
     assert asked.nodes == [ROOT, *path]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Drawn
+
+
+laws = st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB).filter(any).map(
+    lambda weights: torch.tensor(weights, dtype=torch.float64) / sum(weights)
+)
+
+
+def off(target_row, draft_row, children, spoil=lambda law, first: law):
+    """Total variation between the target and what is kept when so many children are drawn without replacement."""
+    made = torch.zeros(VOCAB, dtype=torch.float64)
+    for rng in Exhaustive():
+        tokens, said, left = [], [], draft_row
+        while len(tokens) < children and left is not None:
+            said.append(spoil(left, draft_row))
+            tokens.append(rng.choose(left))
+            left = without(left, tokens[-1])
+        tree = TokenTree(tokens, [ROOT] * len(tokens))
+        path, token = drawn(said)(tree, lambda node: target_row if node == ROOT else draft_row, rng)
+        made[tokens[path[0]] if path else token] += rng.weight
+    return float((made - target_row).abs().sum()) / 2
+
+
+@given(laws, laws, st.integers(1, VOCAB))
+def test_a_token_that_is_drawn_without_replacement_and_checked_has_the_targets_distribution(target, draft, children):
+    assert off(target, draft, children) < 1e-12
+
+
+def test_it_has_not_where_q_is_not_renormalised_or_the_residual_is_left_out(monkeypatch):
+    target, draft = (Asked(seed).row(ROOT) for seed in (5, 6))
+    assert off(target, draft, 2) < 1e-12
+    assert off(target, draft, 2, lambda law, first: torch.where(law > 0, first, 0)) > 0.05, "q as it was"
+    monkeypatch.setattr(checking, "residual", lambda target_row, draft_row: target_row)
+    assert off(target, draft, 2) > 0.05, "p as it was"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

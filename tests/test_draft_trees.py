@@ -9,7 +9,7 @@ from conftest import in_words
 from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
 from tutorlib.checking import exact
-from tutorlib.decoders.draft_trees import Draft, chain, drawn_chain, dynamic, static
+from tutorlib.decoders.draft_trees import Draft, chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.heads.choices import full
 from tutorlib.tree import ROOT, TokenTree
 from tutorlib.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
@@ -193,7 +193,7 @@ def test_a_static_tree_is_no_deeper_than_there_is_room(depth):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Chains that are drawn
+# Trees that are drawn
 
 
 class Drawing:
@@ -207,28 +207,52 @@ class Drawing:
         return self.tokens[len(self.laws) - 1]
 
 
-def drawn_from(guess, tokens, length, depth=FAR, text=(), warp=()):
-    """What a chain of `length` holds when these tokens are drawn; the laws, the draft, and what the network read."""
+def drawn_from(guess, tokens, shape, depth=FAR, text=(), warp=()):
+    """What a shape holds when these tokens are drawn; the laws, the draft, and what the network read."""
     network, rng = Network(guess), Drawing(tokens)
     draft = Draft(network, network.logits([()]), list(text), warp, depth, rng)
-    return drawn_chain(length)(draft), rng.laws, draft, network.reads
+    return shape(draft), rng.laws, draft, network.reads
 
 
-@pytest.mark.parametrize("warp", [[], [temperature(0.4), frequency_penalty(0.7)], [top_k(2)]], ids=["none", "two", "k"])
+every_draw = pytest.mark.parametrize(
+    "warp", [[], [temperature(0.4), frequency_penalty(0.7)], [top_k(2)]], ids=["none", "two", "k"]
+)
+
+
+def due(warp, guess, text, path):
+    return torch.tensor(after(warp, guess, text)(tuple(path)), dtype=torch.float64).exp()
+
+
+@every_draw
 def test_each_token_of_a_drawn_chain_is_drawn_from_the_warped_law_after_those_before_it(warp):
     guess, drawn = anything(vocab=6, seed=4), [4, 4, 0, 2]
-    tree, laws, draft, reads = drawn_from(guess, drawn, 4, text=TEXT, warp=warp)
+    tree, laws, draft, reads = drawn_from(guess, drawn, drawn_chain(4), text=TEXT, warp=warp)
     assert tree == TokenTree.chain(drawn) and reads == [1, 1, 1]
     for place, law in enumerate(laws):
-        expected = torch.tensor(after(warp, guess, TEXT)(tuple(drawn[:place])), dtype=torch.float64).exp()
-        assert law.dtype == torch.float64 and torch.allclose(law, expected, atol=1e-12)
+        assert law.dtype == torch.float64 and torch.allclose(law, due(warp, guess, TEXT, drawn[:place]), atol=1e-12)
     assert len(laws) == 4 and draft.accept is not exact
+
+
+@every_draw
+def test_siblings_are_drawn_without_the_earlier_ones_and_a_node_has_no_more_children_than_are_possible(warp):
+    guess = anything(vocab=6, seed=4)
+    possible = due(warp, guess, TEXT, ())
+    first = possible.argsort(descending=True).tolist()[: min(3, possible.count_nonzero())]
+    below = due(warp, guess, TEXT, first[1:2]).argsort(descending=True).tolist()[:2]
+    tree, laws, _, reads = drawn_from(guess, first + below, drawn_tree([(2,), (1, 1)]), text=TEXT, warp=warp)
+    assert tree == TokenTree(first + below, [-1] * len(first) + [1, 1]) and reads == [1]
+    for node, law in enumerate(laws):
+        path = [tree.tokens[above] for above in tree.path(node)[:-1]]
+        expected = due(warp, guess, TEXT, path)
+        for earlier in tree.children(tree.parents[node]):
+            expected[tree.tokens[earlier]] *= earlier >= node
+        assert torch.allclose(law, expected / expected.sum(), atol=1e-12)
 
 
 def test_a_drawn_chain_is_no_longer_than_asked_for_and_than_there_is_room():
     guess = anything()
-    assert len(drawn_from(guess, [1] * 9, 5)[0]) == 5
-    assert len(drawn_from(guess, [1] * 9, 5, depth=2)[0]) == 2
+    assert len(drawn_from(guess, [1] * 9, drawn_chain(5))[0]) == 5
+    assert len(drawn_from(guess, [1] * 9, drawn_chain(5), depth=2)[0]) == 2
 
 
 def test_a_drawn_chain_ends_where_nothing_can_be_drawn():
@@ -237,15 +261,9 @@ def test_a_drawn_chain_ends_where_nothing_can_be_drawn():
         return logits.masked_fill(late & (torch.arange(12) != 4), -math.inf)
 
     for drawn in ([3, 5], []):
-        tree, laws, _, _ = drawn_from(anything(unknown={4}), drawn, 5, text=[0] * (2 - len(drawn)), warp=[then_only_4])
+        text, guess = [0] * (2 - len(drawn)), anything(unknown={4})
+        tree, laws, _, _ = drawn_from(guess, drawn, drawn_chain(5), text=text, warp=[then_only_4])
         assert tree == TokenTree.chain(drawn) and len(laws) == len(drawn)
-
-
-def test_without_luck_a_drawn_chain_holds_the_best_guesses():
-    guess = anything(seed=8)
-    _, laws, _, _ = drawn_from(guess, [7, 7, 7], 3, warp=[temperature(2.0), one_hot])
-    for place, law in enumerate(laws):
-        assert law.tolist() == [float(token == ranked(guess, (7,) * place, 1)[0][0]) for token in range(12)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -368,6 +386,7 @@ def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
         (lambda: chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
         (lambda: chain("4"), "length is how many tokens the chain has, a whole number of 1 or more, got '4'"),
         (lambda: chain(4, confidence=1.5), "confidence must be a probability .*, got 1.5"),
+        (lambda: drawn_tree([]), "the tree is empty: give at least one path of ranks"),
         (lambda: drawn_chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
         (lambda: static([]), "the tree is empty: give at least one path of ranks"),
         (lambda: static([()]), "paths of ranks"),

@@ -1,6 +1,7 @@
 """EAGLE keeps the target's distribution exactly; and drafts in every step what its network makes of the whole text."""
 
 import functools
+import itertools
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from draft_networks import (
     eagle1,
     eagle3,
     law,
+    paths_in,
     perfect_network,
     reduced,
     ring_network,
@@ -21,7 +23,7 @@ from draft_networks import (
 from lossless import CONFIGS, EXACT, ODD_CONFIGS, WARPS, distance, on_real_models, ring, small, table
 
 from tutorlib.decoders import greedy, sample
-from tutorlib.decoders.draft_trees import chain, drawn_chain, dynamic, static
+from tutorlib.decoders.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.decoders.eagle import eagle
 from tutorlib.heads.choices import full
 from tutorlib.heads.medusa import MedusaHeads
@@ -41,8 +43,15 @@ SHAPES = {
     "dynamic": (dynamic(7, 4, 3), lambda guess, room: best_tree(guess, 7, min(4, room), 3)[0]),
 }
 TREES = {name: shape for name, (shape, _) in SHAPES.items()}
+DRAWN = {
+    "chain": drawn_chain(2),
+    "two children": drawn_tree([(1,)]),
+    "two children, one after each": drawn_tree([(0, 0), (1, 0)]),
+    "two children, two after the second": drawn_tree([(1, 1)]),
+}
 every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 every_shape = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+every_drawn = pytest.mark.parametrize("tree", DRAWN.values(), ids=DRAWN)
 every_warp = pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
 
 
@@ -147,7 +156,7 @@ def test_without_luck_it_is_greedy_up_to_the_end_of_the_context(models, family):
             assert trace.target_calls == len(trace.steps)
 
 
-@pytest.mark.parametrize("tree", [*TREES.values(), drawn_chain(2)], ids=[*TREES, "drawn chain"])
+@pytest.mark.parametrize("tree", [*TREES.values(), drawn_tree([(0, 0), (1, 0)])], ids=[*TREES, "drawn"])
 def test_where_the_network_knows_nothing_that_may_follow_it_is_exact_all_the_same(tree):
     """A filter that bans all that the network would say leaves it without guesses, and the text goes on."""
 
@@ -164,46 +173,60 @@ def test_where_the_network_knows_nothing_that_may_follow_it_is_exact_all_the_sam
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A chain that is drawn
+# Trees that are drawn
 
 
 @pytest.mark.parametrize(
-    ("make", "warp"), [(eagle1, "no warp"), (eagle3, "temperature and top-p"), (reduced, "penalty and top-k")]
+    ("tree", "make", "vocab", "length", "warp"),
+    [
+        ("chain", eagle1, 2, 4, "no warp"),
+        ("chain", eagle3, 2, 4, "temperature and top-p"),
+        ("chain", reduced, 3, 3, "penalty and top-k"),
+        ("two children", eagle1, 3, 3, "no warp"),
+        ("two children", reduced, 3, 3, "penalty"),
+        ("two children, one after each", eagle1, 2, 4, "temperature"),
+        ("two children, one after each", eagle3, 3, 3, "penalty and top-k"),
+        ("two children, two after the second", eagle3, 3, 3, "temperature and top-p"),
+    ],
 )
-def test_a_drawn_chain_keeps_it_too(make, warp):
-    lm, length = (table(2), 4) if make is not reduced else (table(3), 3)
-    assert far(make, tree=drawn_chain(2))(lm, [0, 1], length, WARPS[warp]) < EXACT
+def test_a_drawn_tree_keeps_it_too(tree, make, vocab, length, warp):
+    assert far(make, tree=DRAWN[tree])(table(vocab), [0, 1], length, WARPS[warp]) < EXACT
 
 
 @pytest.mark.slow
 @every_warp
+@every_drawn
 @pytest.mark.parametrize("make", [eagle1, reduced], ids=["EAGLE-1", "EAGLE-3, fewer tokens"])
-def test_a_drawn_chain_keeps_it_under_every_warp(make, warp):
-    assert far(make, tree=drawn_chain(2))(table(), [0, 1], 3, warp) < EXACT
+def test_a_drawn_tree_keeps_it_under_every_warp(make, tree, warp):
+    assert far(make, tree=tree)(table(), [0, 1], 3, warp) < EXACT
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", CONFIGS)
-def test_a_drawn_chain_keeps_it_over_real_caches(family):
-    assert far(reduced, tree=drawn_chain(1))(small(family), [0, 1, 2], 3, WARPS["penalty and temperature"]) < EXACT
+def test_a_drawn_tree_keeps_it_over_real_caches(family):
+    for make, tree in ((reduced, drawn_chain(1)), (eagle1, drawn_tree([(0, 0), (1, 0)]))):
+        assert far(make, tree=tree)(small(family), [0, 1, 2], 3, WARPS["penalty and top-k"]) < EXACT
 
 
-def test_a_drawn_chain_keeps_it_to_the_end_of_the_context_and_with_stop_tokens():
+@every_drawn
+def test_a_drawn_tree_keeps_it_to_the_end_of_the_context_and_with_stop_tokens(tree):
     lm = TableLM.random(2, 1, 5, context=6, stop_tokens=[1])
     head = eagle3(lm)
     for stop in ((), None):
-        made = exact_distribution(lambda rng: eagle(lm, head, [0, 1, 0], tree=drawn_chain(3), rng=rng), 6, stop=stop)
+        made = exact_distribution(lambda rng: eagle(lm, head, [0, 1, 0], tree=tree, rng=rng), 6, stop=stop)
         assert total_variation(made, target_distribution(lm, [0, 1, 0], 3, stop=stop)) < EXACT
 
 
-def test_a_drawn_chain_is_greedy_without_luck(models):
+@every_network
+def test_without_random_draws_a_drawn_tree_is_the_static_one_and_the_text_is_greedys(models, make):
     lm = LM(models("llama", torch.float64))
     with exactly(torch.float64):
-        for make in NETWORKS.values():
-            head = make(lm)
-            trace, best = (run(eagle(lm, head, [1, 2], tree=tree), 16) for tree in (drawn_chain(3), chain(3)))
+        head = make(lm)
+        for drawn, chosen in ((drawn_chain(3), chain(3)), (drawn_tree([(0, 1), (2,)]), static([(0, 1), (0, 0), (1,), (2,)]))):
+            trace, best = (run(eagle(lm, head, [1, 2], tree=tree), 16) for tree in (drawn, chosen))
             assert trace.tokens == run(greedy(lm, [1, 2]), 16).tokens
-            assert [step.drafted for step in trace.steps] == [step.drafted for step in best.steps]
+            for one, other in zip(trace.steps[1:], best.steps[1:], strict=True):
+                assert paths_in(one.tree) == paths_in(other.tree)
 
 
 def test_what_is_drawn_from_the_targets_own_law_is_all_accepted():
@@ -211,32 +234,36 @@ def test_what_is_drawn_from_the_targets_own_law_is_all_accepted():
     lm = TableLM.random(4, 1, 0)
     head = perfect_network(lm)
     for warp in ([], [temperature(0.5)], [frequency_penalty(1.0), top_k(3)]):
-        drawn, best = (
-            run(eagle(lm, head, [0], tree=tree, rng=Seeded(1), warp=warp), 33) for tree in (drawn_chain(3), chain(3))
+        drawn, wide, best = (
+            run(eagle(lm, head, [0], tree=tree, rng=Seeded(1), warp=warp), 33)
+            for tree in (drawn_chain(3), drawn_tree([(0, 0, 0), (1,), (0, 1)]), chain(3))
         )
-        assert [len(step.tokens) for step in drawn.steps] == [1, *[4] * 8]
+        for trace in (drawn, wide):
+            assert [len(step.tokens) for step in trace.steps] == [1, *[4] * 8]
         assert best.target_calls > 9
 
 
-def test_a_drawn_chain_is_drawn_from_what_the_network_says():
-    """How often each chain is drafted, by enumeration, against the network's law written out."""
+def test_a_drawn_tree_is_drawn_from_what_the_network_says_and_siblings_without_replacement():
+    """How often each tree is drafted, by enumeration, against the network's law written out."""
     lm, warp = TableLM.random(3, 1, 2), [temperature(0.7), frequency_penalty(0.5)]
     head, text = eagle1(lm), [0, 2, 1]
 
     drafts = {}
     for rng in Exhaustive():
-        steps = eagle(lm, head, text[:2], tree=drawn_chain(2), rng=rng, warp=warp)
+        steps = eagle(lm, head, text[:2], tree=drawn_tree([(1,), (1, 0)]), rng=rng, warp=warp)
         if next(steps).tokens == text[2:]:
-            drafted = tuple(next(steps).drafted)
+            step = next(steps)
+            assert step.tree.parents == [-1, -1, 1]
+            drafted = tuple(step.drafted)
             drafts[drafted] = drafts.get(drafted, 0.0) + rng.weight
     total = sum(drafts.values())
-    for one in range(3):
-        for two in range(3):
-            prob = 1.0
-            for path, token in (((), one), ((one,), two)):
-                row = probabilities(law(head, lm, text, path)[None], warp, [[*text, *path]])[0]
-                prob *= float(row[token])
-            assert drafts[one, two] / total == pytest.approx(prob, abs=1e-6)
+
+    def row(path):
+        return probabilities(law(head, lm, text, path)[None], warp, [[*text, *path]])[0].tolist()
+
+    for one, two, below in itertools.product(range(3), repeat=3):
+        prob = row(())[one] * row(())[two] / (1 - row(())[one]) * row((two,))[below] if one != two else 0.0
+        assert drafts.get((one, two, below), 0.0) / total == pytest.approx(prob, abs=1e-6)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -326,7 +353,7 @@ def test_without_a_tree_it_is_the_dynamic_one_that_the_network_brings(llama):
 
 def test_a_step_tells_what_each_token_was_chosen_from():
     lm = TableLM.random(3, 1, 4)
-    for tree in (*TREES.values(), drawn_chain(2)):
+    for tree in (*TREES.values(), *DRAWN.values()):
         for step in run(eagle(lm, eagle1(lm), [0], tree=tree, rng=Seeded(3)), 30).steps:
             assert len(step.candidates) == len(step.tokens)
             assert all(token in [other for other, _ in row] for token, row in zip(step.tokens, step.candidates))
@@ -357,7 +384,7 @@ def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch
 
     made = []
     monkeypatch.setattr("tutorlib.heads.eagle.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1])
-    for tree, levels in ((chain(3), 3), (static(full([2, 2])), 2), (drawn_chain(4), 4)):
+    for tree, levels in ((chain(3), 3), (static(full([2, 2])), 2), (drawn_chain(4), 4), (drawn_tree(full([2, 2])), 2)):
         trace = run(eagle(llama, eagle1(llama), [1, 2, 3], tree=tree, rng=Seeded(0)), 20)
         assert trace.target_calls == len(trace.steps)
         assert made[-1].calls == levels * (len(trace.steps) - 1)
@@ -413,6 +440,7 @@ def test_a_warp_may_write_in_place(models):
         ({}, {"tree": static}, "tree must be a shape .*, got <function static"),
         ({}, {"tree": chain}, "tree must be a shape .*, got <function chain"),
         ({}, {"tree": drawn_chain}, "tree must be a shape .*, got <function drawn_chain"),
+        ({}, {"tree": drawn_tree}, "tree must be a shape .*, got <function drawn_tree"),
         ({}, {"tree": 60}, "tree must be a shape .*, got 60"),
         ({}, {"tree": [(0,), (0, 0)]}, r"tree must be a shape .*, got \[\(0,\), \(0, 0\)\]"),
         ({}, {"rng": 7}, "rng must have the verbs"),

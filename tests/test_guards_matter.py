@@ -625,13 +625,15 @@ def _on_networks(m, head, tree, lm, prompt, **settings):
 
 
 @check
-def a_drawn_chain_is_exact(m, limit):
-    lm = table(2)
-    for head, length in ((eagle1(lm, make=m.EagleHead), 2), (eagle3(lm, make=m.Eagle3Head), 1)):
-        method = functools.partial(_on_networks, m, head, m.drawn_chain(length))
-        for warp in ([], PENALTY):
-            found = distance(method, lm, [0, 1], 2 + length, warp)
-            assert found < limit, f"total variation {found:.3g}"
+def a_drawn_tree_is_exact(m, limit):
+    two, three = table(2), table(3)
+    for lm, head, tree, length, warp in (
+        (two, eagle1(two, make=m.EagleHead), m.drawn_chain(2), 4, []),
+        (two, eagle3(two, make=m.Eagle3Head), m.drawn_chain(1), 3, PENALTY),
+        (three, eagle1(three, make=m.EagleHead), m.drawn_tree([(1,)]), 2, []),
+    ):
+        found = distance(functools.partial(_on_networks, m, head, tree), lm, [0, 1], length, warp)
+        assert found < limit, f"total variation {found:.3g}"
 
 
 @check
@@ -670,8 +672,11 @@ def eagle_fills_the_context_and_no_more(m, limit):
     for context in range(2, 9):
         lm = ring(10, context=context)
         for tree in (m.chain(3), m.drawn_chain(3), m.static([(0, 0, 0)])):
-            steps = [step for _, step in zip(range(20), m.eagle(lm, ring_network(lm, m.DraftNetwork), [0], tree=tree))]
-            assert [token for step in steps for token in step.tokens] == list(range(1, context))
+            for rng in (None, Seeded(0)):
+                settings = {"tree": tree, "rng": rng, "warp": [temperature(0.1)]}
+                steps = m.eagle(lm, ring_network(lm, m.DraftNetwork), [0], **settings)
+                tokens = [token for _, step in zip(range(20), steps) for token in step.tokens]
+                assert tokens == list(range(1, context))
 
 
 @check
@@ -1147,18 +1152,20 @@ MUTATIONS = {
     ],
     (TREES, "what_is_drawn_from_the_targets_own_law_is_all_accepted"): [
         ("penalties that do not see the chain", "[self.text + path for path", "[self.text for path"),
-        ("a law that is not warped", "self._log_probs().double()[-1]", "self._logits.double().log_softmax(-1)[-1]"),
+        ("a law that is not warped", "self._log_probs().double()", "self._logits.double().log_softmax(-1)"),
     ],
-    (CHECKING, "a_drawn_chain_is_exact"): [
-        ("rows one place late", "row_or_none(probs_at, node - 1)", "row_or_none(probs_at, node)"),
+    (CHECKING, "a_drawn_tree_is_exact"): [
+        ("rows one place late", "row = row_or_none(probs_at, node)", "row = row_or_none(probs_at, min(node + 1, len(tree) - 1))"),
+        ("no residual between siblings", "row = residual(row, draft_probs[child])", "pass"),
     ],
-    (TREES, "a_drawn_chain_is_exact"): [
+    (TREES, "a_drawn_tree_is_exact"): [
         (
             "the likeliest token as if it were drawn",
-            "tokens.append(draft.rng.choose(law))",
-            "tokens.append(int(law.argmax()))",
+            "tokens.append(draft.rng.choose(probs))",
+            "tokens.append(int(probs.argmax()))",
         ),
-        ("a law that was not drawn from", "laws.append(law)", "laws.append(law**2 / (law**2).sum())"),
+        ("a law that was not drawn from", "draft_probs.append(probs)", "draft_probs.append(probs**2 / (probs**2).sum())"),
+        ("q without earlier siblings, not made to sum to 1", "return rest / total if", "return rest if"),
     ],
     (EAGLE, "every_tree_is_what_the_network_makes_of_the_whole_text"): [
         (
@@ -1210,7 +1217,7 @@ MUTATIONS = {
     (TREES, "eagle_fills_the_context_and_no_more"): [
         ("trees deeper than the room", "range(min(depth, draft.depth))", "range(depth)"),
         ("trees of ranks deeper than the room", "for level in levels[: draft.depth]", "for level in levels"),
-        ("chains longer than the room", "min(length, draft.depth)", "length"),
+        ("drawn trees deeper than the room", "for deep in range(draft.depth)", "for deep in range(9)"),
     ],
     (TREES, "the_network_is_asked_no_more_than_it_has_to_be"): [
         ("guessing on from what cannot be kept", "scores[i] > worst and scores[i] >= least", "scores[i] >= least"),
@@ -1219,7 +1226,7 @@ MUTATIONS = {
     ],
     (TREES, "a_filter_that_leaves_a_network_nothing_harms_nothing"): [
         ("rows of nothing", "return log_probs.nan_to_num(nan=-math.inf, neginf=-math.inf) if self.warp else", "return"),
-        ("chains drawn from nothing", "            if law is None:\n                break\n", ""),
+        ("trees drawn from nothing", "                    if probs is None:\n                        break\n", ""),
         ("guesses that are impossible", "                    if log_prob > -math.inf:", "                    if True:"),
     ],
     (NETWORK, "a_wrong_network_is_refused"): [

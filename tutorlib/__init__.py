@@ -60,6 +60,7 @@ _HOME = {
     "eagle": "decoders.eagle",
     "chain": "decoders.draft_trees",
     "drawn_chain": "decoders.draft_trees",
+    "drawn_tree": "decoders.draft_trees",
     "static": "decoders.draft_trees",
     "dynamic": "decoders.draft_trees",
     "MedusaHeads": "heads.medusa",

@@ -123,43 +123,53 @@ def exact(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int
 
 
 def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
-    """Keep each drafted token with probability min(1, p/q); where one is not kept, draw from what p has more than q.
+    """Keep each drafted token with probability min(1, p/q); where none is kept, draw from what p has more than q.
 
-    *Lossless*, for chains: kept or redrawn, a token has the distribution p. It is x with probability
-    q(x) · min(1, p(x)/q(x)) = min(p(x), q(x)) by being drafted and kept, and with what p(x) has above that by the
-    `residual`. When all are kept, a bonus token is drawn from the last row.
+    *Lossless*. With one child after each node, kept or redrawn, a token has the distribution p: it is x with
+    probability q(x) · min(1, p(x)/q(x)) = min(p(x), q(x)) by being drafted and kept, and with what p(x) has above that
+    by the `residual`. Several children are tried in the order in which they were drawn. After a rejection a token is
+    due that has the distribution of the residual, so that takes the place of p, and the next child is checked in the
+    same way; only when no child is kept is the token drawn. After a node without children it is a bonus.
 
     Source: Leviathan, Kalman and Matias (2023), "Fast Inference from Transformers via Speculative Decoding", algorithm
     1, proof in appendix A.1; Chen et al. (2023), "Accelerating Large Language Model Decoding with Speculative
-    Sampling", algorithm 2.
+    Sampling", algorithm 2. With several children: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking
+    Feature Uncertainty".
 
     Parameters
     ----------
     draft_probs : sequence of float64 tensors of shape (vocab,)
-        For each node of the chain the distribution q that it was really drawn from, warps included.
+        For each node the distribution q that it was really drawn from, warps included: where children were drawn
+        without replacement, q without the earlier children, made to sum to 1 again.
 
     Returns
     -------
-    function, a rule for trees that are chains
+    function, a rule
         It raises ValueError when a drafted token has probability 0 in its row of `draft_probs`: it was drawn from
         another distribution.
     """
 
     def accept_drawn(tree, probs_at, rng):
-        for node, token in enumerate(tree.tokens):
-            draft_prob = float(draft_probs[node][token])
-            if not draft_prob > 0:
-                raise ValueError(
-                    f"token {token}, drafted in place {node}, has probability {draft_prob} in draft_probs: they must "
-                    "be the probabilities it was drawn from"
-                )
-            target_row = row_or_none(probs_at, node - 1)
-            if target_row is None:
-                return list(range(node)), None
-            if not rng.accept(float(target_row[token]) / draft_prob):
-                return list(range(node)), rng.choose(residual(target_row, draft_probs[node]))
-        bonus_row = row_or_none(probs_at, len(tree) - 1)
-        return list(range(len(tree))), None if bonus_row is None else rng.choose(bonus_row)
+        path, node = [], ROOT
+        while True:
+            row = row_or_none(probs_at, node)
+            if row is None:
+                return path, None
+            for child in tree.children(node):
+                token = tree.tokens[child]
+                draft_prob = float(draft_probs[child][token])
+                if not draft_prob > 0:
+                    raise ValueError(
+                        f"token {token}, drafted in place {child}, has probability {draft_prob} in draft_probs: they "
+                        "must be the probabilities it was drawn from"
+                    )
+                if rng.accept(float(row[token]) / draft_prob):
+                    path.append(child)
+                    node = child
+                    break
+                row = residual(row, draft_probs[child])
+            else:
+                return path, rng.choose(row)
 
     return accept_drawn
 

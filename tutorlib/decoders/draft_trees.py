@@ -2,13 +2,14 @@
 
 A shape is a function from a `Draft`, of which guesses are asked level by level, to a `TokenTree`. Most look at the
 guesses alone, so that the candidates are deterministic: `check_tree` draws from the target itself, whatever they are.
-`drawn_chain` draws from the network, as a draft model does, and is checked like a draft model's.
+`drawn_tree` and `drawn_chain` draw from the network, as a draft model does, and are checked like a draft model's drafts.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -72,15 +73,16 @@ class Draft:
         best = log_probs.topk(min(ranks, log_probs.shape[-1]), dim=-1)
         return best.indices.tolist(), best.values.tolist()
 
-    def law(self) -> torch.Tensor | None:
-        """What may be drawn after the node added last: a float64 tensor (vocab,); None where nothing can be."""
-        log_probs = self._log_probs().double()[-1]
-        best = log_probs.argmax()
-        if float(log_probs[best]) == -math.inf:
-            return None
-        if self.is_greedy:
-            return torch.zeros_like(log_probs).index_fill_(0, best, 1.0)
-        return log_probs.softmax(-1)  # in float64, so that it sums to 1 as the target's does
+    def probs(self) -> list[torch.Tensor | None]:
+        """From what a token may be drawn after the text or, once the tree has grown, after each node added last.
+
+        Returns
+        -------
+        list of float64 tensors of shape (vocab,)
+            None in place of one where no token is possible.
+        """
+        rows = self._log_probs().double()  # in float64, so that they sum to 1 as the target's do
+        return [None if float(row.max()) == -math.inf else row.softmax(-1) for row in rows]
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
         logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill
@@ -122,39 +124,6 @@ def chain(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0)
     return dynamic(length, length, top_k=1, confidence=confidence, greedy_temperature=greedy_temperature)
 
 
-def drawn_chain(length: int) -> Shape:
-    """One path, each token of it *drawn* from what the network says, as a draft model's are in speculative decoding.
-
-    Checked with min(1, p/q) it is lossless like the others. Where tokens are drawn from the target, a drawn guess is
-    accepted more often than the likeliest one: their laws overlap more than the target's likeliest token has
-    probability. (A text then takes other draws than `sample`: the same law, but another text for the same seed.)
-
-    Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1, where
-    trees are drawn; this is their chain. The check is that of Leviathan, Kalman and Matias (2023).
-
-    Parameters
-    ----------
-    length : int
-        Tokens in it, 1 or more.
-    """
-    check_whole_number(length, 1, "length is how many tokens the chain has")
-
-    def shape(draft: Draft) -> TokenTree:
-        tokens, laws = [], []
-        while len(tokens) < min(length, draft.depth):
-            if tokens:
-                draft.grow(tokens[-1:], [len(tokens) - 2])
-            law = draft.law()
-            if law is None:
-                break
-            laws.append(law)
-            tokens.append(draft.rng.choose(law))
-        draft.accept = drawn(laws)
-        return TokenTree.chain(tokens)
-
-    return shape
-
-
 def static(paths: Choices) -> Shape:
     """A tree of the same shape in every step, as in EAGLE-1: paths of ranks, see `tutorlib.heads.choices`.
 
@@ -194,6 +163,93 @@ def static(paths: Choices) -> Shape:
         return TokenTree(list(token_of.values()), [node[path[:-1]] for path in token_of])
 
     return shape
+
+
+def drawn_tree(paths: Choices) -> Shape:
+    """A tree of one shape whose tokens are *drawn* from what the network says, as EAGLE-1 does it when sampling.
+
+    The children of a node are drawn without replacement: each from the distribution q that the network gives, without
+    the earlier children, made to sum to 1 again. They are checked with min(1, p/q) and the residual, see
+    `tutorlib.checking.drawn`, which is lossless. (The text then takes other random draws than `sample`: it
+    has the same distribution, but with the same seed it is another text.)
+
+    Where tokens are drawn from the target, a drawn guess is accepted more often than the most likely one: with
+    probability Σ min(p, q), where the most likely token is right with its p. In greedy decoding there is nothing to
+    draw: then the tree is `static`, also with min(1, p/q), which is 0 or 1.
+
+    Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1 and
+    appendix A. The check without replacement is also in Miao et al. (2024), "SpecInfer", and Jeon et al. (2024),
+    "Recursive Speculative Decoding".
+
+    Parameters
+    ----------
+    paths : sequence of tuples of int
+        ``(0, 2)`` is the third token drawn after the first one drawn. Every beginning of a path is a node too, and so
+        is every token drawn earlier after the same node. Where fewer tokens are possible, a node has fewer children.
+
+    Raises
+    ------
+    ValueError
+        For paths that are none.
+    """
+    widths = Counter[tuple[int, ...]]()  # how many tokens are drawn after a path
+    for path in checked_choices(paths):
+        widths[path[:-1]] = max(widths[path[:-1]], path[-1] + 1)
+    greedy = static([(*path, rank) for path, width in widths.items() for rank in range(width)])
+
+    def shape(draft: Draft) -> TokenTree:
+        if draft.is_greedy:
+            return greedy(draft)
+        tokens, parents, draft_probs = [], [], []
+        level = {(): ROOT}  # the nodes of the last level, by their paths
+        grown = {ROOT: ROOT}  # the network's number of a node
+        for deep in range(draft.depth):
+            level = {path: node for path, node in level.items() if path in widths}
+            if not level:
+                break
+            if deep:
+                draft.grow([tokens[node] for node in level.values()], [grown[parents[node]] for node in level.values()])
+                grown |= {node: len(grown) - 1 + i for i, node in enumerate(level.values())}
+            above, level = level, {}
+            for (path, node), probs in zip(above.items(), draft.probs(), strict=True):
+                for rank in range(widths[path]):
+                    if probs is None:
+                        break
+                    level[(*path, rank)] = len(tokens)
+                    tokens.append(draft.rng.choose(probs))
+                    parents.append(node)
+                    draft_probs.append(probs)
+                    probs = without(probs, tokens[-1])
+        draft.accept = drawn(draft_probs)
+        return TokenTree(tokens, parents)
+
+    return shape
+
+
+def drawn_chain(length: int) -> Shape:
+    """One path, each token of it drawn from what the network says: a `drawn_tree` with one child after each node.
+
+    Parameters
+    ----------
+    length : int
+        Tokens in it, 1 or more.
+    """
+    check_whole_number(length, 1, "length is how many tokens the chain has")
+    return drawn_tree([(0,) * length])
+
+
+def without(probs: torch.Tensor, token: int) -> torch.Tensor | None:
+    """The distribution of the next draw when `token` cannot be drawn any more; None when no token is left.
+
+    Examples
+    --------
+    >>> without(torch.tensor([0.5, 0.25, 0.25]), 0)
+    tensor([0.0000, 0.5000, 0.5000])
+    """
+    rest = probs.clone()
+    rest[token] = 0
+    total = float(rest.sum())
+    return rest / total if total > 0 else None
 
 
 def dynamic(

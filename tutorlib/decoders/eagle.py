@@ -6,7 +6,7 @@ from ..checking import check_tree, exact
 from ..heads.eagle import DraftNetwork, check_target
 from ..run import Candidates, Step, decoder
 from ..tree import TokenTree
-from .draft_trees import Draft, Shape, chain, drawn_chain, dynamic, static
+from .draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 
 
 def check(target, head, tree):
@@ -20,7 +20,7 @@ def check(target, head, tree):
     if device != target.device:
         raise ValueError(f"the draft network is on {device}, the target on {target.device}: head.to(target.device)")
     tree = dynamic(**head.tree) if tree is None else tree
-    if not callable(tree) or tree in (dynamic, static, chain, drawn_chain):
+    if not callable(tree) or tree in (dynamic, static, chain, drawn_chain, drawn_tree):
         raise ValueError(f"tree must be a shape such as dynamic(59, 8, 10), static(paths) or chain(4), got {tree!r}")
 
 
@@ -30,7 +30,8 @@ def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=())
 
     *Lossless* by construction, whatever the network and the tree: every token is drawn from the target, warped, and the
     tree only decides how many are drawn in one call; with one seed it gives the very text that `sample` gives. (A
-    `drawn_chain` is checked as a draft model's tokens are: lossless too, but another text for the same seed.)
+    `drawn_tree` or `drawn_chain` is checked as a draft model's tokens are: lossless too, but another text for the same
+    seed.)
 
     Cost: one call of `target`, as wide as the tree and one more, and one of the network for each level of the tree, for
     one token or more. The first call, which reads the prompt, gives one token.
@@ -46,8 +47,8 @@ def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=())
         Trained on this target, see ``python -m tutorlib.training eagle`` and ``eagle3``.
     prompt : str or list of int
     tree : function
-        `dynamic(nodes, depth, top_k)`, `static(paths)`, `chain(length)` or `drawn_chain(length)`, see
-        `tutorlib.decoders.draft_trees`. By default the dynamic tree that the network comes with.
+        `dynamic(nodes, depth, top_k)`, `static(paths)`, `chain(length)`, `drawn_tree(paths)` or `drawn_chain(length)`,
+        see `tutorlib.decoders.draft_trees`. By default the dynamic tree that the network comes with.
     rng : Randomness or None
         For example ``Seeded(7)``. None takes the likeliest token instead.
     warp : sequence of functions

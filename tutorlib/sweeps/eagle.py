@@ -1,9 +1,10 @@
 """The sweep of chapter 11: what a call of the target gives with EAGLE's trees, and with the methods before it.
 
-All write the same stories, greedily or drawn with ``Seeded(i)`` for text i. EAGLE-1 is its network with a tree of one
-shape, grown from how often the network's guesses were right elsewhere; EAGLE-2 is the same network with a dynamic tree;
-EAGLE-3 its own network with a dynamic tree; "cooled", these with a `greedy_temperature` below 1. A way of drafting
-without a number of nodes has the settings that it comes with here. Nothing is timed.
+The stories begin alike, and are written greedily or drawn with ``Seeded(i)`` for text i. EAGLE-1 is its network with a
+tree of one shape, grown from how often the network's guesses were right elsewhere: of its most likely tokens when
+greedy, of drawn tokens when sampling. "EAGLE-1 chosen" has the tree of the most likely tokens when sampling too. EAGLE-2
+is the same network with a dynamic tree; EAGLE-3 its own network with a dynamic tree; "cooled", these with a
+`greedy_temperature` below 1. Nothing is timed.
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from .. import models
-from ..decoders.draft_trees import Draft, Shape, chain, drawn_chain, dynamic, static
+from ..decoders.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 from ..decoders.eagle import eagle
 from ..decoders.medusa import medusa
 from ..decoders.prompt_lookup import prompt_lookup
@@ -30,8 +31,9 @@ from ..warp import one_hot
 from . import sample_side_by_side, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
-CHAINS = (2, 4, 8)
-DRAWN = 9  # the chain that is fastest here when sampling
+SAME = 8  # candidates of every method where they stand side by side
+CHAINS = (2, 4, SAME)
+LONGER = 16  # a chain that is drawn, with as many tokens as a tree that is
 DEPTHS = (2, 4, 6)  # beside that of all the other rows
 TOP_K = 10
 BINS = 10  # of confidence
@@ -54,15 +56,23 @@ def bundled_family():
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The tree of one shape
+# Trees of one shape
 
 
 @cache
-def ranks(target, head) -> list[list[float]]:
-    """How often a network's guesses of each rank are right, level by level: what a static tree is grown from.
+def ranks(target, head, drawn: bool = False) -> list[list[float]]:
+    """How often a network's guesses of each rank are right, level by level: what a tree of one shape is grown from.
 
     Measured in texts of the target's own, half of them greedy and half drawn, all tokens before a guess being the
     text's. None of them is one of the sweep's. Some seconds.
+
+    Parameters
+    ----------
+    target : LM
+    head : EagleHead or Eagle3Head
+    drawn : bool
+        By default, rank 1 is the second most likely token, and right where it is the text's. Otherwise it is the second
+        token drawn, without replacement, and right where it is kept: see `kept`.
 
     Returns
     -------
@@ -77,20 +87,58 @@ def ranks(target, head) -> list[list[float]]:
     texts = [Text(start + new.tokens, len(start), 0) for start, new in zip(before, told, strict=True)]
     batches = Batches(target, texts, min(8, count), layers=dict.fromkeys((*head.feature_layers, -1)))
     right, seen = torch.zeros(levels, best), torch.zeros(levels, 1)
+    generator = torch.Generator(target.device).manual_seed(0)
     with torch.no_grad():
         for number in range(len(batches)):
             batch = batches[number]
             for level, hidden in enumerate(unroll(head, batch.tokens, joined(head, batch), levels)):
                 rows, at = index(level, batch.texts, hidden.device)
-                guessed = head.read_out(hidden[rows, at], target).topk(best, dim=-1).indices
-                right[level] += (guessed == batch.tokens[rows, at + 2 + level, None]).float().sum(0).cpu()
+                guesses = head.read_out(hidden[rows, at], target)
+                if drawn:
+                    said = target.read_out(batch.hidden[-1][rows, at + 1 + level], normed=True)
+                    laws = (logits.double().softmax(-1) for logits in (said, guesses))
+                    hits = kept(*laws, best, generator)
+                else:
+                    hits = guesses.topk(best, dim=-1).indices == batch.tokens[rows, at + 2 + level, None]
+                right[level] += hits.float().sum(0).cpu()
                 seen[level] += len(rows)
     return (right / seen).tolist()
 
 
-def shape(target, head, nodes: int) -> Choices:
-    """The best static tree of so many nodes, as far as anybody knows before it has seen the text."""
-    return grow(ranks(target, head), nodes)
+def kept(target_probs: torch.Tensor, draft_probs: torch.Tensor, children: int, generator) -> torch.Tensor:
+    """How probable it is that the first child that is drawn without replacement is kept, the second, and so on.
+
+    Parameters
+    ----------
+    target_probs, draft_probs : tensors (rows, vocab)
+    children : int
+    generator : torch.Generator
+        For the draws, one for each child in each row. That they are kept is not drawn, but computed.
+
+    Returns
+    -------
+    tensor (rows, children)
+    """
+    left, found = torch.ones_like(target_probs[:, :1]), []
+    for _ in range(children):
+        token = torch.multinomial(draft_probs, 1, generator=generator)
+        keeps = (target_probs.gather(1, token) / draft_probs.gather(1, token)).clamp(max=1)
+        found.append(left * keeps)
+        left = left - found[-1]
+        target_probs = _normed((target_probs - draft_probs).clamp(min=0))
+        draft_probs = _normed(draft_probs.scatter(1, token, 0))
+    return torch.cat(found, dim=1)
+
+
+def _normed(rows):
+    """Rows that sum to 1; one of zeros, after which nothing is reached, becomes even."""
+    rows = torch.where(rows.sum(-1, keepdim=True) > 0, rows, 1.0)
+    return rows / rows.sum(-1, keepdim=True)
+
+
+def shape(target, head, nodes: int, drawn: bool = False) -> Choices:
+    """The best tree of one shape with so many nodes, as far as anybody knows before it has seen the text."""
+    return grow(ranks(target, head, drawn), nodes)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -129,7 +177,7 @@ class Confidences:
         chances: dict[tuple[int, ...], float] = {(): 1.0}  # of each path guessed, by its tokens
         grown: list[tuple[int, ...]] = []  # paths that the network has read
         guessed_on = [()]  # those that it read last
-        guesses, law, grow, calls = draft.guesses, draft.law, draft.grow, 1
+        guesses, probs, grow, calls = draft.guesses, draft.probs, draft.grow, 1
 
         def noting_guesses(*args, **kwargs):
             tokens, log_probs = guesses(*args, **kwargs)
@@ -138,12 +186,12 @@ class Confidences:
                     chances[(*path, token)] = chances[path] * math.exp(log_prob)
             return tokens, log_probs
 
-        def noting_law():
-            probs = law()
-            if probs is not None:
-                path = guessed_on[-1]
-                chances.update({(*path, token): chances[path] * prob for token, prob in enumerate(probs.tolist())})
-            return probs
+        def noting_probs():
+            rows = probs()
+            for path, row in zip(guessed_on, rows, strict=True):
+                for token, prob in enumerate(() if row is None else row.tolist()):
+                    chances[(*path, token)] = chances[path] * prob
+            return rows
 
         def noting_grow(tokens, parents):
             nonlocal guessed_on, calls
@@ -155,7 +203,7 @@ class Confidences:
             grown.extend(guessed_on)
             grow(tokens, parents)
 
-        draft.guesses, draft.law, draft.grow = noting_guesses, noting_law, noting_grow
+        draft.guesses, draft.probs, draft.grow = noting_guesses, noting_probs, noting_grow
         tree = self.shape(draft)
         self.trees.append(tree)
         self.chances.append([chances[tuple(tree.tokens[i] for i in tree.path(node))] for node in range(len(tree))])
@@ -195,6 +243,10 @@ def _static(nodes):
     return lambda family: static(shape(family.target, family.eagle, nodes))
 
 
+def _drawn_tree(nodes):
+    return lambda family: drawn_tree(shape(family.target, family.eagle, nodes, drawn=True))
+
+
 def _dynamic(nodes, depth=SETTING["depth"], **settings):
     return lambda family: dynamic(nodes, depth, TOP_K, **settings)
 
@@ -207,68 +259,67 @@ def _chain(length):
     return lambda family: chain(length)
 
 
-def _drawn(length):
+def _drawn_chain(length):
     return lambda family: drawn_chain(length)
 
 
-def _own(network):
-    return lambda family: dynamic(**getattr(family, network).tree)
+def _draft_model(drawn) -> Way:
+    return Way(lambda family, prompt, rng: speculative(family.target, family.draft, prompt, gamma=SAME, rng=rng), drawn)
 
 
-def _draft_model(drawn, **settings) -> Way:
+def _lookup(drawn) -> Way:
+    return Way(lambda family, prompt, rng: prompt_lookup(family.target, prompt, gamma=SAME, rng=rng), drawn)
+
+
+def _medusa(drawn) -> Way:
     def steps(family, prompt, rng):
-        return speculative(family.target, family.draft, prompt, rng=rng, **settings)
+        tree = grow(family.medusa.accuracies, SAME)
+        return medusa(family.target, family.medusa, prompt, tree=tree, rng=rng)
 
     return Way(steps, drawn)
 
 
-def _lookup(drawn) -> Way:
-    return Way(lambda family, prompt, rng: prompt_lookup(family.target, prompt, gamma=5, rng=rng), drawn)
-
-
-def _medusa(drawn) -> Way:
-    return Way(lambda family, prompt, rng: medusa(family.target, family.medusa, prompt, rng=rng), drawn)
-
-
 WAYS = {"greedy": False, "sampling": True}
-METHODS = ("draft model", "prompt lookup", "medusa", "EAGLE-1", "EAGLE-2", "EAGLE-3")
-_TREES = {"EAGLE-1": ("eagle", _static), "EAGLE-2": ("eagle", _dynamic), "EAGLE-3": ("eagle3", _dynamic)}
+# For each way, EAGLE's trees: how they are called, their network, and the tree of so many nodes.
+TREES = {
+    "greedy": {
+        "EAGLE-1": ("eagle", _static),
+        "EAGLE-2": ("eagle", _dynamic),
+        "EAGLE-2 cooled": ("eagle", _cooled),
+        "EAGLE-3": ("eagle3", _dynamic),
+        "EAGLE-3 cooled": ("eagle3", _cooled),
+    },
+    "sampling": {
+        "EAGLE-1": ("eagle", _drawn_tree),
+        "EAGLE-1 chosen": ("eagle", _static),
+        "EAGLE-2": ("eagle", _dynamic),
+        "EAGLE-3": ("eagle3", _dynamic),
+    },
+}
 
 
 def _rows():
     for way, drawn in WAYS.items():
-        # Side by side, each as it is bundled or benched; the static tree is as large as the dynamic one beside it.
-        yield f"draft model, {way}", _draft_model(drawn, **({"gamma": 8} if drawn else {"gamma": 2, "confidence": 0.3}))
-        yield f"prompt lookup, {way}", _lookup(drawn)
-        yield f"medusa, {way}", _medusa(drawn)
-        yield f"EAGLE-1, {way}", _eagle("eagle", drawn, lambda family: _static(family.eagle.tree["nodes"])(family))
-        yield f"EAGLE-2, {way}", _eagle("eagle", drawn, _own("eagle"))
-        yield f"EAGLE-3, {way}", _eagle("eagle3", drawn, _own("eagle3"))
-        yield f"draft model, {way}, 8 nodes", _draft_model(drawn, gamma=8)
-        for method, (network, tree) in _TREES.items():
+        for method, made in (("draft model", _draft_model), ("prompt lookup", _lookup), ("medusa", _medusa)):
+            yield f"{method}, {way}, {SAME} nodes", made(drawn)
+        for method, (network, tree) in TREES[way].items():
             for nodes in SIZES:
                 yield f"{method}, {way}, {nodes} nodes", _eagle(network, drawn, tree(nodes))
-                if tree is _dynamic and not drawn:
-                    yield f"{method} cooled, {way}, {nodes} nodes", _eagle(network, drawn, _cooled(nodes))
         for method, network in (("EAGLE-1", "eagle"), ("EAGLE-3", "eagle3")):
             for length in CHAINS:
                 yield f"{method} chain, {way}, {length} nodes", _eagle(network, drawn, _chain(length))
-            for length in (*CHAINS, DRAWN) if drawn else ():
-                yield f"{method} drawn chain, {way}, {length} nodes", _eagle(network, drawn, _drawn(length))
+            for length in (*CHAINS, LONGER) if drawn else ():
+                yield f"{method} drawn chain, {way}, {length} nodes", _eagle(network, drawn, _drawn_chain(length))
         for depth in DEPTHS:
             name = f"EAGLE-2, {way}, {SIZES[-1]} nodes, depth {depth}"
             yield name, _eagle("eagle", drawn, _dynamic(SIZES[-1], depth))
 
 
-# Rows over all prompts: methods side by side, and those of which levels are drawn. The others have fewer.
-MANY = [f"{method}, {way}" for way in WAYS for method in METHODS]
-MANY += [f"draft model, {way}, 8 nodes" for way in WAYS]
-MANY += [f"{method}, {way}, {SIZES[-1]} nodes" for way in WAYS for method in _TREES]
-MANY += [f"{method} drawn chain, sampling, {DRAWN} nodes" for method in ("EAGLE-1", "EAGLE-3")]
-MANY += [f"{method} cooled, greedy, {SIZES[-1]} nodes" for method in ("EAGLE-2", "EAGLE-3")]
-
 # A row's name -> how it is written.
 SETTINGS: dict[str, Way] = dict(_rows())
+
+# Rows over all prompts: methods side by side, and the largest trees, of which levels are drawn. The others have fewer.
+MANY = [name for name in SETTINGS if name.endswith((f", {SAME} nodes", f", {SIZES[-1]} nodes"))]
 
 
 def row(lm, name: str, family=None) -> dict:
