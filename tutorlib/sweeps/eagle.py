@@ -60,7 +60,7 @@ def bundled_family():
 
 
 @cache
-def ranks(target, head, drawn: bool = False) -> list[list[float]]:
+def ranks(target, head, drawn: bool) -> list[list[float]]:
     """How often a network's guesses of each rank are right, level by level: what a tree of one shape is grown from.
 
     Measured in texts of the target's own, half of them greedy and half drawn, all tokens before a guess being the
@@ -71,8 +71,8 @@ def ranks(target, head, drawn: bool = False) -> list[list[float]]:
     target : LM
     head : EagleHead or Eagle3Head
     drawn : bool
-        By default, rank 1 is the second most likely token, and right where it is the text's. Otherwise it is the second
-        token drawn, without replacement, and right where it is kept: see `kept`.
+        If so, rank 1 is the second token drawn, without replacement, and right where it is kept: see `kept`. If not, it
+        is the second most likely token, and right where it is the text's.
 
     Returns
     -------
