@@ -75,8 +75,10 @@ def test_exact_draws_once_for_each_token_and_asks_for_no_other_row():
 # Drawn
 
 
-laws = st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB).filter(any).map(
-    lambda weights: torch.tensor(weights, dtype=torch.float64) / sum(weights)
+laws = (
+    st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB)
+    .filter(any)
+    .map(lambda weights: torch.tensor(weights, dtype=torch.float64) / sum(weights))
 )
 
 

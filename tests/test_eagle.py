@@ -222,7 +222,10 @@ def test_without_random_draws_a_drawn_tree_is_the_static_one_and_the_text_is_gre
     lm = LM(models("llama", torch.float64))
     with exactly(torch.float64):
         head = make(lm)
-        for drawn, chosen in ((drawn_chain(3), chain(3)), (drawn_tree([(0, 1), (2,)]), static([(0, 1), (0, 0), (1,), (2,)]))):
+        for drawn, chosen in (
+            (drawn_chain(3), chain(3)),
+            (drawn_tree([(0, 1), (2,)]), static([(0, 1), (0, 0), (1,), (2,)])),
+        ):
             trace, best = (run(eagle(lm, head, [1, 2], tree=tree), 16) for tree in (drawn, chosen))
             assert trace.tokens == run(greedy(lm, [1, 2]), 16).tokens
             for one, other in zip(trace.steps[1:], best.steps[1:], strict=True):

@@ -1155,7 +1155,11 @@ MUTATIONS = {
         ("a law that is not warped", "self._log_probs().double()", "self._logits.double().log_softmax(-1)"),
     ],
     (CHECKING, "a_drawn_tree_is_exact"): [
-        ("rows one place late", "row = row_or_none(probs_at, node)", "row = row_or_none(probs_at, min(node + 1, len(tree) - 1))"),
+        (
+            "rows one place late",
+            "row = row_or_none(probs_at, node)",
+            "row = row_or_none(probs_at, min(node + 1, len(tree) - 1))",
+        ),
         ("no residual between siblings", "row = residual(row, draft_probs[child])", "pass"),
     ],
     (TREES, "a_drawn_tree_is_exact"): [
@@ -1164,7 +1168,11 @@ MUTATIONS = {
             "tokens.append(draft.rng.choose(probs))",
             "tokens.append(int(probs.argmax()))",
         ),
-        ("a law that was not drawn from", "draft_probs.append(probs)", "draft_probs.append(probs**2 / (probs**2).sum())"),
+        (
+            "a law that was not drawn from",
+            "draft_probs.append(probs)",
+            "draft_probs.append(probs**2 / (probs**2).sum())",
+        ),
         ("q without earlier siblings, not made to sum to 1", "return rest / total if", "return rest if"),
     ],
     (EAGLE, "every_tree_is_what_the_network_makes_of_the_whole_text"): [

@@ -152,7 +152,11 @@ def family(llama, few):
 
 NAMES = [f"{method}, {way}, 8 nodes" for method in ("draft model", "prompt lookup", "medusa") for way in sweep.WAYS]
 NAMES += [f"{method}, {way}, 4 nodes" for way, trees in sweep.TREES.items() for method in trees]
-NAMES += ["EAGLE-3 chain, sampling, 8 nodes", "EAGLE-3 drawn chain, sampling, 4 nodes", "EAGLE-2, greedy, 59 nodes, depth 2"]
+NAMES += [
+    "EAGLE-3 chain, sampling, 8 nodes",
+    "EAGLE-3 drawn chain, sampling, 4 nodes",
+    "EAGLE-2, greedy, 59 nodes, depth 2",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

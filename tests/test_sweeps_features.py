@@ -96,7 +96,8 @@ def test_a_row_trains_and_measures_and_is_the_same_again(llama, texts, monkeypat
     assert set(row) == {"cold", "sampled", "distance", "cosine", "curve", "right", "seen"}
     for kind, place in itertools.product(("cold", "sampled"), range(5)):
         right, seen = row["right"][kind][place], row["seen"][kind][place]
-        assert len(right) == len(seen) == len(texts) and row[kind][place] == pytest.approx(sum(right) / sum(seen), abs=1e-4)
+        assert len(right) == len(seen) == len(texts)
+        assert row[kind][place] == pytest.approx(sum(right) / sum(seen), abs=1e-4)
     assert row["curve"]["step"] == [2, 4] and row["curve"]["cold"][-1] == row["cold"][0]
     assert len(row["cold"]) == len(row["distance"]) == 5
     assert sweep.row(llama, "token", (texts, texts)) == row

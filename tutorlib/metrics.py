@@ -383,8 +383,8 @@ def bootstrap_interval(
 def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
     """Between which bounds a probability lies when so many of some independent trials succeeded.
 
-    Wilson's score interval: all probabilities that a test would not reject. It stays inside 0 and 1, and is honest about few
-    trials and about shares of 0 and 1. For trials that depend on each other it is too narrow.
+    Wilson's score interval: all probabilities that a test would not reject. It stays inside 0 and 1, and has a width
+    for few trials and for shares of 0 and 1 too. For trials that depend on each other it is too narrow.
 
     Source: Wilson (1927), "Probable Inference, the Law of Succession, and Statistical Inference".
 

@@ -2,7 +2,7 @@
 
 A shape is a function from a `Draft`, of which guesses are asked level by level, to a `TokenTree`. Most look at the
 guesses alone, so that the candidates are deterministic: `check_tree` draws from the target itself, whatever they are.
-`drawn_tree` and `drawn_chain` draw from the network, as a draft model does, and are checked like a draft model's drafts.
+`drawn_tree` and `drawn_chain` draw from the network, as a draft model does, and are checked as its drafts are.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The stories begin alike, and are written greedily or drawn with ``Seeded(i)`` for text i. EAGLE-1 is its network with a
 tree of one shape, grown from how often the network's guesses were right elsewhere: of its most likely tokens when
-greedy, of drawn tokens when sampling. "EAGLE-1 chosen" has the tree of the most likely tokens when sampling too. EAGLE-2
-is the same network with a dynamic tree; EAGLE-3 its own network with a dynamic tree; "cooled", these with a
+greedy, of drawn tokens when sampling. "EAGLE-1 chosen" has the tree of the most likely tokens when sampling too.
+EAGLE-2 is the same network with a dynamic tree; EAGLE-3 its own network with a dynamic tree; "cooled", these with a
 `greedy_temperature` below 1. Nothing is timed.
 """
 
