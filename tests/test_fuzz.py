@@ -28,7 +28,7 @@ from tutorlib.decoders import (
     suffix_lookup,
     token_intersection,
 )
-from tutorlib.decoders.draft_trees import chain, drawn_chain, dynamic, static
+from tutorlib.decoders.draft_trees import chain, drawn_tree, dynamic, static
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.proof import total_variation
@@ -103,8 +103,8 @@ SAME_DISTRIBUTION = {
     "speculative": lambda lm, draft, prompt, **how: speculative(lm, draft, prompt, gamma=2, **how),
     "speculative_batch": functools.partial(OneRow, gamma=2),
     "token_intersection": lambda lm, draft, prompt, **how: token_intersection(lm, draft, prompt, gamma=2, **how),
-    "eagle, drawn chain": lambda lm, draft, prompt, **how: eagle(
-        lm, perfect_network(draft), prompt, tree=drawn_chain(2), **how
+    "eagle, drawn tree": lambda lm, draft, prompt, **how: eagle(
+        lm, perfect_network(draft), prompt, tree=drawn_tree([(0, 0), (1, 0)]), **how
     ),
 }
 LOSSY = {

@@ -11,7 +11,7 @@ from pretend_gpu import pretend_gpu
 from torch.utils._pytree import tree_map
 
 import tutorlib
-from tutorlib import Seeded, chain, drawn_chain, dynamic, models, repetition_penalty, run, run_batch, static, top_p
+from tutorlib import Seeded, chain, drawn_tree, dynamic, models, repetition_penalty, run, run_batch, static, top_p
 from tutorlib.checking import typical_acceptance
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
 
@@ -47,7 +47,7 @@ OTHERS = {
     ),
     "eagle, static": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=static([(0,), (1,), (0, 0)])),
     "eagle, chain": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=chain(3), rng=Seeded(1)),
-    "eagle, drawn": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=drawn_chain(3), rng=Seeded(1)),
+    "eagle, drawn": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=drawn_tree([(0, 0), (1, 0)]), rng=Seeded(1)),
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, tree=dynamic(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
 }
@@ -134,7 +134,7 @@ def test_batches_write_the_same_on_a_gpu(seeds, same):
 
 def test_every_method_of_the_front_door_is_run():
     run_here = {name.partition(",")[0] for name in (*DRAWING, *OTHERS)} | {"speculative_batch"}
-    helpers = {"chain", "drawn_chain", "static", "dynamic", "adaptive", "acceptance", "exact"}
+    helpers = {"chain", "drawn_chain", "drawn_tree", "static", "dynamic", "adaptive", "acceptance", "exact"}
     helpers |= {"lower_layers", "upper_layers"}
     methods = {name for name, home in tutorlib._HOME.items() if home.startswith("decoders.")}
     assert methods - helpers <= run_here
@@ -169,7 +169,7 @@ CHAPTERS = [
     ("11_eagle", "[by_hand(head, ids, Greedy(), 4, 4, 2, 2, positions=p) for p in (counting_nodes, standing_still)]"),
     ("11_eagle", "whole(head, ids, features_of(ids)), one_by_one(row.softmax(-1), [1, 2], Seeded(1))"),
 ]
-WITHOUT_A_MODEL = {"draws", "wrong_tli"}
+WITHOUT_A_MODEL = {"draw_and_check", "draws", "wrong_tli"}
 
 
 def names(node, context):
