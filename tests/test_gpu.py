@@ -47,7 +47,7 @@ OTHERS = {
     ),
     "eagle, static": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=static([(0,), (1,), (0, 0)])),
     "eagle, chain": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=chain(3), rng=Seeded(1)),
-    "eagle, drawn": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=drawn_tree([(0, 0), (1, 0)]), rng=Seeded(1)),
+    "eagle, drawn": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=drawn_tree([(0, 0), (1,)]), rng=Seeded(1)),
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, tree=dynamic(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
 }
