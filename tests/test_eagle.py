@@ -195,10 +195,10 @@ def test_a_drawn_tree_keeps_it_too(tree, make, vocab, length, warp):
 
 @pytest.mark.slow
 @every_warp
-@every_drawn
-@pytest.mark.parametrize("make", [eagle1, reduced], ids=["EAGLE-1", "EAGLE-3, fewer tokens"])
-def test_a_drawn_tree_keeps_it_under_every_warp(make, tree, warp):
-    assert far(make, tree=tree)(table(), [0, 1], 3, warp) < EXACT
+@pytest.mark.parametrize(("tree", "vocab"), [*zip(DRAWN.values(), (3, 3, 2, 2))], ids=DRAWN)
+@pytest.mark.parametrize("make", [eagle1, eagle3], ids=["EAGLE-1", "EAGLE-3"])
+def test_a_drawn_tree_keeps_it_under_every_warp(make, tree, vocab, warp):
+    assert far(make, tree=tree)(table(vocab), [0, 1], 3, warp) < EXACT
 
 
 @pytest.mark.slow
