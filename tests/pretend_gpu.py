@@ -12,8 +12,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 GPU = torch.device("cuda", 0)
+APPLE = torch.device("mps", 0)
 Generator = torch.Generator
-PROPERTIES = {"device": GPU, "is_cuda": True, "is_cpu": False}
+PROPERTIES = {"device": GPU, "is_cuda": True, "is_cpu": False}  # of what is on the GPU that is pretended
 CUDA = {  # what torch.cuda answers: a T4
     "is_available": True,
     "device_count": 1,
@@ -54,20 +55,23 @@ class PretendGPU(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def pretend_gpu():
-    """Lends this machine a GPU while the context lasts."""
+def pretend_gpu(device=GPU):
+    """Lends this machine a GPU while the context lasts; `APPLE` has no float64."""
     swap = torch.__future__.get_swap_module_params_on_conversion()
     with contextlib.ExitStack() as stack:
         for name, answer in CUDA.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, lambda *_, answer=answer: answer))
+        stack.enter_context(mock.patch.object(torch.backends.mps, "is_available", lambda: device == APPLE))
+        stack.enter_context(mock.patch.dict(PROPERTIES, device=device, is_cuda=device == GPU))
         stack.enter_context(mock.patch.object(torch, "Generator", GeneratorOnGPU))
         torch.__future__.set_swap_module_params_on_conversion(True)  # else Module.to keeps the class of its tensors
         stack.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
-        yield stack.enter_context(PretendGPU()) and GPU
+        yield stack.enter_context(PretendGPU()) and device
 
 
 def is_gpu(one):
-    return isinstance(one, torch.device) and one.type == "cuda" or isinstance(one, str) and one in ("cuda", "cuda:0")
+    kind = PROPERTIES["device"].type
+    return isinstance(one, torch.device) and one.type == kind or isinstance(one, str) and one in (kind, f"{kind}:0")
 
 
 def tensors_in(arguments):
@@ -117,7 +121,8 @@ def check_devices(name, args, tensors):
     there = [tuple(one.shape) for one in tensors if not isinstance(one, OnGPU) and one.ndim]
     if there and any(isinstance(one, OnGPU) for one in tensors):
         raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{PROPERTIES['device']} and cpu! "
             f"({name} of tensors on the cpu with shapes {there})"
         )
 
@@ -143,6 +148,8 @@ def placed(made, on_gpu, given):
     """A result on its device. What is moved there is a copy."""
     if not isinstance(made, torch.Tensor):
         return made
+    if on_gpu and made.dtype == torch.float64 and PROPERTIES["device"] == APPLE:
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64")
     if any(made is one for one in given):
         if isinstance(made, OnGPU) == on_gpu:
             return made

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pretend_gpu import pretend_gpu
+from pretend_gpu import APPLE, pretend_gpu
 from torch.utils._pytree import tree_map
 
 import tutorlib
@@ -64,6 +64,12 @@ def gpu():
         family = models.load("storyworld")
         assert family.target.device.type == "cuda"
         return family
+
+
+@pytest.fixture(scope="module")
+def apple():
+    with pretend_gpu(APPLE):
+        return models.load("storyworld", device="mps")
 
 
 @pytest.fixture
@@ -130,6 +136,61 @@ def test_batches_write_the_same_on_a_gpu(seeds, same):
         return [trace.tokens for trace in run_batch(steps, 6)]
 
     same(written)
+
+
+def test_the_pretend_apple_gpu_has_no_float64(apple):
+    with pretend_gpu(APPLE):
+        row = apple.target.session([1]).feed()
+        assert row.device.type == "mps" and row.float().softmax(-1).device.type == "mps"
+        for refused in (
+            lambda: row.double(),
+            lambda: torch.zeros(1, dtype=torch.float64, device="mps"),
+            lambda: row.cpu().double().to("mps"),
+        ):
+            with pytest.raises(TypeError, match="float64"):
+                refused()
+
+
+@pytest.mark.parametrize("name", [*DRAWING, *OTHERS])
+def test_an_apple_gpu_writes_the_same_and_its_probabilities_are_on_the_cpu(name, cpu, apple):
+    def written(family):
+        if name in DRAWING:
+            return drawn(name, family)
+        trace = run(OTHERS[name](family), 6)
+        return trace.tokens, json.dumps(trace.to_dict())  # with its candidates
+
+    expected = written(cpu)
+    with pretend_gpu(APPLE):
+        assert written(apple) == expected
+
+
+def test_batches_write_the_same_on_an_apple_gpu(cpu, apple):
+    def written(family):
+        rngs = [Seeded(seed) for seed in (1, 2)]
+        steps = tutorlib.speculative_batch(family.target, family.draft, [PROMPT, "Ada"], rngs=rngs, warp=WARPS)
+        return [trace.tokens for trace in run_batch(steps, 6)]
+
+    expected = written(cpu)
+    with pretend_gpu(APPLE):
+        assert written(apple) == expected
+
+
+def test_what_generate_makes_of_its_options_is_computed_beside_the_rows(cpu, apple):
+    def written(family, device):
+        ids = torch.tensor([cpu.target.encode(PROMPT)]).to(device)
+        ours = tutorlib.custom_generate(tutorlib.sample, seed=3)
+        options = {"do_sample": True, "top_k": 9, "suppress_tokens": [5, 6], "min_new_tokens": 5, "max_new_tokens": 6}
+        mask = torch.ones_like(ids)
+        return family.target.model.generate(ids, attention_mask=mask, custom_generate=ours, **options).tolist()
+
+    expected = written(cpu, "cpu")
+    with pretend_gpu(APPLE):
+        assert written(apple, "mps") == expected
+
+
+def test_float64_on_an_apple_gpu_is_refused_in_words():
+    with pretend_gpu(APPLE), pytest.raises(ValueError, match="Apple's GPUs have no float64; take float32"):
+        models.load("storyworld", device="mps", dtype="float64")
 
 
 def test_every_method_of_the_front_door_is_run():

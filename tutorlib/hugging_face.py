@@ -393,16 +393,27 @@ def _as_warp(processor: Callable, padding: Sequence[int], front: list[int]) -> W
     before = front if name in _LENGTH else []
 
     def warp_all(logits, histories=None):
-        return processor(None, logits)
+        return _beside(processor, logits)(None, logits)
 
     def warp_each(logits, histories=None):
         histories = checked_histories(histories, logits, name)
-        rows = []
+        rows, change = [], _beside(processor, logits)
         for row, history in zip(logits.clone(), histories, strict=True):
-            rows.append(processor(torch.tensor([before + history], device=logits.device), row[None]))
+            rows.append(change(torch.tensor([before + history], device=logits.device), row[None]))
         return torch.cat(rows)
 
     return named(warp_all if name in _NOTHING else warp_each, name)
+
+
+def _beside(processor: Callable, logits: torch.Tensor) -> Callable:
+    """The processor with its tensors where the logits are: on the CPU, where the model's GPU has no float64."""
+    held = getattr(processor, "__dict__", {})
+    moved = {name: value.to(logits.device) for name, value in held.items() if isinstance(value, torch.Tensor)}
+    if all(moved[name] is held[name] for name in moved):
+        return processor
+    processor = copy.copy(processor)
+    vars(processor).update(moved)
+    return processor
 
 
 def _without_padding(processor: Callable, padding: Sequence[int]) -> Callable:

@@ -228,7 +228,8 @@ def load(
     draft, other_draft, medusa, eagle, eagle3 : str or path, optional
         A hub name or a directory, in place of the family's own.
     device : str or torch.device, optional
-        By default a GPU of the CUDA kind if there is one, else the processor. "mps" has to be asked for.
+        By default a GPU of the CUDA kind if there is one, else the processor. "mps", an Apple GPU, has to be
+        asked for: probabilities are then computed on the processor, in float64. Not yet run on one.
     dtype : torch.dtype or str, optional
         By default float32 on a processor and for the bundled family; on a GPU bfloat16 if it has it, else float16.
     quantization : transformers quantization config, optional
@@ -487,6 +488,8 @@ def _dtype(dtype, device, bundled) -> torch.dtype:
     given = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not (isinstance(given, torch.dtype) and given.is_floating_point):
         raise ValueError(f"dtype={dtype!r}: expected float32, bfloat16, float16 or float64")
+    if given == torch.float64 and device.type == "mps":
+        raise ValueError('device="mps" with dtype=float64: Apple\'s GPUs have no float64; take float32, or the CPU')
     return given
 
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from .arguments import concrete
 from .randomness import Checked, Exhaustive, Greedy, Randomness, Seeded
 from .tree import TokenTree, ints
-from .warp import checked_warp, one_hot
+from .warp import checked_warp, in_float64, one_hot
 
 if TYPE_CHECKING:
     from .lm import LM
@@ -68,7 +68,7 @@ class Candidates(Sequence):
     def settled(self) -> list[list[tuple[int, float]]]:
         """Compute the lists, if that has not been done yet, and let go of the rows."""
         if self._logits is not None:
-            self._lists = [likeliest(row, self._count) for row in self._logits.double().softmax(-1)]
+            self._lists = [likeliest(row, self._count) for row in in_float64(self._logits).softmax(-1)]
             self._logits = None
         return self._lists
 

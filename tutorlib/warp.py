@@ -19,6 +19,16 @@ from .arguments import concrete
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
 
 
+# Kinds of device that have no float64: Apple's GPUs.
+_WITHOUT_FLOAT64 = {"mps"}
+
+
+def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
+    """`rows` in float64: on their device, or on the CPU if theirs has no such numbers."""
+    rows = rows.cpu() if rows.device.type in _WITHOUT_FLOAT64 else rows
+    return rows.to(torch.float64, copy=copy)
+
+
 def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequence[int]] | None = None) -> torch.Tensor:
     """Apply the warps in order, then the softmax.
 
@@ -35,7 +45,8 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     -------
     tensor of float64, shape (n, vocab)
         Each row sums to 1. Warps and softmax are computed in float64 whatever the model's type, so that what a filter
-        keeps does not hang on the last bit of a half-precision logit.
+        keeps does not hang on the last bit of a half-precision logit; on the logits' device, or on the CPU where that
+        is an Apple GPU, which has no float64.
 
     Raises
     ------
@@ -46,7 +57,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     warp = tuple(warp)
     if type(histories) is not list or any(type(history) is not list for history in histories):
         histories = concrete(histories)  # each penalty reads them
-    given, logits = logits, logits.to(torch.float64, copy=bool(warp))  # a copy, which a warp may change in place
+    given, logits = logits, in_float64(logits, copy=bool(warp))  # a copy, which a warp may change in place
     for function in warp:
         if function is one_hot and function is warp[-1] and logits.numel():
             best = logits.max(-1, keepdim=True)

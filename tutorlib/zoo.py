@@ -258,7 +258,7 @@ def score_only(target, draft, prompt, *, gamma, rng, warp=()):
     text, unread = list(prompt), []
     while min(target_session.room, draft_session.room) > gamma:
         drafted, _, _ = _drafts(draft_session, text, gamma, rng, warp, _draw)
-        log_probs = target_session.feed(unread + drafted).double().log_softmax(-1)
+        log_probs = target_session.feed(unread + drafted).cpu().double().log_softmax(-1)
         average = float(log_probs[range(gamma), drafted].mean())
         accepted = gamma  # the mistake: whatever the average is, all are kept
         target_session.rollback(1)

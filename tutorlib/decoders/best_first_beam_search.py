@@ -241,7 +241,7 @@ def best_first_beam_search(
     if longest < 1:
         return "context"
     session = lm.session(prompt)
-    stops = torch.zeros(lm.vocab_size, dtype=torch.bool, device=lm.device)
+    stops = torch.zeros(lm.vocab_size, dtype=torch.bool)
     stops[list(stop)] = True
     queue = Queue(beams, longest, length_penalty)
     queue.push([Hypothesis([], log_prob=0.0, estimate=0.0, ends=False)])
@@ -258,6 +258,7 @@ def best_first_beam_search(
         elif queue.is_open(length):
             logits = session.advance_to(prompt + best.tokens)[-1:]
             log_probs = probabilities(logits, warp, [session.tokens])[0].log()  # (vocab,)
+            stops = stops.to(log_probs.device)
             if length < min_new_tokens:
                 log_probs[stops] = -math.inf
             # Of one parent no more than the best `beams` can run on, and besides them only stop tokens end.

@@ -6,7 +6,7 @@ import torch
 
 from ..lm import check_prompt_of_both, check_same_vocabulary
 from ..run import Candidates, Step, checked_stop, decoder
-from ..warp import is_number, min_p, probabilities
+from ..warp import in_float64, is_number, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams
 
@@ -62,7 +62,7 @@ def contrastive_scores(
 
 def log_probabilities(logits: torch.Tensor) -> torch.Tensor:
     """The log-softmax of rows (n, vocab) in float64; ValueError where it does not exist."""
-    log_probs = logits.double().log_softmax(-1)
+    log_probs = in_float64(logits).log_softmax(-1)
     if math.isnan(float(log_probs.max())):  # the largest of some numbers is NaN if one of them is
         row = int(log_probs.isnan().any(-1).int().argmax())
         raise ValueError(f"row {row} of the logits holds NaN or +inf, or nothing but -inf: look at the model")

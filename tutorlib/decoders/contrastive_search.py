@@ -6,7 +6,7 @@ import torch
 
 from ..run import Candidates, Step, decoder, likeliest
 from ..tree import TokenTree
-from ..warp import check_whole_number, is_number, probabilities
+from ..warp import check_whole_number, in_float64, is_number, probabilities
 
 
 class Directions:
@@ -34,7 +34,7 @@ class Directions:
 
 def direction(states: torch.Tensor) -> torch.Tensor:
     """Rows (n, width) of length 1, in float64; ValueError where a row has no direction."""
-    states = torch.nn.functional.normalize(states.double(), dim=-1)
+    states = torch.nn.functional.normalize(in_float64(states), dim=-1)
     if math.isnan(float(states.sum())):
         raise ValueError(
             "a hidden state holds NaN or an infinite number, so that it has no direction to compare "

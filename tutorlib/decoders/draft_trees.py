@@ -17,7 +17,7 @@ import torch
 from ..checking import Accept, drawn, exact
 from ..heads.choices import Choices, checked_choices
 from ..tree import ROOT, TokenTree
-from ..warp import check_whole_number, draft_probabilities, is_number, one_hot
+from ..warp import check_whole_number, draft_probabilities, in_float64, is_number, one_hot
 
 
 class Draft:
@@ -81,13 +81,13 @@ class Draft:
         list of float64 tensors of shape (vocab,)
             None in place of one where no token is possible.
         """
-        rows = self._log_probs().double()  # in float64, so that they sum to 1 as the target's do
+        rows = in_float64(self._log_probs())  # so that they sum to 1 as the target's do
         return [None if float(row.max()) == -math.inf else row.softmax(-1) for row in rows]
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
         logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill
         if self.warp:  # a row that cannot be warped, or keeps nothing of what this network knows, gives no guess
-            nothing = torch.full_like(logits[0], -math.inf, dtype=torch.float64)
+            nothing = in_float64(torch.full_like(logits[0], -math.inf))
             rows = draft_probabilities(logits, self.warp, [self.text + path for path in self._paths])
             logits = torch.stack([nothing if row is None else row.log() for row in rows])
         if self.is_greedy:

@@ -8,7 +8,7 @@ from ..checking import check_tree, drawn
 from ..run import Candidates, Step, decoder
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
-from ..warp import draft_probabilities
+from ..warp import draft_probabilities, in_float64
 
 
 def check(target, draft, gamma):
@@ -120,6 +120,7 @@ class Guesses:
     def law(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
         """The draft's law over the target's ids, shape (vocab,); None where it leaves no shared token."""
         target_columns, draft_columns = self.columns
-        row = torch.full((1, self.target.vocab_size), -math.inf, dtype=torch.float64, device=logits.device)
-        row[:, target_columns] = logits[:, draft_columns].double()
+        guesses = in_float64(logits[:, draft_columns])
+        row = guesses.new_full((1, self.target.vocab_size), -math.inf)
+        row[:, target_columns.to(row.device)] = guesses
         return draft_probabilities(row, self.warp, [text])[0]

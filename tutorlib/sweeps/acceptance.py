@@ -36,7 +36,7 @@ def both_logits(target, draft, tokens, first=1) -> tuple[torch.Tensor, torch.Ten
     rows = []
     for lm in (target, draft):
         session = lm.session(list(tokens[:first]))
-        rows.append(session.feed(list(tokens[first:]))[:-1].double())
+        rows.append(session.feed(list(tokens[first:]))[:-1].cpu().double())
     return rows[0], rows[1]
 
 

@@ -45,7 +45,7 @@ def compare(family, prompt) -> dict:
     session = family.target.session(prompt)
     gaps = []
     for i in range(compared):  # the logits that the plain loop saw, one call a token
-        best = session.feed(plain[i - 1 : i] if i else ()).double()[-1].topk(2).values
+        best = session.feed(plain[i - 1 : i] if i else ()).cpu().double()[-1].topk(2).values
         gaps.append(float(best[0] - best[1]))
     return {
         "place": place,
@@ -67,7 +67,7 @@ def two_best(family, prompt, place: int) -> dict:
     plain = run(greedy(family.target, prompt), place + 1, progress=False).tokens
     session = family.target.session(prompt)
     for i in range(place + 1):
-        one = session.feed(plain[i - 1 : i] if i else ()).double()[-1]
+        one = session.feed(plain[i - 1 : i] if i else ()).cpu().double()[-1]
     before, rows = [*family.target.encode(prompt), *plain[:place]], []
 
     def spy(logits, histories):

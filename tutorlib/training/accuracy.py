@@ -69,7 +69,7 @@ def _continue(lm, openings, generator, temperature, most=220):
         logits = batch.feed(fresh)
         fresh = [[] for _ in rows]
         for i in sorted(going):
-            probs = (logits[i][-1].double() / temperature).softmax(-1)
+            probs = (logits[i][-1].cpu().double() / temperature).softmax(-1)
             token = int(torch.multinomial(probs.cpu(), 1, generator=generator))
             rows[i].append(token)
             if token in lm.stop_tokens or len(rows[i]) > most:

@@ -263,7 +263,7 @@ def _warp_picture(names, logits, values, top):
 
 def next_logits(lm, prompt):
     """Return the logits of the token after `prompt` as a float64 array of shape (vocab,)."""
-    return lm.session(prompt).feed()[-1].double().cpu().numpy()
+    return lm.session(prompt).feed()[-1].cpu().double().numpy()
 
 
 def _draw(ax, lm, logits, temperature, top):
