@@ -181,7 +181,7 @@ class LM:
                 lm = lm._counts_for
 
     def session(self, prompt: str | Sequence[int], hidden=None, cache: str = "dynamic") -> Session:
-        """One sequence that begins with `prompt`; see `Session`. Nothing is computed before its first feed."""
+        """One sequence that begins with `prompt`; see `Session`. The prompt is computed at its first feed."""
         return Session(self, prompt, hidden=hidden, cache=cache)
 
     def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:

@@ -50,7 +50,9 @@ def windows(config) -> list[int]:
     found = {
         value
         for name, value in config.to_dict().items()
-        if ("window" in name or "chunk" in name or name.startswith("local")) and type(value) is int and value > 0
+        if ("window" in name or "chunk" in name or name.startswith(("local", "index_topk")))
+        and type(value) is int
+        and value > 0
     }
     return sorted(found)
 

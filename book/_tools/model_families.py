@@ -47,11 +47,11 @@ SIZES = {
     "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts head_dim "
     "v_head_dim qk_nope_head_dim qk_rope_head_dim rotary_dim kv_channels attention_head_dim n_routed_experts "
     "num_local_experts moe_num_experts state_size mamba_d_state ssm_state_size mamba_state_dim mamba_num_heads "
-    "hidden_size_per_layer_input",
+    "linear_num_heads hidden_size_per_layer_input",
     2: "num_key_value_heads num_kv_heads num_experts_per_tok moe_topk moe_k num_experts_per_token top_k_experts "
     "index_n_heads",
-    8: "q_lora_rank kv_lora_rank o_lora_rank linear_key_head_dim linear_value_head_dim mamba_d_head mamba_head_dim "
-    "index_head_dim",
+    8: "q_lora_rank kv_lora_rank o_lora_rank linear_head_dim linear_key_head_dim linear_value_head_dim mamba_d_head "
+    "mamba_head_dim index_head_dim",
     1: "n_group topk_group mamba_n_groups n_groups n_shared_experts num_shared_experts",
     WINDOW: "sliding_window attention_chunk_size window_size attention_window_size attention_window",
     0.4: "initializer_range init_std initializer_std",
@@ -62,6 +62,9 @@ SLIDING = ["sliding_attention", "full_attention"] * 2
 # What else a family needs.
 ALSO = {
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 8},
+    "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
+    "doge": {"keep_window_size": WINDOW},
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2},
     "dbrx": {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2},
              "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
     "gemma3n_text": {"num_kv_shared_layers": 0, "laurel_rank": 2, "layer_types": SLIDING},
