@@ -10,10 +10,10 @@ import random
 
 import pytest
 import torch
-from draft_networks import perfect_network
+from draft_networks import eagle1, perfect_network
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossless import EXACT, table
+from lossless import CONFIGS, EXACT, distance, small, table
 from test_medusa import random_heads
 
 from tutorlib import warp as warps
@@ -230,3 +230,26 @@ def test_every_method_has_samplings_distribution_of_texts_and_errors(name, case)
 def test_no_method_draws_from_what_a_warp_has_cut_or_repeated(name, careless):
     tokens, error = outcome(METHODS[name], sparse(0), sparse(1), [0, 1], 4, (), rng=Seeded(0), warp=[careless])
     assert not tokens and "a warp must return logits" in error
+
+
+# Over real caches a filter leaves nothing after a stop token: rows there are computed, but never wanted.
+CACHED = {
+    "prompt_lookup": lambda lm: functools.partial(prompt_lookup, gamma=2),
+    "suffix_lookup": lambda lm: functools.partial(suffix_lookup, gamma=4, least=0.0),
+    "lookahead": lambda lm: functools.partial(lookahead, window=2),
+    "speculative": lambda lm: functools.partial(speculative, draft=table(), gamma=1),
+    "medusa": lambda lm: functools.partial(medusa, heads=random_heads(lm), tree=[(0, 0), (1,)]),
+    "eagle, dynamic": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=dynamic(4, 2, 2)),
+    "eagle, drawn chain": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=drawn_chain(1)),
+}
+
+
+@pytest.mark.parametrize("family", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CONFIGS][1:])])
+@pytest.mark.parametrize("name", CACHED)
+def test_what_lies_after_a_stop_token_does_not_matter(name, family):
+    lm = small(family)
+
+    def method(lm, prompt, **how):
+        return CACHED[name](lm)(lm, prompt=prompt, **how)
+
+    assert distance(method, lm, [0, 1, 2, 0], 3, [forbidding(2)], stop=[2]) < EXACT
