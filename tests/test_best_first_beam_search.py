@@ -386,6 +386,7 @@ class TestBadInput:
             ({"n_best": True}, "n_best must be"),
             ({"queue_limit": 0}, "queue_limit must be .* at least 1"),
             ({"queue_limit": 1.5}, "queue_limit must be"),
+            ({"heuristic": lambda: 0.0}, "heuristic must be a function of new tokens"),
             ({"heuristic": -1.0}, "heuristic must be a function"),
             ({"stop": [3]}, "stop token 3 is outside"),
             ({"warp": temperature(1)}, "warp must be a list"),

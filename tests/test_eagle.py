@@ -444,6 +444,7 @@ def test_a_warp_may_write_in_place(models):
         ({}, {"tree": chain}, "tree must be a shape .*, got <function chain"),
         ({}, {"tree": drawn_chain}, "tree must be a shape .*, got <function drawn_chain"),
         ({}, {"tree": drawn_tree}, "tree must be a shape .*, got <function drawn_tree"),
+        ({}, {"tree": lambda draft, room: None}, "tree must be a shape .*, got <function"),
         ({}, {"tree": 60}, "tree must be a shape .*, got 60"),
         ({}, {"tree": [(0,), (0, 0)]}, r"tree must be a shape .*, got \[\(0,\), \(0, 0\)\]"),
         ({}, {"rng": 7}, "rng must have the verbs"),

@@ -240,7 +240,7 @@ CACHED = {
     "speculative": lambda lm: functools.partial(speculative, draft=table(), gamma=1),
     "medusa": lambda lm: functools.partial(medusa, heads=random_heads(lm), tree=[(0, 0), (1,)]),
     "eagle, dynamic": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=dynamic(4, 2, 2)),
-    "eagle, drawn chain": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=drawn_chain(1)),
+    "eagle, drawn tree": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=drawn_tree([(0,), (1,)])),
 }
 
 

@@ -361,6 +361,7 @@ def test_a_gamma_function_sees_the_rounds_so_far_and_may_draft_nothing():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"gamma": lambda: 2}, "gamma must be a whole number, or a function of the rounds so far; got <function"),
         ({"gamma": 0}, "gamma is how many tokens are drafted in a round, a whole number of 1 or more, got 0"),
         ({"gamma": -1}, "got -1"),
         ({"gamma": True}, "got True"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ..run import Step, checked_stop, decoder
-from ..warp import probabilities
+from ..warp import probabilities, takes
 from .beam_search import check as check_beams
 
 
@@ -140,7 +140,7 @@ def check(lm, beams, max_new_tokens, length_penalty, n_best, heuristic, queue_li
     check_beams(lm, beams, max_new_tokens, length_penalty, "never", min_new_tokens, 1, 0.0, stop)
     if isinstance(n_best, bool) or not hasattr(n_best, "__index__") or not 1 <= n_best <= beams:
         raise ValueError(f"n_best must be a whole number from 1 to beams={beams}, got {n_best!r}")
-    if not (heuristic is None or callable(heuristic)):
+    if not (heuristic is None or takes(heuristic, 1)):
         raise ValueError(f"heuristic must be a function of new tokens, or None for 0 everywhere; got {heuristic!r}")
     if queue_limit is not None and (
         isinstance(queue_limit, bool) or not hasattr(queue_limit, "__index__") or queue_limit < 1

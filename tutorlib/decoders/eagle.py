@@ -6,6 +6,7 @@ from ..checking import check_tree, exact
 from ..heads.eagle import DraftNetwork, check_target
 from ..run import Candidates, Step, decoder
 from ..tree import TokenTree
+from ..warp import takes
 from .draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 
 
@@ -20,7 +21,7 @@ def check(target, head, tree):
     if device != target.device:
         raise ValueError(f"the draft network is on {device}, the target on {target.device}: head.to(target.device)")
     tree = dynamic(**head.tree) if tree is None else tree
-    if not callable(tree) or tree in (dynamic, static, chain, drawn_chain, drawn_tree):
+    if not takes(tree, 1) or tree in (dynamic, static, chain, drawn_chain, drawn_tree):
         raise ValueError(f"tree must be a shape such as dynamic(59, 8, 10), static(paths) or chain(4), got {tree!r}")
 
 

@@ -10,7 +10,7 @@ from ..lm import check_prompt_of_both, check_same_vocabulary
 from ..run import Candidates, Step, decoder
 from ..theory import measured_factor
 from ..tree import TokenTree
-from ..warp import check_whole_number, draft_probabilities, is_number, over_ids
+from ..warp import check_whole_number, draft_probabilities, is_number, over_ids, takes
 
 # How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
@@ -95,6 +95,8 @@ def check_pair(target, draft, prompt, gamma, confidence):
     check_prompt_of_both(prompt, "draft", draft)
     if not callable(gamma):
         check_whole_number(gamma, 1, "gamma is how many tokens are drafted in a round")
+    elif not takes(gamma, 1):
+        raise ValueError(f"gamma must be a whole number, or a function of the rounds so far; got {gamma!r}")
     if not is_number(confidence) or not 0 <= confidence <= 1:
         raise ValueError(f"confidence must be a probability from 0 (draft on, however unsure) to 1, got {confidence!r}")
 
