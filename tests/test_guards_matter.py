@@ -755,18 +755,18 @@ TLI, SLEM, VOCABULARIES = "decoders/token_intersection.py", "decoders/string_mat
 # (file, check) -> mutations: what goes wrong, the text in the file, the text in its place.
 MUTATIONS = {
     (CHECKING, "speculative_is_exact"): [
-        ("accepting with p, not with p/q", "float(target_row[token]) / draft_prob", "float(target_row[token])"),
+        ("accepting with p, not with p/q", "float(row[token]) / draft_prob", "float(row[token])"),
+        ("after a rejection, drawing from p", "row = residual(row, draft_probs[child])", "pass"),
+        ("the residual of the row after", "residual(row, draft_probs", "residual(probs_at(child), draft_probs"),
         (
-            "after a rejection, drawing from p",
-            "rng.choose(residual(target_row, draft_probs[node]))",
-            "rng.choose(target_row)",
+            "judging by the row after",
+            "row_or_none(probs_at, node)",
+            "row_or_none(probs_at, min(node + 1, len(tree) - 1))",
         ),
-        ("the residual of the row after", "residual(target_row, draft_probs", "residual(probs_at(node), draft_probs"),
-        ("judging by the row after", "row_or_none(probs_at, node - 1)", "row_or_none(probs_at, node)"),
         (
             "the bonus token from the row before the last",
-            "row_or_none(probs_at, len(tree) - 1)",
-            "row_or_none(probs_at, max(-1, len(tree) - 2))",
+            "return path, rng.choose(row)",
+            "return path, rng.choose(probs_at(tree.parents[node]) if path else row)",
         ),
         ("the residual without its max(., 0)", ".clamp(min=0)", ".abs()"),
         (
@@ -853,13 +853,13 @@ MUTATIONS = {
     (SPECULATIVE, "a_perfect_draft_is_all_accepted"): [
         (
             "a draft that is not warped",
-            "draft_probabilities(logits[-1:], warp, [text + drafted])",
-            "draft_probabilities(logits[-1:], (), [text + drafted])",
+            "over_ids(logits[-1:], target.vocab_size), warp, [text + drafted])",
+            "over_ids(logits[-1:], target.vocab_size), (), [text + drafted])",
         ),
         (
             "a draft whose penalties do not see it",
-            "draft_probabilities(logits[-1:], warp, [text + drafted])",
-            "draft_probabilities(logits[-1:], warp, [text])",
+            "over_ids(logits[-1:], target.vocab_size), warp, [text + drafted])",
+            "over_ids(logits[-1:], target.vocab_size), warp, [text])",
         ),
     ],
     (SPECULATIVE, "speculative_is_exact_under_a_penalty"): [
@@ -880,7 +880,7 @@ MUTATIONS = {
     (SPECULATIVE, "a_wrong_pair_is_refused"): [
         ("any two vocabularies", "    check_same_vocabulary(advice, target=target, draft=draft)\n", ""),
         ("any two devices", "if draft.device != target.device:", "if False:"),
-        ("a prompt that the draft cannot read", "if len(prompt) > draft.context:", "if False:"),
+        ("a prompt that the draft cannot read", '    check_prompt_of_both(prompt, "draft", draft)\n', ""),
         ("a gamma of 0", 'check_whole_number(gamma, 1, "gamma', 'check_whole_number(gamma, 0, "gamma'),
         ("a confidence above 1", "not is_number(confidence) or not 0 <= confidence <= 1", "not is_number(confidence)"),
     ],
@@ -1247,7 +1247,7 @@ MUTATIONS = {
     (EAGLE, "a_wrong_network_is_refused"): [
         ("any device", "if device != target.device:", "if False:"),
         ("what is no network", "if not isinstance(head, DraftNetwork):", "if False:"),
-        ("a function that makes shapes", " or tree in (dynamic, static, chain, drawn_chain)", ""),
+        ("a function that makes shapes", " or tree in (dynamic, static, chain, drawn_chain, drawn_tree)", ""),
     ],
     (TREES, "a_wrong_network_is_refused"): [
         ("a confidence above 1", "not is_number(confidence) or not 0 <= confidence <= 1", "not is_number(confidence)"),
