@@ -139,7 +139,8 @@ def test_tokens_that_are_not_known_are_never_guessed(target):
         | {"lm_head.weight": whole.lm_head.weight[known]}
     )  # fmt: skip
     said, part = fed(whole, target, TEXT)[1], fed(few, target, TEXT)[1]
-    assert torch.equal(part[:, known], said[:, known])
+    # Two matrix products of different shapes may add in different orders, so the last bit can differ.
+    torch.testing.assert_close(part[:, known], said[:, known], rtol=1e-13, atol=1e-13)
     assert part.shape == (1, VOCAB) and int((part == -torch.inf).sum()) == VOCAB - 4
 
 
