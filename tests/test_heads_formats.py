@@ -618,7 +618,7 @@ def test_a_kill_between_the_two_files_is_never_taken_for_whole(folder, monkeypat
         replace(source, place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(formats.files.os, "replace", only_once)
+        patch.setattr(os, "replace", only_once)
         with pytest.raises(KeyboardInterrupt):
             save_medusa(random_heads(), folder)
     with pytest.raises(

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -341,12 +342,27 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(weights):
         models.load("storyworld")
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"target/config.json": 3}'])
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"target/config.json": {}}', "[" * 100_000])
 def test_checksums_that_are_missing_or_broken_are_named(weights, content):
     place = weights / models.CHECKSUMS
     place.unlink() if content is None else place.write_text(content)
     with pytest.raises(ValueError, match=re.escape(str(place))):
         models.load("storyworld")
+
+
+@pytest.mark.parametrize(
+    "added",
+    ["config.json", "target/adapter_config.json", "target/chat_template.jinja", "medusa/config.json", "target/a/b.py"],
+)
+def test_a_file_without_a_checksum_is_refused(weights, added):
+    """Some that transformers would read if they were there, one that makes the folder another family's, and others."""
+    path = weights / added
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=re.escape(f"{path} has no checksum") + ".*remove it"):
+        models.load("storyworld")
+    path.unlink()
+    models.load("storyworld")
 
 
 def test_without_any_bundled_weights_the_message_says_how_to_make_them(tmp_path, monkeypatch):
@@ -373,6 +389,46 @@ def test_a_missing_shard_is_named(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ValueError, match=r"model.safetensors.index.json is broken"):
         _ = models.load(tmp_path).target
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/dev/zero", "a\0b", "..", "", 3, None, ["a"], "a\\b"])
+def test_an_index_names_files_beside_it_and_no_others(tmp_path, name):
+    random_model("llama").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
+    with pytest.raises(ValueError, match=r"model.safetensors.index.json (must name files beside it|is broken)"):
+        _ = models.load(tmp_path).target
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\udcff", "a" * 10_000, "..\\..", "CON", "/dev/null", "owner/name\n", "~"])
+def test_odd_names_are_no_models(name):
+    with pytest.raises(ValueError, match=r"no known model|holds no model"):
+        models.load(name)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        *(("num_hidden_layers", 10**9), ("vocab_size", 10**12), ("num_attention_heads", 10**9), ("head_dim", 10**10)),
+        *(("num_hidden_layers", -1), ("hidden_size", "wide"), ("intermediate_size", None), ("vocab_size", [3])),
+        *(("rope_parameters", {"num_hidden_layers": 10**9}), ("model_type", "nobody's"), ("num_hidden_layers", 1)),
+    ],
+)
+def test_a_configuration_of_something_else_is_refused_before_it_is_made(weights, key, value):
+    place = weights / "target" / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {key: value}))
+    began = time.process_time()
+    with pytest.raises(ValueError, match="config|cannot be loaded"):
+        _ = models.load(weights / "target").target
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[]", "3", "{", "\xff", '{"a": ' * 50_000])
+def test_a_configuration_that_is_no_object_is_refused(weights, content):
+    (weights / "target" / "config.json").write_text(content)
+    (weights / "target" / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="config"):
+        _ = models.load(weights / "target").target
 
 
 def test_weights_of_another_model_are_refused(weights):
@@ -730,7 +786,7 @@ def test_a_model_that_the_hub_has_not_suggests_the_nearest(hub, monkeypatch):
 
 def test_a_full_disk_is_not_called_a_missing_network(hub, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", answering(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left") as caught:
+    with pytest.raises(OSError, match="no space left") as caught:
         models.load("pythia")
     assert not isinstance(caught.value, ConnectionError)
 

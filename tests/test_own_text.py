@@ -105,18 +105,18 @@ def test_who_is_stopped_goes_on_after_the_last_file(told, tmp_path, monkeypatch)
 
 
 def test_a_kill_while_writing_leaves_no_half_file(told, tmp_path, monkeypatch):
-    whole, write = told(8, folder=tmp_path / "whole"), Path.write_text
+    whole, write = told(8, folder=tmp_path / "whole"), Path.write_bytes
 
-    def dies_halfway(path, text, **rest):
+    def dies_halfway(path, content):
         if path.name.startswith("00001"):
-            write(path, text[: len(text) // 2])
+            write(path, content[: len(content) // 2])
             raise KeyboardInterrupt
-        return write(path, text, **rest)
+        return write(path, content)
 
-    monkeypatch.setattr(Path, "write_text", dies_halfway)
+    monkeypatch.setattr(Path, "write_bytes", dies_halfway)
     with pytest.raises(KeyboardInterrupt):
         told(8)
-    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(Path, "write_bytes", write)
     assert not (tmp_path / "texts" / "00001.json").exists()
     assert told(8) == whole
 
@@ -130,7 +130,8 @@ def test_texts_that_are_there_are_not_told_again(told, monkeypatch):
 def test_several_processes_tell_the_same_texts(told, tmp_path, monkeypatch):
     whole = told(16, folder=tmp_path / "whole")
     monkeypatch.setattr(Devices, "wait", lambda self: None)
-    monkeypatch.setattr(own_text, "_read", lambda file: json.loads(file.read_text()) if file.exists() else [])
+    read = own_text._read
+    monkeypatch.setattr(own_text, "_read", lambda file: read(file) if file.exists() else [])
     for rank in (1, 0):
         files = {path.name for path in (tmp_path / "texts").glob("0*.json")}
         assert files == (set() if rank else {"00001.json", "00003.json"})
@@ -173,9 +174,10 @@ def test_a_prompt_that_leaves_no_room_is_refused(told):
 
 def test_a_damaged_file_is_named(told, tmp_path):
     told(2)
-    (tmp_path / "texts" / "00000.json").write_text("[[[3, ")
-    with pytest.raises(ValueError, match=r"00000.json holds no texts .*delete it"):
-        told(2)
+    for content in ("[[[3, ", "3", "[3]", "[[[3], 1, 1, 1]]", "[" * 100_000):
+        (tmp_path / "texts" / "00000.json").write_text(content)
+        with pytest.raises(ValueError, match=r"00000.json .*delete it"):
+            told(2)
 
 
 # -- batches --

@@ -67,7 +67,7 @@ def test_a_kill_while_writing_leaves_the_old_file(folder, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweeps.os, "replace", killed)
+    monkeypatch.setattr("os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         sweeps.write("letters", SETTING, {"one": {"a": 2}})
     assert path.read_text() == old

@@ -195,8 +195,8 @@ def test_a_kill_while_saving_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     fit(tmp_path, steps=4)
     before = (tmp_path / "stage 1" / "checkpoint.pt").read_bytes()
 
-    def dies(state, path):
-        path.write_bytes(b"half")
+    def dies(state, file):
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loop.torch, "save", dies)

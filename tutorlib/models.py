@@ -27,6 +27,7 @@ from pathlib import Path
 
 import torch
 
+from .disk import full, plain_name, read_json, room_in, write_text
 from .heads import formats
 from .heads.eagle import Eagle3Head, EagleHead
 from .heads.medusa import MedusaHeads
@@ -40,7 +41,7 @@ CHECKSUMS = "checksums.json"
 
 _ROLES = ("target", "draft", "other_draft")
 _HEADS = ("medusa", "eagle", "eagle3")  # networks on top of the target, which need no tokenizer
-_UNCHECKED = ("*.md", "training_log.json")  # in a family's folder, but not read when it is loaded
+_UNCHECKED = ("*.md", ".*", "training_log.json", "figures.json", CHECKSUMS)  # in a family's folder, but not loaded
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a hub repository: all but the weights
 _T4 = 15.0  # GB
 _RESERVE = 2.0  # GB beside the weights: cache, logits, and what CUDA takes for itself
@@ -424,8 +425,8 @@ def _find(name, argument):
                 return row.name, sources, row, False
     elif not isinstance(name, os.PathLike):
         raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")
-    folder = Path(name).expanduser()
-    if name and folder.is_dir():
+    folder = _directory(name)
+    if folder is not None:
         checked = (folder / CHECKSUMS).is_file()
         if checked:
             _verify(folder)
@@ -433,10 +434,19 @@ def _find(name, argument):
     return str(name), {"target": _source(name, argument)}, None, False
 
 
+def _directory(place) -> Path | None:
+    """The directory of a name, if there is one."""
+    try:
+        folder = Path(place).expanduser()
+        return folder if place and folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long, of nobody's home, or with a NUL in it
+        return None
+
+
 def _source(place, argument) -> str | Path:
     """A folder that holds a model, or a hub name; a ValueError that says what there is for anything else."""
-    folder = Path(place).expanduser()
-    if place and folder.is_dir():
+    folder = _directory(place)
+    if folder is not None:
         return _models_in(folder)["target"]
     if isinstance(place, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
         return place
@@ -509,12 +519,17 @@ def write_checksums(folder) -> Path:
     path of the file written: {path relative to `folder`: {"bytes": int, "sha256": str}}
     """
     folder = Path(folder)
-    files = [path for path in sorted(folder.glob("*/**/*")) if path.is_file()]
-    files = [path for path in files if not any(path.match(pattern) for pattern in _UNCHECKED)]
-    sums = {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
+    sums = {name: _checksum(folder / name) for name in _checked_files(folder)}
     place = folder / CHECKSUMS
-    place.write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+    write_text(place, json.dumps(sums, indent=1) + "\n")
     return place
+
+
+def _checked_files(folder) -> list[str]:
+    """The files of a family that have checksums, by their paths in its folder: all that loading might look at."""
+    files = [path for path in sorted(folder.glob("**/*")) if not path.is_dir()]
+    files = [path for path in files if not any(path.match(pattern) for pattern in _UNCHECKED)]
+    return [path.relative_to(folder).as_posix() for path in files]
 
 
 def _checksum(path):
@@ -530,12 +545,18 @@ def _verify(folder):
     )
     place = folder / CHECKSUMS
     try:
-        sums = json.loads(place.read_text(encoding="utf-8"))
+        sums = read_json(place, cure)
         entries = [(folder / path, entry["bytes"], entry["sha256"]) for path, entry in sums.items()]
     except FileNotFoundError:
         raise ValueError(f"{place} is missing: {cure}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{place} cannot be read ({error}): {cure}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{place} holds no checksums ({error}): {cure}") from error
+    added = [name for name in _checked_files(folder) if name not in sums]
+    if added:
+        raise ValueError(
+            f"{folder / added[0]} has no checksum in {place}: remove it if it was added, {cure}; or, for files of your "
+            "own, tutorlib.models.write_checksums(folder)"
+        )
     for path, size, digest in entries:
         if not path.is_file():
             raise ValueError(f"{path} is missing: {cure}")
@@ -557,33 +578,62 @@ def _weight_files(folder) -> list[Path]:
             return [folder / single]
         if index.is_file():
             try:
-                names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            except (ValueError, KeyError) as error:
-                raise ValueError(f"{index} is broken ({error}): download it again") from error
+                names = set(read_json(index)["weight_map"].values())
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{index} is broken ({error!r}): download it again") from error
+            odd = [name for name in names if not plain_name(name)]
+            if odd or not names:
+                raise ValueError(f"{index} must name files beside it, got {odd[0]!r}" if odd else f"{index} names none")
             return [folder / name for name in sorted(names)]
     return []
 
 
-def _count_weights(files) -> int:
-    """How many numbers the files hold, from their headers alone; a ValueError if one is missing or cut off."""
+def _count_weights(files) -> tuple[int, int]:
+    """How many numbers the files hold, and the most of anything that there can be: tensors, or a tensor's longest side.
+
+    Both are from their headers alone; a ValueError if one is missing or cut off.
+    """
     from safetensors import SafetensorError, safe_open
 
-    count = 0
+    count = most = 0
     for path in files:
         if not path.is_file():
             raise ValueError(f"{path} is missing, though the index beside it names it: download it again")
         if path.suffix != ".safetensors":
             count += path.stat().st_size // 2  # a guess: pickles of language models are mostly in half precision
+            most += path.stat().st_size
             continue
         try:
             with safe_open(path, framework="pt") as tensors:
-                names = tensors.keys()
-                count += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+                shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+                count += sum(map(math.prod, shapes))
+                most = max(most + len(shapes), *(side for shape in shapes for side in shape), 0)
         except SafetensorError as error:
             raise ValueError(
                 f"{path} is truncated or altered ({path.stat().st_size} bytes; {error}): download or copy it again"
             ) from error
-    return count
+    return count, most
+
+
+_SIZES = {  # in any configuration of a language model: no such number is larger than a side of a tensor, or than all
+    *("vocab_size", "hidden_size", "intermediate_size", "head_dim", "n_embd", "n_inner", "d_model", "ffn_dim"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "n_layer", "n_head", "num_layers"),
+    *("n_positions", "num_experts", "num_local_experts", "word_embed_proj_dim"),
+}
+
+
+def _check_sizes(place, most):
+    """Raise ValueError for a configuration with a size beyond all that its weights have, before it is made."""
+    config = read_json(place)
+    if not isinstance(config, dict):
+        raise ValueError(f"{place} must hold an object with keys and values, got {str(config)[:80]!r}")
+    for settings in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for key in _SIZES & settings.keys():
+            if isinstance(settings[key], int) and not 0 < settings[key] <= most:
+                raise ValueError(
+                    f"{place}: {key} is {settings[key]}, expected 1 to {most}, by the number and the sides of the "
+                    "tensors beside it: the two do not belong together; download or copy them again"
+                )
 
 
 def _load_model(folder, name, device, dtype, quantization=None):
@@ -592,7 +642,8 @@ def _load_model(folder, name, device, dtype, quantization=None):
     files = _weight_files(folder)
     if not files:
         raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
-    weights = _count_weights(files)
+    weights, most = _count_weights(files)
+    _check_sizes(Path(folder) / "config.json", most)
     needed = weights * dtype.itemsize  # bytes
     settings = {"quantization_config": quantization, "device_map": {"": device}} if quantization else {}
     for place in (torch.device("cpu"), device):  # weights go through the processor's memory
@@ -629,7 +680,19 @@ def _load_model(folder, name, device, dtype, quantization=None):
             f"{', '.join(map(str, files))}: {len(missing)} of the model's tensors are missing, {missing[0]} among "
             "them; the weights do not belong to the config.json beside them"
         )
+    layers = {_any_layer(name) for name in model.state_dict()}
+    further = sorted(name for name in report["unexpected_keys"] if _any_layer(name) in layers)
+    if further:  # left out, they would make another model of it
+        raise ValueError(
+            f"{', '.join(map(str, files))}: {len(further)} tensors are of more layers than the config.json beside them "
+            f"says, {further[0]} among them: the two do not belong together"
+        )
     return model.eval()
+
+
+def _any_layer(name: str) -> str:
+    """A tensor's name with its layer's number left out."""
+    return re.sub(r"\.\d+\.", ".N.", name, count=1)
 
 
 def _load_tokenizer(folder):
@@ -756,6 +819,7 @@ def _cached(hub, weights) -> Path | None:
 
 def _download(hub, weights) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HOME
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
@@ -774,14 +838,21 @@ def _download(hub, weights) -> Path:
             f"there is no directory {hub!r}, and no such model on the hub (or a private one: `hf auth login`).{hint}"
         ) from error
     except Exception as error:  # no network looks different on every machine: refused, timed out, a proxy, switched off
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+        if full(error) is not None:
+            with room_in(HF_HOME, hub, int(1e9 * _gigabytes(hub))):
+                raise
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
             raise
         raise _unreachable(hub, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
 
 
+def _gigabytes(hub) -> float:
+    """Size of a repository's weights, as far as the table knows it; else 0."""
+    return {model.hub: model.download for row in PUBLISHED for model in row.models}.get(hub, 0)
+
+
 def _unreachable(hub, cause) -> ConnectionError:
-    sizes = {model.hub: model.download for row in PUBLISHED for model in row.models}
-    size = f", about {sizes[hub]:.1f} GB" if hub in sizes else ""
+    size = f", about {_gigabytes(hub):.1f} GB" if _gigabytes(hub) else ""
     return ConnectionError(
         f"{hub} is not on this machine, and it cannot be downloaded now ({cause}). With a network, once: "
         f"`hf download {hub}` (into HF_HOME{size}); or copy the model here from elsewhere and give its directory, "

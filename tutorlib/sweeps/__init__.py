@@ -15,7 +15,6 @@ There is no list of sweeps to keep: what lies here is one. No sweep is imported 
 
 import json
 import math
-import os
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from .. import metrics
+from ..disk import read_json, write_text
 from ..storyworld.questions import opening
 from ..warp import probabilities
 
@@ -55,12 +55,17 @@ def results(name: str) -> dict:
     ValueError
         When no results of that name are here.
     """
-    path = RESULTS / f"{name}.json"
-    if not path.is_file():
-        known = ", ".join(sorted(path.stem for path in RESULTS.glob("*.json"))) or "none yet"
+    known = sorted(path.stem for path in RESULTS.glob("*.json"))
+    if name not in known:
         how = f"python -m tutorlib.sweeps {name if name in names() else 'NAME'}"
-        raise ValueError(f"there are no results of a sweep {name!r}; there are: {known}. `{how}` computes them")
-    return json.loads(path.read_text(encoding="utf-8"))
+        raise ValueError(
+            f"there are no results of a sweep {name!r}; there are: {', '.join(known) or 'none yet'}. `{how}` computes "
+            "them"
+        )
+    found = read_json(RESULTS / f"{name}.json", f"restore it, or make it anew: `python -m tutorlib.sweeps {name}`")
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("setting", "rows")):
+        raise ValueError(f'{RESULTS / f"{name}.json"} must hold "setting" and "rows"')
+    return found
 
 
 def write(name: str, setting: Mapping, rows: Mapping[str, Mapping]) -> Path:
@@ -87,9 +92,7 @@ def _write(path: Path, setting, rows) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     # A line a row, so that a change of one shows as one changed line.
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(rounded(row))}" for name, row in rows.items())
-    new = path.with_name(path.name + ".new")
-    new.write_text(f'{{\n "setting": {json.dumps(setting)},\n "rows": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
-    os.replace(new, path)  # the old file or the new one, never half of one
+    write_text(path, f'{{\n "setting": {json.dumps(setting)},\n "rows": {{\n{lines}\n }}\n}}\n')
     return path
 
 
@@ -97,8 +100,9 @@ def _read(path: Path, setting) -> dict | None:
     """The rows in a file; None where there is no file, or it was made in another setting."""
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found["rows"] if found["setting"] == json.loads(json.dumps(setting)) else None
+    found = read_json(path, "delete it to compute its rows anew")
+    same = isinstance(found, dict) and found.get("setting") == json.loads(json.dumps(setting))
+    return found.get("rows") if same else None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

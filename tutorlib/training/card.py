@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
+from tutorlib.disk import read_json, write_text
 from tutorlib.models import load, write_checksums
 from tutorlib.run import run
 from tutorlib.storyworld.questions import opening
@@ -107,7 +108,7 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
     measured = measure(folder)
     columns = {}
     for name, figures in measured.items():
-        recipe, log = RECIPES[name], json.loads((folder / name / "training_log.json").read_text())
+        recipe, log = RECIPES[name], read_json(folder / name / "training_log.json")
         columns[name] = {
             "layers × width": f"{recipe.stages[-1].layers} × {recipe.width}",
             "vocabulary": recipe.vocab_size,
@@ -122,12 +123,13 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
             "wall time": f"{_minutes(log):.0f} min",
             **figures,
         }
-    (folder / "MODEL_CARD.md").write_text(
+    write_text(
+        folder / "MODEL_CARD.md",
         CARD.format(
             command=command, names=" | ".join(columns), rule="---|" * len(columns), rows=_rows(columns), prompts=PROMPTS
-        )
+        ),
     )
-    (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
+    write_text(folder / "figures.json", json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
     if (folder / "medusa").exists():
         write_heads_card(folder)
@@ -137,7 +139,7 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
 
 def measure_heads(folder):
     """Figures of the Medusa heads in `folder`, beside their target: what each head and what the tree achieves."""
-    log = json.loads((Path(folder) / "medusa" / "training_log.json").read_text())
+    log = read_json(Path(folder) / "medusa" / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
     heads = family.medusa
     right = {
@@ -149,7 +151,7 @@ def measure_heads(folder):
 
 def measure_eagle(folder, name):
     """Figures of the EAGLE network `name` in `folder`, beside its target."""
-    log = json.loads((Path(folder) / name / "training_log.json").read_text())
+    log = read_json(Path(folder) / name / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
     head = getattr(family, name)
     right = {
@@ -170,9 +172,9 @@ def write_heads_card(folder):
     """Writes the section on heads of ``MODEL_CARD.md``, their figures, and the checksums, and leaves the rest."""
     folder = Path(folder)
     write_checksums(folder)  # of heads that are newer than the sums, for `load` to compare
-    figures = json.loads((folder / "figures.json").read_text())
+    figures = read_json(folder / "figures.json")
     figures["medusa"] = measure_heads(folder)
-    log = json.loads((folder / "medusa" / "training_log.json").read_text())
+    log = read_json(folder / "medusa" / "training_log.json")
     blocks = f"{log['layers']} residual block" + ("s" if log["layers"] != 1 else "")
     numbers = {name: log[name] for name in ("texts", "steps", "rows", "cold", "temperature", "held_out", "command")}
     section = HEADS_CARD.format(
@@ -189,13 +191,13 @@ def write_eagle_card(folder):
     """Writes the section on EAGLE networks as `write_heads_card` does that on heads."""
     folder = Path(folder)
     write_checksums(folder)
-    figures = json.loads((folder / "figures.json").read_text())
+    figures = read_json(folder / "figures.json")
     columns, commands = {}, []
     for name, title in DRAFT_NETWORKS.items():
         if not (folder / name).exists():
             figures.pop(name, None)
             continue
-        log = json.loads((folder / name / "training_log.json").read_text())
+        log = read_json(folder / name / "training_log.json")
         figures[name] = measure_eagle(folder, name)
         columns[title] = _made(log) | {"tree": _tree(log["tree"])} | figures[name]
         commands.append(f"- {title}: `{log['command']}`")
@@ -242,8 +244,8 @@ def _put_section(folder, title, section, figures):
     card = folder / "MODEL_CARD.md"
     before, _, after = card.read_text().partition(title)
     _, mark, later = after.partition("\n## ")  # sections that are not ours
-    card.write_text(before.rstrip() + "\n\n" + section + mark + later)
-    (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
+    write_text(card, before.rstrip() + "\n\n" + section + mark + later)
+    write_text(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
 
 
 def _minutes(log):

@@ -5,13 +5,14 @@ on its number alone and a run that was killed goes on exactly where its last che
 """
 
 import json
-import os
 import time
 from pathlib import Path
 
 import torch
+from torch.utils._pytree import tree_leaves
 from tqdm import tqdm
 
+from ..disk import replacing, write_text
 from .devices import ALONE, Devices
 
 
@@ -105,7 +106,7 @@ def train(
     finally:  # also when interrupted: at worst a kill loses the steps since the last checkpoint
         bar.close()
     if devices.first:
-        (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+        write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
     model.eval()
     return log
 
@@ -129,9 +130,9 @@ def _write(path, model, optimizers, step, seconds, log):
         "seconds": seconds,
         "log": log,
     }
-    fresh = path.with_suffix(".new")
-    torch.save(state, fresh)
-    os.replace(fresh, path)
+    size = sum(one.nbytes for one in tree_leaves(state) if isinstance(one, torch.Tensor))
+    with replacing(path, size) as fresh, open(fresh, "wb") as file:  # torch's own file hides that a disk is full
+        torch.save(state, file)
 
 
 def _resume(path, model, optimizers):
@@ -143,7 +144,13 @@ def _resume(path, model, optimizers):
         raise ValueError(
             f"{path} cannot be read as a checkpoint ({type(error).__name__}); delete it to start anew"
         ) from error
-    model.load_state_dict(state["model"])
-    for optimizer, saved in zip(optimizers, state["optimizers"]):
-        optimizer.load_state_dict(saved)
-    return state["step"], state["seconds"], state["log"]
+    try:
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        return state["step"], state["seconds"], state["log"]
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is a checkpoint of something else ({type(error).__name__}: {error}): use another folder, or "
+            "delete it to start anew"
+        ) from error

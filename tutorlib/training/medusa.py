@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from ..disk import filling
 from ..heads.choices import grow
 from ..heads.formats import save_medusa
 from ..heads.medusa import NODES, MedusaHeads
@@ -335,9 +336,11 @@ def write(
     out = Path(out)
     folder = out / "medusa" if joint else out
     if joint:
-        fitted.target.model.save_pretrained(out / "target")
-        if fitted.target.tokenizer is not None:
-            fitted.target.tokenizer.save_pretrained(out / "target")
+        model = fitted.target.model
+        with filling(out / "target", model.num_parameters() * model.dtype.itemsize) as fresh:
+            model.save_pretrained(fresh)
+            if fitted.target.tokenizer is not None:
+                fitted.target.tokenizer.save_pretrained(fresh)
     write_log(folder, command, settings, fitted.accuracies, fitted.log)
     heads = copy.deepcopy(fitted.heads)
     save_medusa(heads.half() if half else heads, folder, base=base).chmod(0o644)  # safetensors are written as private

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
+from ..disk import read_json, write_text
 from ..lm import LM
 from .devices import ALONE, Devices
 
@@ -128,10 +128,18 @@ def own_texts(
             places = range(number * telling.rows, (number + 1) * telling.rows)
             seed = f"{telling.seed} {number}"
             texts = _tell(lm, [prompts[i % len(prompts)] for i in places], length, telling, seed)
-            write_whole(files[number], json.dumps(texts))
+            write_text(files[number], json.dumps(texts))
             bar.update(min(devices.processes, len(files) - bar.n))
     devices.wait()
-    return [Text(*text) for file in files for text in _read(file)][:count]
+    return [text for file in files for text in _read(file)][:count]
+
+
+def _read(file):
+    cure = "delete it to have these texts told anew"
+    try:
+        return [Text(*text) for text in read_json(file, cure)]
+    except TypeError as error:
+        raise ValueError(f"{file} holds no texts ({error}): {cure}") from error
 
 
 def _tell(lm, prompts, length, telling, seed) -> list[Text]:
@@ -189,27 +197,13 @@ def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
     if devices.first:
         folder.mkdir(parents=True, exist_ok=True)
         if not file.exists():
-            write_whole(file, json.dumps(setting, indent=1) + "\n")
+            write_text(file, json.dumps(setting, indent=1) + "\n")
     devices.wait()
-    found = json.loads(file.read_text())
+    found = read_json(file, "delete this folder to start anew")
     other = [name for name in setting if found.get(name) != setting[name]]
     if other:
         told = ", ".join(f"{name} {found.get(name)!r} instead of {setting[name]!r}" for name in other)
         raise ValueError(f"{folder} was begun with {told}: use another folder, or delete this one to start anew")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file beside its place, then put it there: a kill leaves no half of it."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)
-
-
-def _read(file):
-    try:
-        return json.loads(file.read_text())
-    except ValueError as error:
-        raise ValueError(f"{file} holds no texts ({error}); delete it to have them told anew") from error
 
 
 class Batch(NamedTuple):

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tutorlib.disk import filling, write_text
 from tutorlib.training import accuracy, hints
 from tutorlib.training.corpus import IGNORED, Stories
 from tutorlib.training.loop import train, warmup_then_decay
@@ -221,14 +222,13 @@ def _loss(model, stories, compiled):
 
 def save(model, tokenizer, folder):
     """Writes a model in half precision with its tokenizer and settings, as `transformers` reads them."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     model = model.to(torch.float16)
     model.config.dtype = torch.float16
     model.config._attn_implementation = "sdpa"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
+    with filling(folder, 2 * model.num_parameters()) as fresh:
+        model.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+        (fresh / "model.safetensors").chmod(0o644)
 
 
 def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True):
@@ -249,7 +249,7 @@ def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True)
             RECIPES[name], Path(folder) / name, device=device, compiled=compiled, progress=progress
         )
         save(model, tokenizer, Path(out) / name)
-        (Path(out) / name / "training_log.json").write_text(json.dumps(log, indent=1) + "\n")
+        write_text(Path(out) / name / "training_log.json", json.dumps(log, indent=1) + "\n")
         print(
             f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {time.time() - began:.0f} s, {log[-1]}"
         )

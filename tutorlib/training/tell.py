@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..disk import write_text
 from ..lm import LM
 from ..models import Family
 from .devices import ALONE, Devices
-from .own_text import Telling, Text, own_texts, write_whole
+from .own_text import Telling, Text, own_texts
 
 
 class Told(NamedTuple):
@@ -100,4 +101,4 @@ def write_log(folder: Path, command: Sequence[str], settings: dict, accuracies: 
     """Write ``training_log.json``: how to make a folder's heads again, what they were made with, what came of it."""
     folder.mkdir(parents=True, exist_ok=True)
     told = {"command": shlex.join(command), **settings, "accuracies": accuracies, "log": log}
-    write_whole(folder / "training_log.json", json.dumps(told, indent=1) + "\n")
+    write_text(folder / "training_log.json", json.dumps(told, indent=1) + "\n")

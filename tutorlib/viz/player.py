@@ -15,6 +15,7 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
+from ..disk import write_text
 from .labels import Labels, flowing
 from .palette import DARK, KINDS, LIGHT, MARKS, MEANINGS, css_variables
 
@@ -123,8 +124,7 @@ class Player:
             '<meta name="color-scheme" content="light dark"></head>'
             f"<body>{self._repr_html_()}</body></html>\n"
         )
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
+        write_text(path, page)
 
 
 def show(trace, labels=None, title=None):

@@ -26,6 +26,7 @@ from .files import (
     OURS,
     Tensors,
     check_names,
+    check_size,
     read_config,
     read_tensors,
     renamed,
@@ -291,6 +292,8 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
         said, where = _inner(config, place)
     third = layout == "speculators" or "draft_vocab_size" in config or any(n.startswith("midlayer.") for n in tensors)
     _check_layers(said, tensors, where, path)
+    for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim"):
+        check_size(said, key, tensors, where, path)
     sizes = layer_config(said, where)
     _check_known(config, said, where)
     _check_target(target, sizes, where)

@@ -4,17 +4,17 @@ A layout is a folder with a `config.json`, which tells the sizes, and one file o
 is in them is up to the layout: see the other files here.
 """
 
-import contextlib
 import json
-import os
 import pickle
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+
+from ...disk import read_json, replacing, write_text
 
 Tensors = dict[str, torch.Tensor]
 Names = dict[str, str]  # of a tensor: name here -> name in the file
@@ -36,13 +36,11 @@ def read_config(folder: Path) -> dict:
     """What a folder's configuration says; a ValueError if there is none, or it is broken."""
     place = Path(folder) / CONFIG
     try:
-        config = json.loads(place.read_text(encoding="utf-8"))
+        config = read_json(place)
     except FileNotFoundError:
         raise ValueError(
             f"{place} is missing: this folder holds no heads, or they were not written to the end"
         ) from None
-    except ValueError as error:
-        raise ValueError(f"{place} is half-written or broken ({error}): download or copy it again") from error
     if not isinstance(config, dict):
         raise ValueError(f"{place} must hold an object with keys and values, got {config!r}")
     return config
@@ -56,6 +54,16 @@ def whole_number(config: Mapping, key: str, least: int, place: Path) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise ValueError(f"{place}: {key} must be a whole number of {least} or more, got {number!r}")
     return number
+
+
+def check_size(config: Mapping, key: str, tensors: Mapping, place, path: Path) -> None:
+    """Raise ValueError for a size beyond all that the file holds, before anything of that size is made."""
+    most = max((len(tensors), *(side for tensor in tensors.values() for side in tensor.shape)))
+    if isinstance(config.get(key), int) and config[key] > most:
+        raise ValueError(
+            f"{place}: {key} is {config[key]}, but {path} has {len(tensors)} tensors, and no side longer than {most}: "
+            "the two do not belong together"
+        )
 
 
 def weight_file(folder: Path, files: tuple[str, ...]) -> Path:
@@ -137,6 +145,8 @@ def renamed(tensors: Mapping, names: Names, shapes: Mapping, path: Path) -> Tens
         if tensor.dtype != dtype or not dtype.is_floating_point:
             expected = f"{dtype} as the others" if tensor.dtype != dtype else "numbers of a floating type"
             raise ValueError(f"{path}: {there} is {tensor.dtype}, expected {expected}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: {there} has numbers that are not finite, such as NaN: the training went wrong")
     return {name: tensors[there] for name, there in names.items()}
 
 
@@ -145,26 +155,15 @@ def write_folder(folder: Path, config: Mapping, tensors: Tensors, files: tuple[s
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / files[pickled]
-    with replacing(path) as fresh:
+    with replacing(path, sum(tensor.nbytes for tensor in tensors.values())) as fresh:
         if pickled:
-            torch.save(tensors, fresh)
+            with open(fresh, "wb") as file:  # of a full disk, torch's own file says "unexpected pos"
+                torch.save(tensors, file)
         else:
             save_file(tensors, fresh, metadata={"format": "pt"})
     (folder / files[not pickled]).unlink(missing_ok=True)  # older, and it might be read in place of this one
-    with replacing(folder / CONFIG) as fresh:
-        fresh.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
     return path
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A place to write to, which becomes `path` once all is written: a kill before that leaves the old file whole."""
-    fresh = path.with_name(path.name + ".new")
-    try:
-        yield fresh
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _listed(names: list[str], most: int = 6) -> str:

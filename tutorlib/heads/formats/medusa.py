@@ -19,6 +19,7 @@ from .files import (
     Names,
     Tensors,
     check_names,
+    check_size,
     read_config,
     read_tensors,
     renamed,
@@ -159,6 +160,8 @@ def load_medusa(folder, target=None) -> MedusaHeads:
     layout = layout_of(config, folder)
     path = weight_file(folder, FILES[layout])
     tensors = read_tensors(path)
+    for key in ("medusa_num_heads", "medusa_num_layers", "num_heads", "num_hidden_layers"):
+        check_size(config, key, tensors, folder / CONFIG, path)
     heads, tensors = (_from_medusa if layout == "medusa" else _from_vllm)(config, tensors, target, path)
     ours = _ours(config, folder / CONFIG)
     token_map = heads.pop("token_map", None)
