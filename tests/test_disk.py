@@ -1,4 +1,4 @@
-"""What is written is written whole or not at all, a full disk is called one, and what is read is read with suspicion."""
+"""What is written is written whole or not at all, a full disk is called one, and broken files are named."""
 
 import errno
 import resource

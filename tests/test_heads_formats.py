@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import time
 
 import pytest
 import torch
@@ -624,6 +625,31 @@ def test_a_kill_between_the_two_files_is_never_taken_for_whole(folder, monkeypat
     with pytest.raises(
         ValueError, match="config.json is missing: this folder holds no heads, or they were not written"
     ):
+        load_medusa(folder)
+
+
+@pytest.mark.parametrize("key", ["medusa_num_heads", "medusa_num_layers", "num_heads", "num_hidden_layers"])
+def test_sizes_beyond_what_the_file_holds_are_refused_at_once(folder, key):
+    config, tensors = (published_config(), published()) if key.startswith("medusa") else (vllm_config(), for_vllm())
+    began = time.process_time()
+    with pytest.raises(ValueError, match="config.json"):
+        load_medusa(write(folder, config | {key: 10**9}, tensors))
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_heads_of_no_finite_numbers_are_refused(folder, number):
+    tensors = published()
+    tensors["1.0.linear.weight"][0, 0] = number
+    with pytest.raises(ValueError, match=r"1.0.linear.weight has numbers that are not finite"):
+        load_medusa(write(folder, published_config(), tensors))
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": ' * 50_000, "\x00", "[]"])
+def test_configurations_that_are_none_are_named(folder, content):
+    write(folder, published_config(), published())
+    (folder / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"config.json (is|must)"):
         load_medusa(folder)
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import os
+import time
 
 import pytest
 import torch
@@ -1088,3 +1089,15 @@ def test_what_could_not_be_read_again_is_not_written(folder):
 
 def test_the_package_lists_what_it_offers():
     assert set(formats.__all__) <= set(dir(formats))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim"])
+def test_sizes_beyond_what_the_file_holds_are_refused_at_once(folder, layout, key):
+    config, tensors = (make() for make in LAYOUTS[layout])
+    said = config.get("transformer_layer_config", config)
+    said[key] = 10**12
+    began = time.process_time()
+    with pytest.raises(ValueError, match=rf"config.json.*{key} is 1000000000000, but"):
+        load_eagle(write(folder, config, tensors))
+    assert time.process_time() - began < 2

@@ -84,8 +84,13 @@ def test_unknown_results_are_an_error_that_names_the_known_and_the_command(folde
     ):
         sweeps.results("x")
     sweeps.write("letters", {}, {})
-    with pytest.raises(ValueError, match="there are: letters"):
-        sweeps.results("x")
+    for name in ("x", "../results/letters", "", "a\0b", None):
+        with pytest.raises(ValueError, match="there are: letters"):
+            sweeps.results(name)
+    for content in ("{", "[]", "{}", "[" * 100_000):
+        (folder / "letters.json").write_text(content)
+        with pytest.raises(ValueError, match="letters.json (is|must)"):
+            sweeps.results("letters")
 
 
 # Computing.

@@ -212,6 +212,16 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         fit(tmp_path)
 
 
+def test_a_checkpoint_of_something_else_is_named(tmp_path):
+    fit(tmp_path, steps=2)
+    path = tmp_path / "stage 1" / "checkpoint.pt"
+    right = torch.load(path, weights_only=True)
+    for other in ([], {}, right | {"model": {}}, right | {"optimizers": []}, right | {"optimizers": [{}]}):
+        torch.save(other, path)
+        with pytest.raises(ValueError, match="checkpoint.pt is a checkpoint of something else.*delete it"):
+            fit(tmp_path)
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
     model = torch.nn.Linear(1, 1)
     with pytest.raises(FloatingPointError, match="lower learning rate"):

@@ -151,6 +151,6 @@ def _resume(path, model, optimizers):
         return state["step"], state["seconds"], state["log"]
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ValueError(
-            f"{path} is a checkpoint of something else ({type(error).__name__}: {error}): use another folder, or "
-            "delete it to start anew"
+            f"{path} is a checkpoint of something else ({type(error).__name__}: {str(error).splitlines()[0]}): use "
+            "another folder, or delete it to start anew"
         ) from error
