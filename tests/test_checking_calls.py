@@ -84,11 +84,12 @@ def test_each_place_is_warped_with_the_tokens_before_it(accept):
     rule = {} if accept is None else {"accept": accept}
     for seed in range(12):
         checked = check_tree(opened(lm, text), text, tree, Seeded(seed), [frequency_penalty(0.5)], **rule)
-        for place, probs in enumerate(checked.probs):
+        for place, weighed in enumerate(checked.weighed):
             before = text + checked.tokens[:place]
             counts = torch.tensor([before.count(token) for token in range(3)])
-            assert torch.allclose(probs, (lm.log_probs(before) - 0.5 * counts).softmax(-1))
-        assert len(checked.probs) == len(checked.tokens) == len(checked.path) + 1
+            probs = (lm.log_probs(before) - 0.5 * counts).softmax(-1)
+            assert dict(weighed) == pytest.approx(dict(enumerate(probs.tolist())))
+        assert len(checked.weighed) == len(checked.tokens) == len(checked.path) + 1
 
 
 def test_only_rows_that_the_rule_asks_for_are_warped():

@@ -21,7 +21,7 @@ from tutorlib.randomness import Greedy, Seeded
 from tutorlib.run import Candidates, Step, Trace, decoder, run, run_batch
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
-from tutorlib.warp import one_hot, temperature
+from tutorlib.warp import frequency_penalty, one_hot, temperature
 
 run_module = importlib.import_module("tutorlib.run")  # the package's attribute of this name is the function
 
@@ -549,6 +549,23 @@ class TestCandidates:
         part = Candidates(self.LOGITS)[:1]
         assert part.nbytes > 0
         assert len(part) == 1
+
+    @pytest.mark.parametrize("rng", [None, Seeded(3)], ids=["greedy", "drawn"])
+    @pytest.mark.parametrize("method", ["sample", "speculative", "prompt_lookup", "suffix_lookup", "lookahead"])
+    def test_are_what_was_weighed_also_where_the_choice_is_greedy(self, method, rng):
+        lm, draft, warp = TableLM.random(3, 2, 4), TableLM.random(3, 1, 5), [frequency_penalty(0.5)]
+        models = (lm, draft) if method == "speculative" else (lm,)
+        options = {"gamma": 2} if method.endswith("_lookup") else {}
+        steps = getattr(decoders, method)(*models, [0, 1, 0], rng=rng, warp=warp, **options)
+        trace = run(steps, 12, stop=())
+        told = [weighed for step in trace.steps for weighed in step.candidates]
+        for count, weighed in enumerate(told):
+            before = [0, 1, 0, *trace.tokens[:count]]
+            penalty = 0.5 * torch.tensor([before.count(token) for token in range(3)])
+            assert dict(weighed) == pytest.approx(
+                dict(enumerate((lm.log_probs(before) - penalty).softmax(-1).tolist()))
+            )
+        assert len(told) == 12
 
     def test_a_long_run_holds_a_bounded_amount_of_logits(self, monkeypatch):
         monkeypatch.setattr(run_module, "CANDIDATE_BYTES", 10 * 3 * 8)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 
 from .randomness import Randomness
+from .run import Candidates
 from .tree import ROOT, TokenTree
 from .warp import is_number, probabilities, takes, warp_names
 
@@ -326,15 +327,15 @@ class Checked(NamedTuple):
         The nodes of the tree that were accepted.
     tokens : list of int
         Their tokens, and one more (unless the row after them cannot be warped).
-    probs : float64 tensor, shape (tokens, vocab)
-        What the target said in the place of each of the tokens.
+    weighed : Candidates
+        What the target said, warped, in the position of each of the tokens.
     logits : tensor, shape (nodes + 1, vocab)
         What follows the text, and then what follows each node.
     """
 
     path: list[int]
     tokens: list[int]
-    probs: torch.Tensor
+    weighed: Candidates
     logits: torch.Tensor
 
     @property
@@ -369,5 +370,6 @@ def check(logits: torch.Tensor, text: list[int], tree: TokenTree, rng, warp, acc
     probs_at = Rows(logits, warp, text, tree)
     path, token = accept(tree, probs_at, rng)
     tokens = [tree.tokens[node] for node in path] + ([] if token is None else [token])
-    probs = torch.stack([probs_at(node) for node in [ROOT, *path][: len(tokens)]])
-    return Checked(path, tokens, probs, logits)
+    rows = [0, *(node + 1 for node in path)][: len(tokens)]
+    histories = [text + tokens[:count] for count in range(len(tokens))] if warp else None
+    return Checked(path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from .arguments import concrete
 from .randomness import Checked, Exhaustive, Greedy, Randomness, Seeded
 from .tree import TokenTree, ints
-from .warp import checked_warp, in_float64, one_hot
+from .warp import checked_warp, in_float64, one_hot, probabilities
 
 if TYPE_CHECKING:
     from .lm import LM
@@ -45,9 +45,11 @@ class Candidates(Sequence):
     Parameters
     ----------
     logits : tensor of floats, shape (tokens, vocab)
-        Rows whose softmax is the distribution that was weighed: logits, or log-probabilities. Not changed afterwards.
+        Rows whose softmax, warped, is the distribution that was weighed. Not changed afterwards.
     count : int
         How many of the likeliest tokens to keep of each row.
+    warp, histories
+        As for `probabilities`. A `one_hot` at the end is left out: it is how ``rng=None`` chooses, not what it weighs.
 
     Examples
     --------
@@ -55,9 +57,11 @@ class Candidates(Sequence):
     [(0, 0.5), (1, 0.5)]
     """
 
-    def __init__(self, logits: torch.Tensor, count: int = 5):
+    def __init__(self, logits: torch.Tensor, count: int = 5, *, warp: Sequence = (), histories=None):
         self._logits: torch.Tensor | None = logits
         self._count = count
+        self._warp = warp[:-1] if warp and warp[-1] is one_hot else warp
+        self._histories = histories
         self._lists: list[list[tuple[int, float]]] = []
 
     @property
@@ -68,13 +72,16 @@ class Candidates(Sequence):
     def settled(self) -> list[list[tuple[int, float]]]:
         """Compute the lists, if that has not been done yet, and let go of the rows."""
         if self._logits is not None:
-            self._lists = [likeliest(row, self._count) for row in in_float64(self._logits).softmax(-1)]
-            self._logits = None
+            rows = in_float64(self._logits)
+            probs = probabilities(rows, self._warp, self._histories) if self._warp else rows.softmax(-1)
+            self._lists = [likeliest(row, self._count) for row in probs]
+            self._logits = self._histories = None
         return self._lists
 
     def __getitem__(self, index):
         if isinstance(index, slice) and self._logits is not None:
-            return Candidates(self._logits[index], self._count)
+            histories = self._histories and self._histories[index]
+            return Candidates(self._logits[index], self._count, warp=self._warp, histories=histories)
         return self.settled()[index]
 
     def __len__(self) -> int:

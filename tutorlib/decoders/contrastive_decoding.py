@@ -176,9 +176,9 @@ def contrastive_sampling(expert, amateur, prompt, *, rng, alpha=0.1, amateur_tem
                 f"the amateur gives token {int(scores.argmax())} no probability at all, so that its score is infinite: "
                 "nothing can be drawn in proportion to that; contrastive_decoding takes such a token"
             )
-        probs = probabilities(scores, warp, [expert_session.tokens])
-        new = [rng.choose(probs[-1])]
-        yield Step(new, candidates=Candidates(probs.log()))
+        history = [expert_session.tokens]
+        new = [rng.choose(probabilities(scores, warp, history)[-1])]
+        yield Step(new, candidates=Candidates(scores, warp=warp, histories=history))
     return "context"
 
 

@@ -4,7 +4,7 @@ import torch
 
 from ..checking import check_tree, exact
 from ..heads.eagle import DraftNetwork, check_target
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import TokenTree
 from ..warp import takes
 from .draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
@@ -88,6 +88,6 @@ def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=())
             len(checked.path),
             tree=candidates or None,
             path=tuple(checked.path),
-            candidates=Candidates(checked.probs.log()),
+            candidates=checked.weighed,
         )
     return "context"

@@ -1,7 +1,7 @@
 """Lookahead decoding: the model guesses ahead in places of which it does not know the beginning, and checks later."""
 
 from ..checking import check_tree
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number
 
@@ -116,13 +116,11 @@ def lookahead(lm, prompt, *, window=6, ngram=3, guesses=6, rng=None, warp=()):
         ahead = [[column[0] for column in columns[:i]] + column for i, column in enumerate(columns)]
         ahead = [path for path in ahead if len(path) <= room]
         tree = TokenTree.from_paths(tries + ahead)
-        path, tokens, probs, logits = check_tree(session, text, tree, rng, warp)
+        path, tokens, weighed, logits = check_tree(session, text, tree, rng, warp)
         text += tokens
         for i, node in enumerate(ends(tree, ahead)):
             longer = [*columns[i], int(logits[node + 1].argmax())]
             pool.add(longer)
             columns[i] = longer[1:]
-        yield Step(
-            tokens, tree.tokens, len(path), tree=tree or None, path=tuple(path), candidates=Candidates(probs.log())
-        )
+        yield Step(tokens, tree.tokens, len(path), tree=tree or None, path=tuple(path), candidates=weighed)
     return "context"

@@ -5,7 +5,7 @@ import torch
 from ..checking import check_rule, check_tree, exact
 from ..heads.choices import Choices, checked_choices
 from ..heads.medusa import check_depth, check_target
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import ROOT, TokenTree
 
 
@@ -101,7 +101,7 @@ def medusa(target, heads, prompt, *, tree: Choices | None = None, accept=exact, 
             len(checked.path),
             tree=tokens or None,
             path=tuple(checked.path),
-            candidates=Candidates(checked.probs.log()),
+            candidates=checked.weighed,
         )
     return "context"
 

@@ -1,7 +1,7 @@
 """Prompt lookup: what followed the last few tokens when they were said before is the draft."""
 
 from ..checking import check_tree
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import TokenTree
 from ..warp import check_whole_number
 
@@ -101,7 +101,7 @@ def prompt_lookup(lm, prompt, *, gamma, max_ngram=3, rng=None, warp=()):
     session.rollback(1)  # the last token is fed with the draft
     while len(text.tokens) < lm.context:
         drafted = text.continuation(min(gamma, lm.context - len(text.tokens) - 1))
-        path, tokens, probs, _ = check_tree(session, text.tokens, TokenTree.chain(drafted), rng, warp)
+        path, tokens, weighed, _ = check_tree(session, text.tokens, TokenTree.chain(drafted), rng, warp)
         text.extend(tokens)
-        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
+        yield Step(tokens, drafted, len(path), candidates=weighed)
     return "context"

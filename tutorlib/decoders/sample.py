@@ -30,7 +30,7 @@ def sample(lm, prompt, *, rng, warp=()):
     session = lm.session(prompt)
     logits = session.feed()  # (1, vocab): what may follow the prompt
     while True:
-        probs = probabilities(logits, warp, [session.tokens])
-        token = rng.choose(probs[-1])
-        yield Step([token], candidates=Candidates(probs.log()))
+        history = [session.tokens]
+        token = rng.choose(probabilities(logits, warp, history)[-1])
+        yield Step([token], candidates=Candidates(logits, warp=warp, histories=history))
         logits = session.feed([token])

@@ -7,7 +7,7 @@ import torch
 from ..arguments import takes_iterators
 from ..checking import check_tree, drawn
 from ..lm import check_prompt_of_both, check_same_vocabulary
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..theory import measured_factor
 from ..tree import TokenTree
 from ..warp import check_whole_number, draft_probabilities, is_number, over_ids, takes
@@ -187,8 +187,8 @@ def speculative(target, draft, prompt, *, gamma=4, confidence=0.0, rng=None, war
             if is_unsure(logits[-1:], confidence)[0]:
                 break
         candidates = TokenTree.chain(drafted)
-        path, tokens, probs, _ = check_tree(target_session, text, candidates, rng, warp, drawn(draft_probs))
+        path, tokens, weighed, _ = check_tree(target_session, text, candidates, rng, warp, drawn(draft_probs))
         text += tokens
         rounds.append((len(drafted), len(path)))
-        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
+        yield Step(tokens, drafted, len(path), candidates=weighed)
     return "context"

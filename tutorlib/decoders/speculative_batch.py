@@ -8,7 +8,7 @@ import torch
 from ..checking import check, drawn
 from ..lm import Batch, check_prompt_of_both
 from ..randomness import Randomness
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import TokenTree
 from ..warp import Warp, draft_probabilities, over_ids
 from .speculative import check_pair, is_unsure, tokens_to_draft
@@ -134,7 +134,7 @@ def speculative_batch(target, draft, prompts, *, gamma=4, confidence=0.0, rngs=N
         target_forgets, draft_forgets = [], []
         for row, row_logits in zip(rows, logits, strict=True):
             candidates = TokenTree.chain(row.drafted)
-            path, tokens, probs, _ = check(row_logits, row.text, candidates, row.rng, warp, drawn(row.draft_probs))
+            path, tokens, weighed, _ = check(row_logits, row.text, candidates, row.rng, warp, drawn(row.draft_probs))
             target_forgets.append(len(row.drafted) - len(tokens) + 1)  # the last of the tokens is fed in the next round
             row.text += tokens
             row.unread = tokens[-1:]
@@ -142,7 +142,7 @@ def speculative_batch(target, draft, prompts, *, gamma=4, confidence=0.0, rngs=N
             draft_forgets.append(row.read - right)
             row.read = right
             row.rounds.append((len(row.drafted), len(path)))
-            steps[row.number] = Step(tokens, row.drafted, len(path), candidates=Candidates(probs.log()))
+            steps[row.number] = Step(tokens, row.drafted, len(path), candidates=weighed)
         target_batch.rollback(target_forgets)
         draft_batch.rollback(draft_forgets)
         wanted = (yield steps) or wanted

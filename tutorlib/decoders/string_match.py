@@ -1,7 +1,7 @@
 """A draft with another tokenizer, whose text is read in the target's tokens (SLEM)."""
 
 from ..checking import check_tree
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
 
@@ -55,9 +55,9 @@ def string_match(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted = author.write(text, gamma)
-        path, tokens, probs, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp)
+        path, tokens, weighed, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp)
         text += tokens
-        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
+        yield Step(tokens, drafted, len(path), candidates=weighed)
     return "context"
 
 

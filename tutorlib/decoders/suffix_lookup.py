@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 
 from ..checking import check_tree
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number, is_number
 
@@ -181,10 +181,8 @@ def suffix_lookup(lm, prompt, *, gamma, texts=(), least=0.1, rng=None, warp=()):
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < lm.context:
         tree = seen.continuations(gamma, lm.context - len(text) - 1, least)
-        path, tokens, probs, _ = check_tree(session, text, tree, rng, warp)
+        path, tokens, weighed, _ = check_tree(session, text, tree, rng, warp)
         seen.extend(tokens)
         text += tokens
-        yield Step(
-            tokens, tree.tokens, len(path), tree=tree or None, path=tuple(path), candidates=Candidates(probs.log())
-        )
+        yield Step(tokens, tree.tokens, len(path), tree=tree or None, path=tuple(path), candidates=weighed)
     return "context"

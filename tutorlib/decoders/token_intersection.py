@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..checking import check_tree, drawn
-from ..run import Candidates, Step, decoder
+from ..run import Step, decoder
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
 from ..warp import draft_probabilities, in_float64
@@ -70,9 +70,9 @@ def token_intersection(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted, draft_probs = guesses.draw(text, gamma, rng)
-        path, tokens, probs, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
+        path, tokens, weighed, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
         text += tokens
-        yield Step(tokens, drafted, len(path), candidates=Candidates(probs.log()))
+        yield Step(tokens, drafted, len(path), candidates=weighed)
     return "context"
 
 
