@@ -12,9 +12,10 @@ from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, exactly, in_
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tutorlib.lm import LM, NaNLogits, check_same_vocabulary
+from tutorlib.lm import LM, NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
+from tutorlib.vocabularies import check_same_vocabulary
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 PROPERTY = {
@@ -63,7 +64,7 @@ def random_tree(data, room):
 @in_float64_and_slowly_in_float32
 @pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
-    monkeypatch.setattr("tutorlib.lm._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
     model = models(family, dtype)
     lm = LM(model)
 
@@ -117,7 +118,7 @@ def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, fa
 @in_float64_and_slowly_in_float32
 @pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
-    monkeypatch.setattr("tutorlib.lm._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
     model = models(family, dtype)
     lm = LM(model)
 

@@ -13,11 +13,12 @@ from tutorlib.decoders import (
     speculative,
     speculative_batch,
 )
-from tutorlib.lm import LM, check_same_vocabulary
+from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution
 from tutorlib.randomness import Seeded
 from tutorlib.run import run, run_batch
 from tutorlib.table import TableLM
+from tutorlib.vocabularies import check_same_vocabulary
 
 LARGE, SMALL = table(4), TableLM.random(3, 1, seed=8)
 SMALL.tokenizer = LARGE.tokenizer

@@ -4,33 +4,23 @@
 `LM.batch(prompts)` is several in one call. Decoding methods are written with these verbs alone: they never touch a
 cache, an attention mask or a position id. What this file does not do: choose tokens (methods do), warp logits
 (`warp.py`), count a budget or look for stop tokens (`run.py`).
-
-How it works: a row's token at position s always has its keys and values in slot s of that row's cache. So forgetting
-tokens is counting down a length, a row of a batch needs no padding mask (what lies beyond a row's length is never
-attended to, and is overwritten before it comes within the length), and keeping a branch of a tree is copying its slots
-to the front. Layers with a sliding window keep their past too, or nothing could be undone; the window is in the mask.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import threading
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
 
 from . import probe
 from .arguments import concrete
+from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
 from .tree import TokenTree, ints
 from .uncached import TokenCache
 
-# Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
-_TREE_SLOTS = 128
-# How many slots a growing cache has to spare at least, each time that it is made larger.
-_SPARE_SLOTS = 64
 # What families call the modules between the last layer and the output head, in the order in which they are applied.
 _AFTER_LAYERS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "project_out")
 # One thread counts, or finds something out about a model, at a time.
@@ -116,13 +106,13 @@ class LM:
         self.calls = 0
         self._found: dict = {}  # what `_found_once` remembers
         config = model.config.get_text_config(decoder=True)
-        self._masks = _kinds_of_attention(model, config)
+        self._masks = kinds_of_attention(model, config)
         self.kind = probe.kind(model)
         self.windows = probe.windows(config)
         self.layers = config.num_hidden_layers
         # OPT-350m, for instance, projects its states to another width before the output head.
         self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
-        self._keeps_logits = "logits_to_keep" in _forward_parameters(model)
+        self._keeps_logits = "logits_to_keep" in forward_parameters(model)
         self.vocab_size = config.vocab_size
         self.limit, self._limited_by = probe.longest_sequence(model, config)
         if context and self._limited_by and context > self.limit:
@@ -298,12 +288,12 @@ class LM:
     def _open_cache(self, rows: int, static: bool = False):
         """An empty cache: what sessions and batches compute through. Models of another kind bring their own."""
         if self._may_cache(static):
-            return _KeyValues(self, static)
+            return KeyValues(self, static)
         return TokenCache(self, [[] for _ in range(rows)])
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
-        slots = self.context + _TREE_SLOTS if static else None
-        return probe.may_cache(self, lambda lm, rows: _KeyValues(lm, static and rows == 1), (slots,), length)
+        slots = self.context + TREE_SLOTS if static else None
+        return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
 
     def _reach(self, cache, rows: list[list[int]], length: int):
         """A cache for sequences that get `length` tokens long: this one, if the model may cache so far.
@@ -321,7 +311,7 @@ class LM:
         self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """The last `rows` rows of logits, and of hidden states by layer, of one pass over `tokens` without a cache."""
-        given = _forward_parameters(self.model)
+        given = forward_parameters(self.model)
         options = {"use_cache": False} if "use_cache" in given else {}
         options |= {"logits_to_keep": rows} if self._keeps_logits else {}
         options |= {"output_hidden_states": True} if hidden else {}
@@ -680,271 +670,6 @@ class Batch:
             raise ValueError(f"{verb}: the batch has {len(self)} rows, got {len(values)} entries: give one for each")
 
 
-# What can be done about it, in errors.
-_OTHER_TOKENIZERS = 'what can be done with others is in the section "Other tokenizers" of chapter 9'
-
-
-def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None:
-    """Raise ValueError unless the two models named, ``expert=..., amateur=...``, have the same tokens, id for id.
-
-    Models with equal tokenizers may differ in size: many a vocabulary is filled up with ids that are no tokens, and not
-    always by as many. Where one of the models has no tokenizer, only the sizes can be compared. `advice` says at the
-    end of the error what a method can do with models of different families.
-    """
-    (first, one), (second, other) = lms.items()
-    known = one.tokenizer is not None and other.tokenizer is not None
-    # text -> id
-    vocabs = [lm.tokenizer.get_vocab() for lm in (one, other)] if known and one.tokenizer is not other.tokenizer else []
-    if vocabs[:1] == vocabs[1:] and (known or one.vocab_size == other.vocab_size):
-        return
-    if one.vocab_size != other.vocab_size:
-        difference = f"{one.vocab_size} tokens and {other.vocab_size}"
-    else:
-        token = min(token for _, token in vocabs[0].items() ^ vocabs[1].items())
-        texts = [lm.tokenizer.convert_ids_to_tokens(token) for lm in (one, other)]
-        difference = f"different tokens: {token} is {texts[0]!r} here and {texts[1]!r} there"
-    raise ValueError(
-        f"the {first} and the {second} must have one vocabulary, but they have {difference}. Choose models of one "
-        f"family; {advice}"
-    )
-
-
-def check_prompt_of_both(prompt: Sequence[int], name: str, lm: LM) -> None:
-    """Raise ValueError when the second model, which this is its `name`, cannot read a prompt of the first."""
-    unknown = [token for token in prompt if token >= lm.vocab_size]
-    if len(prompt) > lm.context:
-        problem = f"has {len(prompt)} tokens, but the {name}'s context is {lm.context}"
-    elif unknown:
-        problem = f"holds {unknown[:5]}, outside the {name}'s vocabulary of {lm.vocab_size} tokens"
-    else:
-        return
-    raise ValueError(f"the prompt {problem}: take another {name}, or do without one")
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The cache, and the one place where the model is called
-
-
-class _KeyValues:
-    """Keys and values of some rows of tokens. The token at position s of a row lies in slot s of that row."""
-
-    def __init__(self, lm: LM, static: bool = False):
-        if static and lm.context > 1_000_000:
-            raise ValueError(f"a static cache holds the whole context, but it is {lm.context}: give LM a context")
-        self.lm = lm
-        self.device = lm.device
-        self.dtype = lm.dtype
-        self.reach = probe.next_window(lm.windows, 0)  # how long a sequence may get until the model is tried again
-        self.slots = _Slots(lm.context + _TREE_SLOTS if static else None)
-        layer = _StaticLayer if static else _Layer
-        self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])
-
-    def call(
-        self,
-        rows: list[list[int]],
-        starts: list[int],
-        keep: int | list[int],
-        tree: TokenTree | None = None,
-        hidden: Sequence[int] = (),
-    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One forward call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
-
-        Shorter rows are filled up on the right with tokens that no other token attends to, so any id will do; what
-        they leave in the cache lies beyond the row's length.
-
-        Parameters
-        ----------
-        keep : int or list of int
-            Which columns of logits to compute: the last so many, or these.
-        tree : TokenTree, optional
-            The last len(tree) tokens of the only row are the nodes of this tree.
-        hidden : sequence of int
-            The layers whose hidden states are wanted.
-
-        Returns
-        -------
-        logits : (rows, columns kept, vocab)
-        hidden : dict from layer to (rows, columns, width)
-        """
-        width = max(map(len, rows))
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
-        positions = self._positions(starts, width, tree)
-        if isinstance(keep, list):
-            keep = torch.tensor(keep, device=self.device)
-        options = {"logits_to_keep": keep} if self.lm._keeps_logits else {}
-        if hidden:
-            options["output_hidden_states"] = True
-        uneven = min(starts) != max(starts)
-        self.slots.aim(starts, width, uneven, self.device)
-        mask = None
-        # Tokens of a fresh cache, and a single one, need no mask. That of a chain after others the model could make
-        # itself, but it would be made into numbers anew in each layer.
-        if tree is not None or uneven or self.slots.fixed or (width > 1 and starts[0] > 0):
-            mask = self._mask(positions, tree)
-        if uneven:  # what fills up short rows may lie beyond the context, where there are no position embeddings
-            positions = positions.clamp(max=self.lm.context - 1)
-        self.lm._count_call()
-        try:
-            with torch.inference_mode():
-                output = self.lm.model(
-                    input_ids=tokens,
-                    attention_mask=mask,
-                    position_ids=positions,
-                    past_key_values=self.cache,
-                    use_cache=True,
-                    **options,
-                )
-        except torch.OutOfMemoryError as error:
-            raise torch.OutOfMemoryError(
-                f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
-                "use fewer rows, a shorter prompt or a smaller model."
-            ) from error
-        logits = output.logits
-        if not self.lm._keeps_logits:
-            logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
-        return logits.to(self.device).clone(), self.lm._states(output, hidden, len(rows), width)
-
-    def move(self, start: int, path: list[int]) -> None:
-        """Bring the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
-        if path == list(range(len(path))):
-            return
-        source = torch.tensor(path, device=self.device) + start
-        with torch.inference_mode():
-            for layer in self.cache.layers:
-                layer.move(source, start)
-
-    def reorder(self, rows: list[int], length: int) -> None:
-        source = torch.tensor(rows, device=self.device)
-        with torch.inference_mode():
-            for layer in self.cache.layers:
-                layer.reorder(source, length)
-
-    def _positions(self, starts: list[int], width: int, tree: TokenTree | None) -> torch.Tensor:
-        """The position of each token, (rows, width); (1, width) where all rows begin alike."""
-        if tree is not None:
-            before = width - len(tree)  # tokens of the prompt, computed in the same call
-            top = starts[0] + before
-            depths = [top + depth for depth in tree.depths]
-            return torch.tensor([[*range(starts[0], top), *depths]], device=self.device)
-        if min(starts) == max(starts):
-            return torch.arange(starts[0], starts[0] + width, device=self.device)[None]
-        return torch.tensor(starts, device=self.device)[:, None] + torch.arange(width, device=self.device)
-
-    def _mask(self, positions: torch.Tensor, tree: TokenTree | None):
-        """Who attends to whom, for every kind of attention that the model has: additive, (rows, 1, queries, slots)."""
-        end = self.slots.end
-        slot = torch.arange(self.slots.fixed or end, device=self.device)
-        queries = positions[:, :, None]
-        slot_positions = slot
-        if tree is None:
-            visible = slot <= queries
-        else:
-            # Slots of the tree hold nodes, whose positions are their depths and whom only descendants may see.
-            top = end - len(tree)
-            visible = (slot <= queries) & (slot < top)
-            visible[0, -len(tree) :, top:end] = tree.mask().to(self.device)
-            slot_positions = slot.clone()
-            slot_positions[top:end] = positions[0, -len(tree) :]
-        masks = {}
-        for kind, window in self.lm._masks.items():
-            seen = visible if window is None else visible & (queries - slot_positions < window)
-            mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
-            masks[kind] = mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
-        return masks if len(masks) > 1 else masks.popitem()[1]
-
-
-class _Slots:
-    """Where the tokens of the present call go: the same for every layer, so it is kept once.
-
-    `start` and `end` bound the slots in use, as far as the longest row; `rows` and `columns` name the slots one by one
-    where the rows do not all begin at `start` (and in a static cache).
-    """
-
-    def __init__(self, fixed: int | None):
-        self.fixed = fixed
-        self.start = self.end = 0
-        self.rows = self.columns = None
-
-    def aim(self, starts: list[int], width: int, uneven: bool, device) -> None:
-        self.start, self.end = min(starts), max(starts) + width
-        self.rows = self.columns = None
-        if self.fixed:
-            if self.end > self.fixed:
-                raise ValueError(f"a tree of this size needs {self.end} slots, but the static cache has {self.fixed}")
-            self.columns = torch.arange(self.start, self.end, device=device)
-        elif uneven:
-            self.rows = torch.arange(len(starts), device=device)[:, None]
-            self.columns = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
-
-
-class _Layer(DynamicLayer):
-    """One layer's keys and values, (rows, heads, slots, head size), in tensors with slots to spare.
-
-    Written in place, so that adding a token copies one token, and forgetting one copies nothing.
-    """
-
-    def __init__(self, slots: _Slots):
-        super().__init__()
-        self.slots = slots
-
-    def update(self, keys, values, *args, **kwargs):
-        slots = self.slots
-        if not self.is_initialized or slots.end > self.keys.shape[2]:
-            self._grow(keys, values)
-        if slots.columns is None:
-            self.keys[:, :, slots.start : slots.end] = keys
-            self.values[:, :, slots.start : slots.end] = values
-        else:
-            self.keys[slots.rows, :, slots.columns] = keys.transpose(1, 2)
-            self.values[slots.rows, :, slots.columns] = values.transpose(1, 2)
-        return self.keys[:, :, : slots.end], self.values[:, :, : slots.end]
-
-    def _grow(self, keys, values):
-        """Make room for `slots.end` tokens and then some. Zeros, because a weight of 0 times NaN would be NaN."""
-        size = self.slots.fixed or self.slots.end + max(_SPARE_SLOTS, self.slots.end // 2)
-        old = (self.keys, self.values) if self.is_initialized else None
-        self.keys, self.values = (new.new_zeros(*new.shape[:2], size, new.shape[3]) for new in (keys, values))
-        if old is not None:
-            self.keys[:, :, : old[0].shape[2]] = old[0]
-            self.values[:, :, : old[1].shape[2]] = old[1]
-        self.dtype, self.device = keys.dtype, keys.device
-        self.is_initialized = True
-
-    def get_seq_length(self):
-        return self.slots.start
-
-    def get_mask_sizes(self, query_length, *args, **kwargs):
-        return self.slots.fixed or self.slots.end, 0
-
-    def move(self, source, start):
-        if self.is_initialized:
-            source = source.to(self.device)
-            for states in (self.keys, self.values):
-                states[:, :, start : start + len(source)] = states.index_select(2, source)
-
-    def reorder(self, source, length):
-        if self.is_initialized:
-            source = source.to(self.device)
-            for name, states in (("keys", self.keys), ("values", self.values)):
-                chosen = states[:, :, :length].index_select(0, source)
-                if len(source) == len(states):
-                    states[:, :, :length] = chosen
-                else:
-                    spare = states.new_zeros(len(source), states.shape[1], states.shape[2] - length, states.shape[3])
-                    setattr(self, name, torch.cat([chosen, spare], dim=2))
-
-
-class _StaticLayer(_Layer):
-    """Keys and values for the whole context from the start: the same tensors, and shapes, at every call."""
-
-    def update(self, keys, values, *args, **kwargs):
-        if not self.is_initialized:
-            self._grow(keys, values)
-        self.keys.index_copy_(2, self.slots.columns, keys)
-        self.values.index_copy_(2, self.slots.columns, values)
-        return self.keys, self.values
-
-
 def _check_parts(model, tokenizer) -> None:
     """Raise ValueError for what is no loaded model with an output head, or no tokenizer."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
@@ -982,28 +707,3 @@ def _refuse_nan(*logits: torch.Tensor) -> None:
             "the model returned logits that are NaN: its weights may be damaged, or its dtype too narrow "
             "(float16 overflows in models trained in bfloat16: load them in bfloat16 or float32)"
         )
-
-
-def _forward_parameters(model):
-    return inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
-
-
-def _kinds_of_attention(model, config) -> dict[str, int | None]:
-    """The kinds of attention in a model, as it names them, with the size of the window that each one sees.
-
-    Models with one kind take one mask, whatever its name; models that mix kinds take a dict of masks by name.
-    """
-    name = type(model).__name__
-    if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{name} is an encoder with a decoder, not a decoder-only model: LM cannot use it")
-    attention = getattr(config, "_attn_implementation", None) or "sdpa"
-    if "flash" in attention or "flex" in attention:
-        raise ValueError(
-            f'{name} was loaded with attention "{attention}", which takes no mask of its own: '
-            'load it with attn_implementation="sdpa"'
-        )
-    window = getattr(config, "sliding_window", None)
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
-    if not kinds:
-        return {"attention": window}
-    return {kind: window if kind == "sliding_attention" else None for kind in kinds}

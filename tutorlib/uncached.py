@@ -17,7 +17,7 @@ from .tree import TokenTree
 
 
 class TokenCache:
-    """Stands where `lm._KeyValues` stands. The token at position s of a row lies in slot s of that row.
+    """Stands where `cache.KeyValues` stands. The token at position s of a row lies in slot s of that row.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class TokenCache:
         tree: TokenTree | None = None,
         hidden: Sequence[int] = (),
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One call; see `lm._KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
+        """One call; see `cache.KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
         self.lm._count_call()
         width = max(map(len, rows))
         wanted = list(range(width))[-keep:] if isinstance(keep, int) else keep

@@ -11,6 +11,7 @@ method's output is: the target's tokens are the text, and nothing here changes o
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -306,3 +307,47 @@ def room_to_draft(target: LM, text: list[int], draft: LM, context: list[int]) ->
     The target adds a token to them, which has to fit its context; the draft reads all of them but the last.
     """
     return min(target.context - len(text) - 1, draft.context - len(context) + 1)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One vocabulary
+
+# What can be done about it, in errors.
+_OTHER_TOKENIZERS = 'what can be done with others is in the section "Other tokenizers" of chapter 9'
+
+
+def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None:
+    """Raise ValueError unless the two models named, ``expert=..., amateur=...``, have the same tokens, id for id.
+
+    Models with equal tokenizers may differ in size: many a vocabulary is filled up with ids that are no tokens, and not
+    always by as many. Where one of the models has no tokenizer, only the sizes can be compared. `advice` says at the
+    end of the error what a method can do with models of different families.
+    """
+    (first, one), (second, other) = lms.items()
+    known = one.tokenizer is not None and other.tokenizer is not None
+    # text -> id
+    vocabs = [lm.tokenizer.get_vocab() for lm in (one, other)] if known and one.tokenizer is not other.tokenizer else []
+    if vocabs[:1] == vocabs[1:] and (known or one.vocab_size == other.vocab_size):
+        return
+    if one.vocab_size != other.vocab_size:
+        difference = f"{one.vocab_size} tokens and {other.vocab_size}"
+    else:
+        token = min(token for _, token in vocabs[0].items() ^ vocabs[1].items())
+        texts = [lm.tokenizer.convert_ids_to_tokens(token) for lm in (one, other)]
+        difference = f"different tokens: {token} is {texts[0]!r} here and {texts[1]!r} there"
+    raise ValueError(
+        f"the {first} and the {second} must have one vocabulary, but they have {difference}. Choose models of one "
+        f"family; {advice}"
+    )
+
+
+def check_prompt_of_both(prompt: Sequence[int], name: str, lm: LM) -> None:
+    """Raise ValueError when the second model, which this is its `name`, cannot read a prompt of the first."""
+    unknown = [token for token in prompt if token >= lm.vocab_size]
+    if len(prompt) > lm.context:
+        problem = f"has {len(prompt)} tokens, but the {name}'s context is {lm.context}"
+    elif unknown:
+        problem = f"holds {unknown[:5]}, outside the {name}'s vocabulary of {lm.vocab_size} tokens"
+    else:
+        return
+    raise ValueError(f"the prompt {problem}: take another {name}, or do without one")

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from ..lm import check_prompt_of_both, check_same_vocabulary
 from ..run import Candidates, Step, checked_stop, decoder
+from ..vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..warp import in_float64, is_number, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams

@@ -6,10 +6,10 @@ import torch
 
 from ..arguments import takes_iterators
 from ..checking import check_tree, drawn
-from ..lm import check_prompt_of_both, check_same_vocabulary
 from ..run import Step, decoder
 from ..theory import measured_factor
 from ..tree import TokenTree
+from ..vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..warp import check_whole_number, draft_probabilities, is_number, over_ids, takes
 
 # How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.

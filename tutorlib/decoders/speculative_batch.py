@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import torch
 
 from ..checking import check, drawn
-from ..lm import Batch, check_prompt_of_both
+from ..lm import Batch
 from ..randomness import Randomness
 from ..run import Step, decoder
 from ..tree import TokenTree
+from ..vocabularies import check_prompt_of_both
 from ..warp import Warp, draft_probabilities, over_ids
 from .speculative import check_pair, is_unsure, tokens_to_draft
 
