@@ -1,15 +1,37 @@
-"""What the tests of lossless methods share: small models, the warps to try, and the distance from plain sampling."""
+"""Every lossless method in one table, and what their tests share: small models, warps, the distance from sampling.
 
+A method is one line of `SAME_TEXT` or of `SAME_DISTRIBUTION`: a function (lm, draft, prompt, gamma, *, rng, warp) that
+returns its steps. `draft` is a second model. Where a method has heads or a network instead, they know what the draft
+knows if the models are tables, and are random if the models have layers. `tests/test_lossless.py` holds what all of
+them promise, `tests/test_fuzz.py` tries them on tables with zeros and on warps that fail.
+"""
+
+import functools
 import warnings
 
-import pytest
 import torch
 from conftest import exactly
+from draft_networks import eagle1, eagle3, perfect_network, reduced
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoConfig, LlamaConfig, MistralConfig, Phi3Config
+from two_tokenizers import renumbered
 
+from tutorlib.decoders import (
+    lookahead,
+    prompt_lookup,
+    speculative,
+    speculative_batch,
+    string_match,
+    suffix_lookup,
+    token_intersection,
+)
+from tutorlib.decoders.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
+from tutorlib.decoders.eagle import eagle
+from tutorlib.decoders.medusa import medusa
+from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
-from tutorlib.table import TableLM
+from tutorlib.randomness import Seeded
+from tutorlib.table import TableLM, TableTokenizer
 from tutorlib.uncached import TokenCache
 from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, temperature, top_k, top_p
 
@@ -47,17 +69,25 @@ ODD_CONFIGS = {
         **SIZES, hidden_size=8, num_layers=2, num_heads=2, max_position_embeddings=16, initializer_range=0.8,
         attention_types=[[["global", "local"], 1]], window_size=3),
 }  # fmt: skip
-# Every warp over the models that are used most, and one warp over the others.
-on_real_models = pytest.mark.parametrize(
-    "family, warp",
-    [pytest.param(family, warp, id=f"{family}-{name}") for family in CONFIGS for name, warp in WARPS.items()]
-    + [pytest.param(family, WARPS["penalty and temperature"], id=family) for family in ODD_CONFIGS],
-)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Models
 
 
 def table(vocab=3):
     """Every token is possible after every context of two."""
     return TableLM.random(vocab, 2, seed=3)
+
+
+def tables(vocab, **options):
+    """A target that looks two tokens back, and a draft that looks one back."""
+    return TableLM.random(vocab, 2, 5, **options), TableLM.random(vocab, 1, 3, **options)
+
+
+def with_zeros(vocab):
+    """The same target, and a draft that is certain where it can be: there are fewer ways to draw then."""
+    rows = {"": [0.3, 0.3, 0.4], "a": [0.6, 0.0, 0.4], "b": [0.0, 1.0, 0.0], "c": [0.0, 0.3, 0.7]}
+    return tables(vocab)[0], TableLM(rows if vocab == 3 else {"": [0.3, 0.7], "b": [1.0, 0.0]})
 
 
 def ring(size, context=64):
@@ -68,16 +98,123 @@ def ring(size, context=64):
     )
 
 
-def small(family):
+@functools.cache
+def small(family, seed=1):
     """A random model with three tokens, in float64."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        lm = LM(AutoModelForCausalLM.from_config({**CONFIGS, **ODD_CONFIGS}[family]).to(torch.float64))
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config({**CONFIGS, **ODD_CONFIGS}[family]).to(torch.float64)
+    lm = LM(model, TableTokenizer("abc"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # GPT-Neo does without a cache, which others are not to do
         lm.session([0])
     assert isinstance(lm.session([0])._cache, TokenCache) == (family == "gpt_neo, window 3")
     return lm
+
+
+class KnowingHeads(MedusaHeads):
+    """Heads for tables: each guesses what a draft would write in its place, after the likeliest next token."""
+
+    def __init__(self, draft, heads):
+        super().__init__(draft.vocab_size, draft.vocab_size, heads, 0)
+        self.draft = draft
+
+    def forward(self, hidden):
+        rows, token = [], int(hidden.argmax())
+        for _ in range(len(self)):
+            rows.append(self.draft.log_probs([token]))
+            token = int(rows[-1].argmax())
+        return torch.stack(rows)
+
+
+def random_heads(lm, heads=2, seed=0):
+    """Heads that guess anything: often wrong, often right with so few tokens."""
+    made = MedusaHeads(lm.width, lm.vocab_size, heads, 1).to(lm.dtype)
+    for number, parameter in enumerate(made.parameters()):
+        generator = torch.Generator().manual_seed(100 * seed + number)
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=lm.dtype)
+    return made
+
+
+@functools.cache
+def heads_of(lm, draft, heads):
+    return KnowingHeads(draft, heads) if lm.model is None else random_heads(lm, heads)
+
+
+@functools.cache
+def network_of(make, lm, draft):
+    return perfect_network(draft) if lm.model is None else make(lm)
+
+
+@functools.cache
+def other_tokenizer(draft):
+    """The draft with its tokens in another order, which a tokenizer of its own knows."""
+    return renumbered(draft) if isinstance(getattr(draft, "tokenizer", None), TableTokenizer) else draft
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Methods
+
+
+class Row:
+    """The middle one of three rows of a batch, as if it were a single text; the others are shorter, and seeded."""
+
+    def __init__(self, lm, draft, prompt, gamma, *, rng=None, alone=False, **how):
+        prompts = [prompt] if alone else [prompt[-1:], prompt, prompt[1:] or prompt]
+        self.row = len(prompts) // 2
+        rngs = [Seeded(row) for row in range(len(prompts))]
+        rngs[self.row] = rng
+        self.steps = speculative_batch(lm, draft, prompts, gamma=gamma, rngs=None if rng is None else rngs, **how)
+        self.prompt, self.left = prompt, lm.context - len(prompt)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration("context")
+        step = next(self.steps)[self.row]
+        self.left -= len(step.tokens)
+        return step
+
+    def __getattr__(self, name):
+        return getattr(self.steps, name)
+
+
+def _eagle(make, tree):
+    """EAGLE as a line of the table; `tree(gamma)` makes a shape."""
+    return lambda lm, draft, prompt, gamma, **how: eagle(
+        lm, network_of(make, lm, draft), prompt, tree=tree(gamma), **how
+    )
+
+
+# With one seed these write the very text that `sample` writes.
+SAME_TEXT = {
+    "prompt_lookup": lambda lm, draft, prompt, gamma, **how: prompt_lookup(lm, prompt, gamma=gamma, **how),
+    "suffix_lookup": lambda lm, draft, prompt, gamma, **how: suffix_lookup(lm, prompt, gamma=gamma, least=0.0, **how),
+    "lookahead": lambda lm, draft, prompt, gamma, **how: lookahead(lm, prompt, window=gamma, guesses=2, **how),
+    "string_match": lambda lm, draft, prompt, gamma, **how: string_match(
+        lm, other_tokenizer(draft), prompt, gamma=gamma, **how
+    ),
+    "medusa": lambda lm, draft, prompt, gamma, **how: medusa(
+        lm, heads_of(lm, draft, gamma), prompt, tree=[(0,) * gamma, (1,) * gamma], **how
+    ),
+    "eagle, chain": _eagle(eagle1, chain),
+    "eagle, static": _eagle(eagle3, lambda gamma: static([(0,) * gamma, (1,) * gamma])),
+    "eagle, dynamic": _eagle(reduced, lambda gamma: dynamic(2 * gamma, gamma, 2)),
+}
+# These take draws of their own: the same distribution, but another text.
+SAME_DISTRIBUTION = {
+    "speculative": lambda lm, draft, prompt, gamma, **how: speculative(lm, draft, prompt, gamma=gamma, **how),
+    "speculative_batch": Row,
+    "token_intersection": lambda lm, draft, prompt, gamma, **how: token_intersection(
+        lm, other_tokenizer(draft), prompt, gamma=gamma, **how
+    ),
+    "eagle, drawn chain": _eagle(eagle1, drawn_chain),
+    "eagle, drawn tree": _eagle(reduced, lambda gamma: drawn_tree([(0,) * gamma, (1,) + (0,) * (gamma - 1)])),
+}
+METHODS = SAME_TEXT | SAME_DISTRIBUTION
+TWO_MODELS = ("speculative", "speculative_batch", "token_intersection", "string_match")
 
 
 def distance(method, lm, prompt, length, warp=(), stop=(), **settings):
