@@ -10,7 +10,7 @@ import functools
 import warnings
 
 import torch
-from conftest import exactly
+from conftest import VOCAB, exactly, random_model
 from draft_networks import eagle1, eagle3, perfect_network, reduced
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoConfig, LlamaConfig, MistralConfig, Phi3Config
 from two_tokenizers import renumbered
@@ -36,6 +36,7 @@ from tutorlib.uncached import TokenCache
 from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, temperature, top_k, top_p
 
 EXACT = 1e-9
+LETTERS = TableTokenizer([chr(ord("a") + token) for token in range(VOCAB)])
 # Nothing; one of each kind; three pairs. None of their thresholds lies on a sum of probabilities of the models below.
 WARPS = {
     "no warp": [],
@@ -72,6 +73,15 @@ ODD_CONFIGS = {
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Models
+
+
+def unlike(family, seed):
+    """A random model in float64 whose text does not repeat itself: with an output head of its own."""
+    model = random_model(family, torch.float64, seed)
+    head = model.get_output_embeddings()
+    weights = 0.5 * torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(seed))
+    head.weight = torch.nn.Parameter(weights.double())
+    return LM(model, LETTERS)
 
 
 def table(vocab=3):
@@ -215,6 +225,11 @@ SAME_DISTRIBUTION = {
 }
 METHODS = SAME_TEXT | SAME_DISTRIBUTION
 TWO_MODELS = ("speculative", "speculative_batch", "token_intersection", "string_match")
+
+
+def on(method, draft):
+    """A method with a draft, heads or a network as one of the target alone, which is what `distance` takes."""
+    return lambda lm, prompt, **how: method(lm, draft, prompt, **how)
 
 
 def distance(method, lm, prompt, length, warp=(), stop=(), **settings):

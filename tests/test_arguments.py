@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_model
-from lossless import table
-from test_medusa import random_heads
+from lossless import random_heads, table
 
 from tutorlib import decoders as d
 from tutorlib import metrics, proof, theory

@@ -10,26 +10,13 @@ import random
 
 import pytest
 import torch
-from draft_networks import eagle1, perfect_network
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossless import CONFIGS, EXACT, distance, small, table
-from test_medusa import random_heads
+from lossless import CONFIGS, EXACT, METHODS, SAME_TEXT, Row, distance, heads_of, small
 
 from tutorlib import warp as warps
 from tutorlib.checking import typical_acceptance
-from tutorlib.decoders import (
-    lookahead,
-    prompt_lookup,
-    sample,
-    speculative,
-    speculative_batch,
-    string_match,
-    suffix_lookup,
-    token_intersection,
-)
-from tutorlib.decoders.draft_trees import chain, drawn_tree, dynamic, static
-from tutorlib.decoders.eagle import eagle
+from tutorlib.decoders import sample
 from tutorlib.decoders.medusa import medusa
 from tutorlib.proof import total_variation
 from tutorlib.randomness import Exhaustive, Seeded
@@ -37,8 +24,6 @@ from tutorlib.run import run
 from tutorlib.table import TableLM
 
 VOCAB = 3
-HEADS = random_heads(table(VOCAB), 2, seed=3)
-HEADS.register_forward_pre_hook(lambda heads, inputs: inputs[0].clamp(min=-9))  # a table's hidden states may be -inf
 
 
 def sparse(seed, vocab="abc", **settings):
@@ -49,21 +34,6 @@ def sparse(seed, vocab="abc", **settings):
         weights = weights if any(weights) else [1.0] * len(vocab)
         rows[context] = [weight / sum(weights) for weight in weights]
     return TableLM(rows, list(vocab), **settings)
-
-
-class OneRow:
-    """A batch of one prompt, as if it were a single text."""
-
-    def __init__(self, lm, draft, prompt, *, rng, **settings):
-        rngs = None if rng is None else [rng]
-        self.steps = speculative_batch(lm, draft, [prompt], rngs=rngs, **settings)
-        self.prompt = prompt
-
-    def __next__(self):
-        return next(self.steps)[0]
-
-    def __getattr__(self, name):
-        return getattr(self.steps, name)
 
 
 class Watched:
@@ -84,38 +54,16 @@ class Watched:
         return getattr(self.steps, name)
 
 
-# Functions (lm, draft, prompt, *, rng, warp). With one seed the first write the very text that `sample` writes.
-SAME_TEXT = {
-    "prompt_lookup": lambda lm, draft, prompt, **how: prompt_lookup(lm, prompt, gamma=3, **how),
-    "suffix_lookup": lambda lm, draft, prompt, **how: suffix_lookup(lm, prompt, gamma=5, least=0.0, **how),
-    "lookahead": lambda lm, draft, prompt, **how: lookahead(lm, prompt, window=2, **how),
-    "string_match": lambda lm, draft, prompt, **how: string_match(lm, draft, prompt, gamma=3, **how),
-    "medusa": lambda lm, draft, prompt, **how: medusa(lm, HEADS, prompt, tree=[(0, 0), (1,), (0, 1)], **how),
-    "eagle, chain": lambda lm, draft, prompt, **how: eagle(lm, perfect_network(draft), prompt, tree=chain(3), **how),
-    "eagle, static": lambda lm, draft, prompt, **how: eagle(
-        lm, perfect_network(draft), prompt, tree=static([(0, 0), (1, 1)]), **how
-    ),
-    "eagle, dynamic": lambda lm, draft, prompt, **how: eagle(
-        lm, perfect_network(draft), prompt, tree=dynamic(5, 3, 2), **how
-    ),
-}
-SAME_DISTRIBUTION = {
-    "speculative": lambda lm, draft, prompt, **how: speculative(lm, draft, prompt, gamma=2, **how),
-    "speculative_batch": functools.partial(OneRow, gamma=2),
-    "token_intersection": lambda lm, draft, prompt, **how: token_intersection(lm, draft, prompt, gamma=2, **how),
-    "eagle, drawn tree": lambda lm, draft, prompt, **how: eagle(
-        lm, perfect_network(draft), prompt, tree=drawn_tree([(0, 0), (1, 0)]), **how
-    ),
-}
-LOSSY = {
-    "medusa, typical": lambda lm, draft, prompt, **how: medusa(
-        lm, HEADS, prompt, tree=[(0, 0), (1,), (0, 1)], accept=typical_acceptance(0.2, 0.5), **how
-    ),
-}
-METHODS = SAME_TEXT | SAME_DISTRIBUTION | LOSSY
+def typically(lm, draft, prompt, gamma, **how):
+    accept = typical_acceptance(0.2, 0.5)
+    return medusa(lm, heads_of(lm, draft, gamma), prompt, tree=[(0,) * gamma, (1,)], accept=accept, **how)
 
 
-def plain(lm, draft, prompt, **how):
+# A row of a batch by itself: it would end with the errors of the others.
+ALL = METHODS | {"speculative_batch": functools.partial(Row, alone=True), "medusa, typical": typically}
+
+
+def plain(lm, draft, prompt, gamma, **how):
     return sample(lm, prompt, **how)
 
 
@@ -172,7 +120,8 @@ def cases(draw, new_tokens):
     draft = sparse(draw(st.integers(100, 199)), context=length + draw(st.integers(0, 2 * new_tokens)))
     budget = draw(st.integers(1, new_tokens))
     stop = draw(st.sets(st.integers(0, VOCAB - 1), max_size=1))
-    return {"warp": draw(st.lists(WARPS, max_size=2))}, (lm, draft, prompt, budget, stop)
+    gamma = draw(st.integers(1, min(3, new_tokens - 1)))
+    return {"warp": draw(st.lists(WARPS, max_size=2)), "gamma": gamma}, (lm, draft, prompt, budget, stop)
 
 
 def assert_possible(found, lm, prompt, budget, stop, warp):
@@ -194,14 +143,14 @@ def assert_possible(found, lm, prompt, budget, stop, warp):
 
 
 @settings(derandomize=True, deadline=None, max_examples=500)
-@given(st.sampled_from(sorted(METHODS)), cases(8), st.one_of(st.none(), st.integers(0, 50)))
+@given(st.sampled_from(sorted(ALL)), cases(8), st.one_of(st.none(), st.integers(0, 50)))
 def test_every_method_writes_what_sampling_writes_or_fails_where_it_fails(name, case, seed):
     how, (lm, draft, prompt, budget, stop) = case
     found, expected = (
         outcome(method, lm, draft, prompt, budget, stop, rng=None if seed is None else Seeded(seed), **how)
-        for method in (METHODS[name], plain)
+        for method in (ALL[name], plain)
     )
-    if name in SAME_TEXT or (seed is None and name not in LOSSY):
+    if name in SAME_TEXT or (seed is None and name in METHODS):
         assert found == expected
     warp = [*how["warp"], *([warps.one_hot] if seed is None else [])]
     assert_possible(found, lm, prompt, budget, stop, warp)
@@ -217,39 +166,28 @@ def distribution(method, *case, **how):
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
-@given(st.sampled_from(sorted(METHODS.keys() - LOSSY.keys())), cases(3))
+@given(st.sampled_from(sorted(METHODS)), cases(3))
 def test_every_method_has_samplings_distribution_of_texts_and_errors(name, case):
     how, case = case
-    assert total_variation(distribution(METHODS[name], *case, **how), distribution(plain, *case, **how)) < EXACT
+    assert total_variation(distribution(ALL[name], *case, **how), distribution(plain, *case, **how)) < EXACT
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(
     "careless", [lambda logits, _: logits[:, :2], lambda logits, _: logits.repeat(2, 1)], ids=["cut", "repeated"]
 )
 def test_no_method_draws_from_what_a_warp_has_cut_or_repeated(name, careless):
-    tokens, error = outcome(METHODS[name], sparse(0), sparse(1), [0, 1], 4, (), rng=Seeded(0), warp=[careless])
+    tokens, error = outcome(ALL[name], sparse(0), sparse(1), [0, 1], 4, (), gamma=2, rng=Seeded(0), warp=[careless])
     assert not tokens and "a warp must return logits" in error
 
 
 # Over real caches a filter leaves nothing after a stop token: rows there are computed, but never wanted.
-CACHED = {
-    "prompt_lookup": lambda lm: functools.partial(prompt_lookup, gamma=2),
-    "suffix_lookup": lambda lm: functools.partial(suffix_lookup, gamma=4, least=0.0),
-    "lookahead": lambda lm: functools.partial(lookahead, window=2),
-    "speculative": lambda lm: functools.partial(speculative, draft=table(), gamma=1),
-    "medusa": lambda lm: functools.partial(medusa, heads=random_heads(lm), tree=[(0, 0), (1,)]),
-    "eagle, dynamic": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=dynamic(4, 2, 2)),
-    "eagle, drawn tree": lambda lm: functools.partial(eagle, head=eagle1(lm), tree=drawn_tree([(0,), (1,)])),
-}
-
-
 @pytest.mark.parametrize("family", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CONFIGS][1:])])
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", METHODS)
 def test_what_lies_after_a_stop_token_does_not_matter(name, family):
     lm = small(family)
 
     def method(lm, prompt, **how):
-        return CACHED[name](lm)(lm, prompt=prompt, **how)
+        return METHODS[name](lm, small("gpt2", seed=2), prompt, **how)
 
-    assert distance(method, lm, [0, 1, 2, 0], 3, [forbidding(2)], stop=[2]) < EXACT
+    assert distance(method, lm, [0, 1, 2, 0], 3, [forbidding(2)], stop=[2], gamma=1) < EXACT

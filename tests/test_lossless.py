@@ -1,7 +1,7 @@
 """What every lossless method promises: the target's distribution, its ends, its cost, and errors that say what to do.
 
-A row that cannot be warped, a filter that leaves no token, and zeros in the tables: see `tests/test_fuzz.py`. That these
-claims notice mistakes: see `tests/test_guards_matter.py`.
+A row that cannot be warped, a filter that leaves no token, and zeros in the tables: see `tests/test_fuzz.py`.
+That these claims notice mistakes: see `tests/test_guards_matter.py`.
 """
 
 import functools
@@ -12,29 +12,31 @@ from conftest import FAMILIES, exactly, random_model
 from lossless import (
     CONFIGS,
     EXACT,
+    LETTERS,
     METHODS,
     ODD_CONFIGS,
     SAME_DISTRIBUTION,
     SAME_TEXT,
     TWO_MODELS,
     WARPS,
+    Row,
     distance,
     other_tokenizer,
     ring,
     small,
     tables,
+    unlike,
     with_zeros,
 )
 
-from tutorlib.decoders import greedy, sample
+from tutorlib.decoders import greedy, sample, speculative, string_match, token_intersection
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
 from tutorlib.run import run
-from tutorlib.table import TableLM, TableTokenizer
+from tutorlib.table import TableLM
 from tutorlib.warp import frequency_penalty, temperature, top_k
 
-LETTERS = TableTokenizer([chr(ord("a") + token) for token in range(19)])
 SLOW = pytest.mark.slow
 every_method = pytest.mark.parametrize("name", METHODS)
 every_warp = pytest.mark.parametrize("warp", WARPS)
@@ -91,14 +93,16 @@ def test_it_keeps_it_with_a_draft_that_is_always_wrong_and_one_that_is_the_targe
 
 @every_method
 def test_it_keeps_it_where_stop_tokens_are_drafted(name):
-    pair = TableLM.random(3, 1, 5, stop_tokens=[2]), TableLM.random(3, 1, 3, stop_tokens=[2])
-    assert far(name, pair, [0, 2, 1, 0], 3, stop=None, gamma=2) < EXACT
+    pair = TableLM.random(3, 1, 5, stop_tokens=[2]), TableLM({"": [0.0, 0.4, 0.6], "a": [0.5, 0.5, 0.0]})
+    assert far(name, pair, [0, 2, 1, 0], 2, stop=None, gamma=2) < EXACT
 
 
 @pytest.mark.parametrize(
-    "contexts", [(4, 64), (64, 3), *(pytest.param(c, marks=SLOW) for c in ((64, 2), (5, 4)))], ids=str
+    "name, contexts",
+    [(name, (4, 64)) for name in METHODS]
+    + [(name, (64, 3)) for name in TWO_MODELS]
+    + [pytest.param(name, contexts, marks=SLOW) for name in METHODS for contexts in ((64, 2), (5, 4))],
 )
-@every_method
 def test_it_keeps_it_up_to_the_end_of_either_context(name, contexts):
     target, draft = (TableLM.random(2, order, 5 - order, context=c) for order, c in zip((2, 1), contexts))
     made = exact_distribution(lambda rng: METHODS[name](target, draft, [0, 1], 2, rng=rng), 4, stop=())
@@ -123,6 +127,13 @@ def test_it_keeps_it_over_real_caches_of_every_kind_and_under_every_warp(name, f
 
 
 @SLOW
+@pytest.mark.parametrize("warp", ["top-p", "penalty and top-k"])
+@pytest.mark.parametrize("name", [name for name in SAME_DISTRIBUTION if name != "speculative_batch"])
+def test_it_keeps_it_under_filters_through_full_drafts_and_the_rollback_after_them(name, warp):
+    assert far(name, with_zeros(3), [0, 2], 4, WARPS[warp], gamma=2) < EXACT
+
+
+@SLOW
 @every_method
 def test_it_keeps_it_with_three_drafted_tokens(name):
     target = TableLM({"": [0.6, 0.4], "aa": [0.2, 0.8], "b": [0.7, 0.3]})
@@ -136,7 +147,7 @@ def test_it_keeps_it_with_three_drafted_tokens(name):
 
 @functools.cache
 def pair_of(family):
-    return LM(random_model(family, torch.float64), LETTERS), LM(random_model("gpt2", torch.float64, seed=1), LETTERS)
+    return unlike(family, 0), unlike("gpt2", 1)
 
 
 @functools.cache
@@ -262,7 +273,7 @@ def test_what_is_drawn_from_the_targets_own_distribution_is_all_accepted(name, w
 # Bad input
 
 
-WITH_A_COUNT = [name for name in METHODS if name not in ("medusa", "eagle, static", "eagle, dynamic")]
+WITH_A_COUNT = [name for name in METHODS if not name.endswith(("medusa", "static", "dynamic", "tree"))]
 
 
 @pytest.mark.parametrize("gamma", [0, -3, 2.5, True, "4", None], ids=repr)
@@ -300,6 +311,29 @@ def test_what_is_no_draft_or_is_on_another_device_is_named(name):
     elsewhere = LM(random_model("gpt2").to("meta"), LETTERS)
     with pytest.raises(ValueError, match="on (cpu|meta).* on (meta|cpu): (load both on one device|move one to)"):
         METHODS[name](target, elsewhere, [1, 2], 2)
+
+
+def test_models_whose_vocabularies_differ_are_told_which_methods_are_for_them():
+    target = TableLM.random("abc", 1, 0)
+    for other in (TableLM.random("abcd", 1, 0), TableLM.random("acb", 1, 0)):
+        for method in (speculative, Row):
+            with pytest.raises(ValueError, match="have one vocabulary.*there are token_intersection and string_match"):
+                method(target, other, [0], gamma=2)
+        for method in (token_intersection, string_match):
+            assert len(run(method(target, other, [0]), 4).tokens) == 4
+    other = TableLM.random("xy", 1, 0)
+    with pytest.raises(ValueError, match="target's 3 tokens and the draft's 2 have none in common.* string_match"):
+        token_intersection(target, other, "ab")
+    assert run(string_match(target, other, "ab"), 9).tokens == run(greedy(target, "ab"), 9).tokens
+
+
+@pytest.mark.parametrize("method", [token_intersection, string_match])
+def test_models_without_a_tokenizer_are_named(method):
+    with_one = LM(random_model("llama"), LETTERS)
+    with pytest.raises(ValueError, match="the draft has no tokenizer"):
+        method(with_one, LM(with_one.model), [1])
+    with pytest.raises(ValueError, match="the target has no tokenizer"):
+        method(LM(with_one.model), with_one, [1])
 
 
 @pytest.mark.parametrize("who", [0, 1], ids=["target", "draft"])

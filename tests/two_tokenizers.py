@@ -8,22 +8,8 @@ from conftest import random_model
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedTokenizerFast
 
-from tutorlib import warp as warps
 from tutorlib.lm import LM
 from tutorlib.table import TableLM, TableTokenizer
-
-WARPS = {
-    "no warp": [],
-    "temperature": [warps.temperature(0.6)],
-    "high temperature": [warps.temperature(2.5)],
-    "top_k": [warps.top_k(2)],
-    "top_p": [warps.top_p(0.7)],
-    "min_p": [warps.min_p(0.4)],
-    "penalty": [warps.repetition_penalty(1.6)],
-    "temperature, top_p": [warps.temperature(1.5), warps.top_p(0.75)],
-    "penalty, top_k": [warps.frequency_penalty(0.9), warps.top_k(2)],
-    "top_k, temperature": [warps.top_k(2), warps.temperature(0.5)],
-}
 
 
 def tables(target_vocab, draft_vocab, seed=0, **settings):
