@@ -19,7 +19,7 @@ from tutorlib.randomness import Seeded
 from tutorlib.run import run, run_batch
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
-from tutorlib.viz import plots, speculation_plots
+from tutorlib.viz import boxes, distributions
 from tutorlib.warp import frequency_penalty, presence_penalty, probabilities, temperature, top_k
 
 LM3, OTHER = TableLM.random(3, 2, 5), TableLM.random(3, 1, 6)
@@ -123,10 +123,10 @@ CASES = {
     "expected_tokens": lambda given: choices.expected_tokens(given(map(given, RIGHT)), given(map(given, TREE))),
     "best_size": lambda given: choices.best_size(given(map(given, RIGHT)), given([2.0, 2.1, 2.2, 4.0])),
     "full": lambda given: choices.full(given([2, 1])),
-    "next_token_bars": lambda given: drawn(plots.next_token_bars, given(["a", "b"]), given([0.3, 0.7])),
-    "token_strip": lambda given: drawn(plots.token_strip, given(["a", "b"]), given(["draft", "target"])),
+    "next_token_bars": lambda given: drawn(distributions.next_token_bars, given(["a", "b"]), given([0.3, 0.7])),
+    "token_strip": lambda given: drawn(boxes.token_strip, given(["a", "b"]), given(["draft", "target"])),
     "overlap_bars": lambda given: drawn(
-        speculation_plots.overlap_bars, given(["a", "b"]), given([0.3, 0.7]), given([0.5, 0.5])
+        distributions.overlap_bars, given(["a", "b"]), given([0.3, 0.7]), given([0.5, 0.5])
     ),
 }
 

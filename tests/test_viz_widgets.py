@@ -1,5 +1,6 @@
 """The sliders over a distribution, and the figure that says the same without a kernel."""
 
+import subprocess
 import sys
 
 import matplotlib
@@ -7,6 +8,7 @@ import matplotlib
 matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 from tutorlib import TableLM, temperature, top_k, top_p
@@ -93,3 +95,46 @@ def test_the_static_form_shows_one_picture_a_warp():
     assert kept(figure.axes[1]) == pytest.approx([0.25 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345, 0.01 / 0.345])
     assert kept(figure.axes[2]) == pytest.approx([0.8, 0.2])
     assert not plt.get_fignums()
+
+
+TWO = TableLM({"": [0.7, 0.2, 0.1], "a": [0.1, 0.6, 0.3]}, vocab=["a", " b", "$"])
+
+
+def test_the_explorer_redraws_when_its_controls_move_and_keeps_its_picture_on_a_bad_prompt():
+    box = widgets.next_token_explorer(TWO, "a", temperature=1.0)
+    field, slider, picture, complaint = box.children
+    first = bytes(picture.value)
+    assert first.startswith(b"\x89PNG")
+    slider.value = 2.0
+    warm = bytes(picture.value)
+    assert warm != first
+    field.value = ""
+    assert bytes(picture.value) == warm and "has no tokens" in complaint.value
+    field.value = " b"
+    assert bytes(picture.value) != warm and complaint.value == ""
+
+
+def test_without_ipywidgets_the_next_token_explorer_is_a_figure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    assert isinstance(widgets.next_token_explorer(TWO, "a"), matplotlib.figure.Figure)
+
+
+def test_the_static_form_shows_one_picture_a_temperature():
+    figure = widgets.next_token_figure(TWO, [0], (0.5, 1.0))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["temperature 0.5", "temperature 1"]
+    assert [bar.get_width() for bar in figure.axes[1].patches] == pytest.approx([0.6, 0.3, 0.1])
+    assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx(np.array([36, 9, 1]) / 46)
+    with pytest.raises(ValueError, match="temperature must be above 0, got 0"):
+        widgets.next_token_figure(TWO, [0], (0,))
+    with pytest.raises(ValueError, match="between 0.1 and 3"):
+        widgets.next_token_explorer(TWO, [0], temperature=9)
+
+
+@pytest.mark.slow
+def test_the_front_door_and_the_player_import_neither_matplotlib_nor_ipywidgets():
+    code = (
+        "import sys, tutorlib, tutorlib.run, tutorlib.viz.player, tutorlib.viz.palette\n"
+        "print([name for name in ('matplotlib', 'ipywidgets', 'seaborn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

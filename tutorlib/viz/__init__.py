@@ -1,8 +1,9 @@
 """Seeing what a method does: the trace player, figures, and widgets.
 
-`show(trace)` is the player (HTML, no kernel needed). `plots` has functions that take an axes and return it. `palette`
-has the book's colours and `use_book_style`. `widgets` is the only module that imports ipywidgets, and does so when
-one of its functions is called.
+`show(trace)` is the player (HTML, no kernel needed). Figures are functions that take an axes and return it, by form:
+`boxes` (texts of tokens), `distributions`, `trees`, `grids`, `series` (curves) and `bars`; `style` has the parts that
+they share, `palette` the book's colours and `use_book_style`. `widgets` is the only module that imports ipywidgets, and
+does so when one of its functions is called.
 """
 
 from .labels import Labels

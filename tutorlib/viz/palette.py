@@ -4,9 +4,9 @@ Six kinds of token have a colour: made by the target, drafted, accepted, rejecte
 one, and the bonus after a draft that was all accepted. Each also has a mark, a hatch and a line style, because colour
 alone must never carry the meaning. The colours keep their distance when red-green and blue-yellow colour blindness are
 simulated, and all of them can be read as text on the page they are for, and as marks in the boxes of the player
-(`tests/test_viz_plots.py` checks it).
+(`tests/test_viz_palette.py` checks it).
 
-This file holds colours and the look of figures. It draws nothing: see `plots.py` and `player.py`.
+This file holds colours and the look of figures. It draws nothing: see `style.py` and `player.py`.
 """
 
 # The six kinds, in the order in which legends list them.

@@ -14,10 +14,9 @@ import torch
 from ..arguments import takes_iterators
 from ..warp import min_p, probabilities, top_k, top_p, typical
 from ..warp import temperature as temperature_warp
+from .distributions import next_token_bars, warp_bars, warp_grid
 from .labels import Labels
 from .palette import STYLE
-from .plots import next_token_bars
-from .warp_plots import warp_bars, warp_grid
 
 
 @takes_iterators

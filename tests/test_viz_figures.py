@@ -1,0 +1,685 @@
+"""Figures: what all of them promise, once for every function, and for each that it draws what it was given."""
+
+import inspect
+import math
+from types import SimpleNamespace
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex, to_rgb
+
+from tutorlib import TableLM, TokenTree, greedy, run, theory
+from tutorlib.bench import Spread
+from tutorlib.checking import threshold
+from tutorlib.decoders.beam_search import beam_search
+from tutorlib.heads.choices import full, grow
+from tutorlib.run import Trace
+from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, trees
+from tutorlib.viz.search_nodes import search_nodes
+
+pytestmark = pytest.mark.usefixtures("figures")
+
+NASTY = ["$x_1$", " b", "\n", "日", "\\frac{a}{b}$"]
+TREE = TokenTree([5, 6, 7, 8, 9], [-1, -1, 0, 0, 2])  # two guesses, two below the first of them, one below that
+CHANCES = [0.6, 0.3, 0.4, 0.1, 0.25]
+RIGHT = [[0.6, 0.2, 0.1], [0.5, 0.1, 0.02]]
+BEFORE, TOP_2 = [0.1, 0.4, 0.3, 0.15, 0.05], [0, 4 / 7, 3 / 7, 0, 0]
+EXPERT, AMATEUR = [0.30, 0.40, 0.25, 0.02, 0.03], [0.05, 0.50, 0.30, 0.001, 0.149]
+BRANCHES = {("a",): 0.6, ("b",): 0.4, ("a", "x"): 0.5, ("a", "y"): 0.5, ("b", "z"): 0.9, ("b", "x"): 0.1}
+LEVELS = [[[["a"], -0.4], [["b"], -1.1]], [[["b", "c"], -1.2], [["a", "d"], -1.4]]]
+SEARCH = {"dropped": [[["c"], -3.0]], "finished": [[["b", "c", "."], -1.35]], "winner": ["b", "c", "."]}
+MACHINE = {"bytes_moved": 40e6, "operations_per_token": 20e6, "bandwidth": 10e9, "operations_per_second": 150e9}
+SPEEDS = [(1, Spread(1.25, 1.0, 1.6), 1.6), (2, Spread(2.0, 1.6, 2.5), 2.5), (3, Spread(0.8, 0.8, 0.8), 1.0)]
+GAMMAS = [SimpleNamespace(gamma=gamma, over_plain=over, predicted=foretold) for gamma, over, foretold in SPEEDS]
+GUESSES = {"own head": [("$b$", 0.9), ("c", 0.1)], "head 0": [("c", 0.5), ("d", 0.25)]}
+DRAFTED = [("c", 0.9), ("$d$", 0.8), ("e", 0.25)]
+LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
+         "drafts": [(0.1, "draft", "␣$x$"), (0.1, "draft", "␣b"), (5.0, "target", "checks")]}  # fmt: skip
+SPENT = {"plain loop": {"target": 4.0}, "eagle": {"target": 1.5, "draft": 0.5, "neutral": 0.25}}
+DISTANCES = [[0.6, 0.1], [0.2, 0.3], [0.0, 0.05]]
+SURE = {"EAGLE-2": [(0.1, 0.05, 900, 0.04, 0.07), (0.9, 0.95, 100, 0.88, 0.98)]}
+LOOKUP = {"found": 0, "length": 2, "drafted": ["c", "d", "$a$"], "accepted": 1}
+
+
+def row(**values):
+    return values | {f"{name}_interval": [value - 0.1, value + 0.2] for name, value in values.items()}
+
+
+KINDS = {"sampling": {"$a$": row(acceptance=0.7) | {"places": 9}}, "greedy": {"$a$": row(acceptance=0.6)}}
+POINTS = {"top-k": {"10": row(x=0.8, y=0.5), "2": row(x=0.4, y=0.7)}, "top-p": {"0.9": row(x=0.7, y=0.6)}}
+
+# Every function that draws on an axes, with something to draw.
+FIGURES = {
+    boxes.token_strip: [NASTY, ["accepted"] * 4 + ["rejected"]],
+    boxes.acceptance_text: [NASTY, [1.0, 0.6, 0.2, 0.5, 0]],
+    boxes.two_tokenizations: [{"one": [" $re", "d"], "two": [" ", "$red"]}, {"one": [True, False]}],
+    boxes.lookup_strip: [["$a$", "b", "c", "d", "$a$", "b"], LOOKUP],
+    boxes.window_grid: [[["a", "b"], ["c", "$d"], ["e", "f"]], ["x", "y", "z"], {"explain": 1}],
+    boxes.guesses: [["a"], GUESSES, ["$b$", "d"]],
+    boxes.draft_step: [["a", "b"], DRAFTED],
+    grids.kv_cache_picture: [NASTY, NASTY],
+    grids.batch_round: [[2, 3], [3, 1], [1, 0]],
+    grids.tree_mask: [TREE, NASTY, {"tried": 2, "window": 3}],
+    grids.similarity_map: [np.eye(5), NASTY],
+    grids.layer_map: [DISTANCES, [" $a", "b"], [2, 4, 6], {"chosen": [2, 4]}],
+    distributions.next_token_bars: [NASTY, BEFORE, {"chosen": 2}],
+    distributions.warp_bars: [NASTY, BEFORE, TOP_2, {"legend": True}],
+    distributions.overlap_bars: [NASTY, BEFORE, EXPERT],
+    distributions.outcome_bars: [{(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}],
+    distributions.draw_strip: [NASTY, BEFORE, [0.05, 0.3]],
+    trees.probability_tree: [BRANCHES, {"paths": {"greedy": ("a", "x"), "best": ("b", "z")}}],
+    trees.token_tree: [TREE, NASTY],
+    trees.drafted_tree: [TREE, NASTY, CHANCES, {"path": [0, 2], "own": "z", "root": "t"}],
+    trees.rank_tree: [grow(RIGHT, 5), RIGHT],
+    trees.search_tree: [LEVELS, SEARCH],
+    series.curves: [{"a": [1.0, 0.5], "b": {1: 0.5, 59: 0.7}}, {"xlabel": "size", "ylabel": "share", "level": 1}],
+    series.trade_off: [POINTS, {"greedy": row(x=0.1, y=0.9)}, {"x": "x", "y": "y"}],
+    series.setting_curves: [{"one": {"0": row(y=0.5), "1": row(y=0.7)}}, {"y": "y", "levels": {"greedy": row(y=0.9)}}],
+    series.expected_curves: [{"α = 0.5": [1.5, 1.75, 1.875], "α = 0.9": [1.9, 2.7]}, {"sampling": {1: 1.8, 3: 3.1}}],
+    series.cost_curve: [[1, 5, 9], [0.004, 0.006, 0.008], {"low": [0.003] * 3, "high": [0.009] * 3, "mark": 5}],
+    series.roofline: [[1, 8, 64], {**MACHINE, "measured": [0.005, 0.006, 0.01]}],
+    series.break_even: [[1, 2, 5], [1.0, 1.2, 1.5], {"a": {"x": (5, 2.0), "y": (3, 1.5)}, "b": {"z": (2, 1.1)}}],
+    series.kept_counts: [[0.0, 1.0, 2.0], [1, 3, 8], {"vocab_size": 20}],
+    series.threshold_curves: [{"usual": (0.09, 0.3)}, {"accepted": [(0.5, 0.4)], "rejected": [(0.1, 0.0)]}],
+    series.calibration: [SURE],
+    bars.bar_chart: [{"a": [0.5, 0.4], "b": [0.7, math.nan]}, {"xlabel": "guess", "ylabel": "right"}],
+    bars.accuracy_bars: [RIGHT, {"groups": (1, 3)}],
+    bars.kind_bars: [KINDS],
+    bars.cost_bars: [SPENT, {"xlabel": "ms", "notes": {"eagle": "1.8×"}}],
+    bars.distance_bars: [["one", "two", "three"], [0.25, 1.0, 0.5], {"plain": ["three"]}],
+    bars.time_by_gamma: [GAMMAS, {"formula": {1: 1.8, 2: 2.5, 3: 4.0}}],
+    bars.method_dots: [{"a": {"greedy": 4.0, "sampling": 3.9}, "b": {"sampling": 2.0}}, {"xlabel": "n", "level": 1}],
+    bars.gamma_rounds: [[(3, 3), (4, 1), (2, 0)], {"passages": [(0, 4, "easy")]}],
+    bars.call_timeline: [LANES],
+}  # fmt: skip
+# Their axes are for the caller to label: what is drawn differs from page to page.
+UNLABELLED = {"trade_off", "setting_curves", "kind_bars", "outcome_bars", "similarity_map"}
+
+
+def draw(function, *args, **options):
+    """The axes on which a function draws what it is given, or what stands in the table."""
+    if not args:
+        *args, last = FIGURES[function]
+        named = isinstance(last, dict) and last.keys() <= parameters(function)
+        args, given = (args, last) if named else ([*args, last], {})
+        options = given | options
+    ax = plt.subplots(figsize=(8, 4))[1]
+    assert function(ax, *args, **options) is ax
+    ax.figure.canvas.draw()
+    return ax
+
+
+def parameters(function):
+    return inspect.signature(function).parameters.keys() | {"xlabel", "ylabel", "ylim"}
+
+
+def everything(ax):
+    return [text for text in ax.findobj(matplotlib.text.Text) if text.get_text()]
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def place(ax, shown):
+    """Where a text stands that is there once."""
+    (found,) = [text.get_position() for text in ax.texts if text.get_text() == shown]
+    return found
+
+
+def heights(container):
+    return [bar.get_height() for bar in container]
+
+
+def widths(container):
+    return [bar.get_width() for bar in container]
+
+
+# What all promise
+
+
+def test_every_function_that_draws_is_in_the_table():
+    there = {
+        function
+        for module in (bars, boxes, distributions, grids, series, trees)
+        for name, function in vars(module).items()
+        if not name.startswith("_") and getattr(function, "__module__", "") == module.__name__
+        and list(inspect.signature(function).parameters)[:1] == ["ax"]
+    }  # fmt: skip
+    assert there == set(FIGURES)
+
+
+@pytest.mark.parametrize("function", FIGURES, ids=lambda function: function.__name__)
+def test_a_figure_is_opaque_legible_labelled_titled_and_drawn_without_a_warning(function):
+    takes_title = "title" in inspect.signature(function).parameters
+    ax = draw(function, **({"title": "the title"} if takes_title else {}))
+    assert to_rgb(ax.figure.get_facecolor()) == to_rgb(ax.get_facecolor()) == (1, 1, 1)
+    assert not plt.rcParams["savefig.transparent"]
+    assert min(text.get_fontsize() for text in everything(ax)) >= 7.5
+    assert not takes_title or ax.get_title(loc="left") == "the title"
+    if ax.axison and function.__name__ not in UNLABELLED:
+        for axis in (ax.xaxis, ax.yaxis):
+            named = axis.get_label().get_text() or any(not tick.replace(".", "").isdigit() for tick in ticks(axis))
+            assert named or not axis.get_ticklocs().size, "a label that says what and in which unit, or names"
+    formulas = ("_{t", "mathdefault")  # and powers on an axis
+    dollars = [text for text in everything(ax) if "$" in text.get_text() and text.get_parse_math()]
+    assert all(any(part in text.get_text() for part in formulas) for text in dollars), "token text is no mathematics"
+
+
+SEVEN = {str(i): [0.5] for i in range(7)}
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "options", "complaint"),
+    [
+        (boxes.token_strip, [["x"] * 9, ["accepted"]], {}, "9 tokens and 1 kinds"),
+        (boxes.acceptance_text, [["a", "b", "c"], [1.0]], {}, "3 tokens and"),
+        (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}], {}, "must be one text"),
+        (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 2, "length": 1}, "do not occur at place 2"),
+        (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 4}, "do not occur at place 4"),
+        (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "drafted": ["d"]}, "did not follow"),
+        (boxes.window_grid, [[["a"], ["b", "c"]], ["x", "y"]], {}, "columns of one length"),
+        (boxes.guesses, [["a"], GUESSES, ["b"]], {}, "2 columns of guesses, but 1 tokens"),
+        (boxes.draft_step, [["a"], []], {}, "a text and guesses, got 1 and 0"),
+        (boxes.draft_step, [["a"], DRAFTED], {"kept": 4}, "from 0 to 3 can be kept, got 4"),
+        (grids.batch_round, [[2], [3], [3]], {}, "cannot keep more than it drafted"),
+        (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row"),
+        (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum up to the 5 nodes"),
+        (grids.tree_mask, [TREE, ["a"]], {}, "5 nodes, got 1"),
+        (grids.similarity_map, [np.ones((2, 3))], {}, r"shape \(n, n\)"),
+        (grids.similarity_map, [3 * np.eye(2)], {}, "divide by the lengths"),
+        (grids.layer_map, [DISTANCES[:2], [" a", "b"], [2, 4, 6]], {}, r"\(3, 2\); got \(2, 2\)"),
+        (distributions.next_token_bars, [["a", "b"], [0.5]], {}, "2 tokens and"),
+        (distributions.next_token_bars, [["a", "b"], [0.5, -0.5]], {}, "between 0 and 1"),
+        (distributions.next_token_bars, [["a", "b"], [0.5, 0.5]], {"chosen": "z"}, "'z' is not among the tokens"),
+        (distributions.warp_bars, [NASTY, BEFORE, [0.5, 0.5]], {}, "5 tokens and"),
+        (distributions.warp_bars, [NASTY, BEFORE, [0.5] * 5], {}, "`after` must sum to 1, got 2.5"),
+        (distributions.warp_bars, [NASTY, [0.5, 0.4, 0, 0, 0], TOP_2], {}, "`before` must sum to 1, got 0.9"),
+        (distributions.warp_bars, [NASTY, TOP_2, BEFORE], {}, "had no probability and got some"),
+        (distributions.warp_bars, [NASTY, BEFORE, [math.nan] * 5], {}, "between 0 and 1"),
+        (distributions.overlap_bars, [["a", "b"], [0.5, 0.5], [0.25, 0.25]], {}, "of the draft must sum to 1, got 0.5"),
+        (distributions.outcome_bars, [{}, {}], {}, "no outcomes"),
+        (distributions.draw_strip, [NASTY, BEFORE, [0.5, 1.0]], {}, r"\[0, 1\), got 0.5 to 1"),
+        (distributions.draw_strip, [NASTY[:2], [0.1, 0.2]], {}, "must sum to 1"),
+        (trees.probability_tree, [{("q", "r"): 0.5}], {}, r"its beginning \('q',\) is not"),
+        (trees.probability_tree, [BRANCHES], {"paths": {"best": ("a", "q")}}, "'best' is .* not in the tree"),
+        (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes; got 3 names"),
+        (trees.drafted_tree, [TREE, NASTY, CHANCES[1:]], {}, "5 nodes; got 5 names and 4 probabilities"),
+        (trees.rank_tree, [[(0, 1)]], {}, r"every beginning .* \[\(0, 1\)\]"),
+        (trees.rank_tree, [[]], {}, "there are no nodes"),
+        (trees.search_tree, [run(greedy(TableLM({"": [0.5, 0.5]}), "a"), 3)], {}, "no hypothesis"),
+        (trees.search_tree, [LEVELS], {"paths": {"greedy": ("x",)}}, "never held"),
+        (series.curves, [SEVEN], {}, "looks for 1 to 6 curves, got 7"),
+        (series.curves, [{"b": [1.0]}, [0, 1]], {}, "'b' has 1 values for 2 places"),
+        (series.trade_off, [SEVEN, {}], {"x": "x", "y": "y"}, "looks for 1 to 6 curves, got 7"),
+        (series.trade_off, [POINTS, SEVEN], {"x": "x", "y": "y"}, "looks for 1 to 3 points, got 7"),
+        (series.setting_curves, [{"a": {"1": row(y=1), "2": row(y=1)}, "b": {"7": row(y=1)}}], {"y": "y"}, "not among"),
+        (series.expected_curves, [{"a": [1.0]}, {str(i): {1: 1} for i in range(3)}], {}, "2 measurements, got 3"),
+        (series.roofline, [[1, 2]], {**MACHINE, "bandwidth": 0}, "bandwidth must be positive, got 0"),
+        (series.kept_counts, [[0.0], [1, 2]], {}, "one count for each entropy"),
+        (series.kept_counts, [[0.0], [0]], {}, "got a count of 0"),
+        (series.threshold_curves, [{}, {"kept": [(1, 1)]}], {}, "'kept' is not a kind"),
+        (series.threshold_curves, [{str(i): (0.1, 0.1) for i in range(5)}], {}, "1 to 4 curves, got 5"),
+        (bars.bar_chart, [SEVEN], {}, "looks for 1 to 6 rows of bars, got 7"),
+        (bars.kind_bars, [{**KINDS, "third": KINDS["greedy"]}], {}, "1 to 2 rows of bars, got 3"),
+        (bars.cost_bars, [{"a": {"bonus": 1.0}}], {"xlabel": "ms"}, "divided into target, draft, neutral; got bonus"),
+        (bars.distance_bars, [["one"], [0.1, 0.2]], {}, "1 names and 2 distances"),
+        (bars.distance_bars, [["one"], [1.5]], {}, "that of one is 1.5"),
+        (bars.method_dots, [{"a": {str(i): 1.0 for i in range(7)}}], {"xlabel": "x"}, "figures of each method, got 7"),
+        (bars.gamma_rounds, [[(1, 2)]], {}, "cannot accept more"),
+        (bars.call_timeline, [{"lane": [(0, "target", "a")]}], {}, "must take some time, got 0 for 'a'"),
+        (bars.call_timeline, [{"lane": [(1, "large", "a")]}], {}, "'large' is not a kind of token"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused(function, args, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        function(plt.subplots()[1], *args, **options)
+
+
+def test_token_text_is_drawn_as_it_is_or_as_its_code_point():
+    shown = [style.token_label(text) for text in (*NASTY, " 日本", "{")]
+    assert shown == ["$x_1$", "␣b", "↵", "⟨U+65E5⟩", "\\frac{a}{b}$", "␣⟨U+65E5⟩⟨U+672…", "{"]
+
+
+def test_every_curve_has_a_colour_a_mark_and_a_line_of_its_own():
+    for look in ("color", "marker", "linestyle"):
+        assert len({str(one[look]) for one in style.LOOKS}) == 6
+    lines = draw(series.curves, {str(i): [0.5, 0.1 * i] for i in range(6)}, xlabel="x", ylabel="y").lines
+    assert [(line.get_color(), line.get_marker()) for line in lines] == [
+        (look["color"], look["marker"]) for look in style.LOOKS
+    ]
+
+
+# Boxes and grids
+
+
+def test_a_strip_wraps_and_says_what_its_marks_mean():
+    ax = draw(boxes.token_strip, [" word"] * 18 + ["x"], ["accepted"] * 18 + ["rejected"])
+    assert len({patch.get_y() for patch in ax.patches}) > 1 and "✗ x" in texts(ax)
+    assert legend(ax) == ["✓ drafted and accepted", "✗ drafted and rejected"]
+
+
+def test_hard_tokens_are_darker_and_marked():
+    ax = draw(boxes.acceptance_text, ["$x$", " b", " c"], [1.0, 0.6, 0.2])
+    assert texts(ax) == ["$x$", "␣b", "✗ ␣c"] and to_hex(ax.patches[0].get_facecolor()) == "#ffffff"
+    green = [patch.get_facecolor()[1] for patch in ax.patches]
+    assert green[0] > green[1] > green[2] and ax.patches[2].get_linestyle() == "--"
+
+
+def test_the_strip_of_a_lookup_marks_what_was_said_before_what_followed_and_the_draft():
+    ax = draw(boxes.lookup_strip)
+    assert texts(ax)[6:] == ["✓ c", "✗ d", "○ $a$", "said before", "the text ends so", "what followed", "the draft"]
+    edges = sorted(patch.get_x() for patch in ax.patches if hasattr(patch, "get_x"))
+    assert [min(brace.get_xdata()) for brace in ax.lines] == [edges[0], edges[4], edges[2], edges[6]]
+
+
+def test_the_window_is_a_staircase_and_shows_what_a_guess_was_made_from():
+    ax = draw(boxes.window_grid, [["a", "b"], ["c", "d"], ["e", "f"]], ["x", "y", "z"], explain=1)
+    step = ax.patches[1].get_x() - ax.patches[0].get_x()
+    assert [round(box.get_x() / step) for box in ax.patches] == [0, 1, 2, 1, 2, 3, 2, 3, 4]
+    # Given: the first tokens of the columns before, and its own two. Asked: its own new one.
+    assert [box.get_linestyle() for box in ax.patches] == ["-", ":", ":", "-", "-", "-", ":", ":", ":"]
+    assert texts(ax)[:3] == ["◇ a", "◇ b", "● x"] and texts(ax)[-1] == "place 5"
+
+
+def test_two_tokenizations_are_drawn_letter_under_letter():
+    ax = draw(boxes.two_tokenizations)
+    assert texts(ax) == [*"␣$red", "one", *"␣$red", "two"]
+    fine, foul = palette.LIGHT["accepted"], palette.LIGHT["rejected"]
+    found = [(round(box.get_x()), to_hex(box.get_edgecolor())) for box in ax.patches]
+    assert found == [(0, fine), (4, foul), (0, fine), (1, fine)]
+
+
+def test_each_head_has_a_column_over_its_position_and_what_was_right_is_ticked():
+    ax = draw(boxes.guesses)
+    x = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    assert x["a"] < x["✓ $b$ 0.90"] == x["✗ c 0.10"] < x["✗ c 0.50"] == x["✓ d 0.25"]
+    assert {"own head", "head 0", "t + 1", "t + 2"} <= x.keys()
+
+
+def test_a_draft_step_feeds_each_guess_beside_the_feature_before_it():
+    ax = draw(boxes.draft_step)
+    below = {token: place(ax, token) for token in ("a", "b", "c", "$d$")}
+    features = [text for text in ax.texts if text.get_position()[1] < below["a"][1] and "_{t" in text.get_text()]
+    # The target's features belong to the tokens before a and b; after them come the network's own.
+    assert [text.get_text() for text in features] == ["$f_{t-1}$", "$f_{t}$", r"$\hat f_{t+1}$", r"$\hat f_{t+2}$"]
+    columns = [text.get_position()[0] for text in features]
+    assert columns == pytest.approx([below[token][0] for token in below])
+    # The first guess comes out of the text's last column, its probability over it; the last goes in nowhere.
+    for guesses in (("◇ c", "◇ $d$", "◇ e"), ("0.90", "0.80", "0.25")):
+        assert [place(ax, shown)[0] for shown in guesses] == pytest.approx(columns[1:])
+    assert "the target's head" in texts(ax) and "e" not in texts(ax)
+
+
+def test_eagle_3_fuses_layers_and_reads_its_own_states():
+    shown = texts(draw(boxes.draft_step, ["a", "b"], DRAFTED, fused=(2, 6, 9), kept=1))
+    assert {"own norm and head", "layers 2, 6, 9", "$g_{t-1}$", r"$\hat a_{t+1}$", "✓ c", "✗ $d$", "○ e"} <= set(shown)
+    assert [shown.count(letter) for letter in ("$l$", "$m$", "$h$", "fc")] == [2] * 4
+    assert not any("f_" in text for text in shown)
+
+
+def test_the_cache_picture_counts_what_is_computed():
+    said = [draw(grids.kv_cache_picture, list("abc"), list("def"), cached=way).get_xlabel() for way in (True, False)]
+    assert said == ["with a cache: 5 tokens computed", "without a cache: 12 tokens computed"]
+
+
+def test_the_batch_has_a_square_for_each_slot():
+    squares = draw(grids.batch_round).patches
+    assert [(round(box.get_x()), round(box.get_y())) for box in squares] == [(x, y) for y in (0, 1) for x in range(6)]
+    assert [box.get_hatch() or "" for box in squares] == ["", "", "", "//", "xx", *[""] * 7]
+    assert [at for at, box in enumerate(squares) if box.get_linestyle() == ":"] == [5, 10, 11]
+
+
+def test_the_mask_is_the_trees_with_the_text_before_it():
+    ax = draw(grids.tree_mask)
+    shown = np.asarray(ax.images[0].get_array())
+    assert (shown[:, 0] == 1).all() and ((shown[:, 1:] == 2) == TREE.mask().numpy()).all()
+    assert ticks(ax.xaxis)[:3] == ["text", "$x_1$", "␣b"] and texts(ax) == ["tried", "window"]
+
+
+def test_the_similarity_map_shows_the_past_and_the_layer_map_a_row_a_layer_with_the_chosen_one():
+    cosines = np.array([[1, 0.2, 0.3], [0.2, 1, 0.4], [0.3, 0.4, 1]])
+    shown = np.ma.filled(draw(grids.similarity_map, cosines, list("abc")).images[0].get_array(), np.nan)
+    assert shown[1, 0] == 0.2 and shown[2, 1] == 0.4 and np.isnan(shown[np.triu_indices(3)]).all()
+    ax = draw(grids.layer_map)
+    assert ax.images[0].get_array().tolist() == DISTANCES and ax.images[0].get_clim() == (0, np.log(2))
+    assert ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 1]] and not ax.yaxis_inverted()
+
+
+# Distributions
+
+
+def test_bars_are_sorted_with_the_chosen_token_and_the_sum_of_the_rest():
+    ax = draw(distributions.next_token_bars, list("abcde"), [0.05, 0.5, 0.2, 0.1, 0.15], chosen="a", top=3)
+    assert ticks(ax.yaxis) == ["b", "c", "a", "2 others"] and "0.05  ◂ chosen" in texts(ax)
+    assert widths(ax.patches) == pytest.approx([0.5, 0.2, 0.05, 0.25])
+
+
+def warped(ax):
+    """The lengths of the bars of each look, by their row, as `warp_bars` has them."""
+    return {
+        bars.get_label(): {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in bars}
+        for bars in ax.containers
+    }
+
+
+def test_what_a_warp_keeps_is_filled_over_what_it_had_and_what_it_drops_is_crossed():
+    ax = draw(distributions.warp_bars)
+    found = warped(ax)
+    assert found["kept: now"] == pytest.approx({0: 4 / 7, 1: 3 / 7})
+    assert found["kept: before"] == pytest.approx({0: 0.4, 1: 0.3}) and "keeps 2 tokens: 0.700" in texts(ax)
+    assert found["dropped"] == pytest.approx({2: 0.15, 3: 0.1, 4: 0.05})
+    kept, dropped, outline = (container[0] for container in ax.containers)
+    assert not kept.get_hatch() and dropped.get_hatch() and outline.get_facecolor()[3] == 0
+    few = draw(distributions.warp_bars, NASTY, BEFORE, [0.2, 0.5, 0.3, 0, 0], top=2)
+    assert ticks(few.yaxis)[-1] == "3 others" and warped(few)["kept: now"][2] == pytest.approx(0.2)
+    assert warped(draw(distributions.warp_bars, NASTY, BEFORE, TOP_2, top=2))["dropped"] == pytest.approx({2: 0.3})
+    assert "keeps all tokens" in texts(draw(distributions.warp_bars, NASTY, BEFORE, [0.2] * 5))
+    small = draw(distributions.warp_bars, NASTY, [0.99, 0.009, 0.001, 0, 0], [1, 0, 0, 0, 0], log=True)
+    assert small.get_xlim()[0] == distributions.FAINTEST and warped(small)["dropped"][1] == pytest.approx(0.009)
+
+
+def test_the_grid_has_one_scale_and_names_its_tokens_once():
+    axes = plt.subplots(2, 2)[1]
+    afters = {"as it is": BEFORE, "top-k 2": TOP_2, "top-k 1": [0, 1.0, 0, 0, 0]}
+    used = distributions.warp_grid(axes, NASTY, BEFORE, afters)
+    assert [ax.get_title(loc="left") for ax in used] == list(afters) and len({ax.get_xlim() for ax in used}) == 1
+    assert [any(ticks(ax.yaxis)) for ax in used] == [True, False, True] and not axes[1, 1].axison
+    assert [ax.get_xlabel() for ax in used] == ["", "probability", "probability"]
+    with pytest.raises(ValueError, match="3 warps, but only 1 axes"):
+        distributions.warp_grid(axes[:1, :1], NASTY, BEFORE, afters)
+
+
+def test_the_overlap_is_what_is_accepted_and_the_two_rests_are_of_one_size():
+    p, q = [0.4, 0.4, 0.2], [0.1, 0.3, 0.6]
+    ax = draw(distributions.overlap_bars, NASTY[:3], p, q)
+    accepted, rejected, resampled = ax.containers
+    assert sum(heights(accepted)) == pytest.approx(theory.acceptance_rate(p, q))
+    assert heights(rejected) == pytest.approx([0.4]) and heights(resampled) == pytest.approx([0.3, 0.1])
+    assert [label[0] for label in legend(ax)] == [*"pq✓✗↻"] and "together 0.60" in legend(ax)[2]
+    assert len({bars[0].get_hatch() for bars in ax.containers}) == 3
+    assert [list(line.get_ydata()) for line in ax.lines] == [p, q]
+    ax = draw(distributions.overlap_bars, [*"abcde"], [0.02, 0.48, 0.3, 0.2, 0], [0, 0.3, 0.5, 0.196, 0.004], top=3)
+    assert ticks(ax.xaxis) == ["b", "c", "d"] and "together 0.80" in legend(ax)[2]  # over all tokens
+
+
+def contrast(**options):
+    axes = plt.subplots(1, 2)[1]
+    assert distributions.contrast_bars(axes, NASTY, EXPERT, AMATEUR, **options) is axes
+    return axes
+
+
+def test_contrast_is_both_distributions_and_the_logarithm_of_their_ratio_with_the_cut():
+    left, right = contrast(alpha=0.1)
+    assert ticks(left.yaxis) == ["␣b", "$x_1$", "↵", "\\frac{a}{b}$", "⟨U+65E5⟩"]
+    ours, theirs = left.containers
+    assert widths(ours) == pytest.approx([0.4, 0.3, 0.25, 0.03, 0.02])
+    assert widths(theirs) == pytest.approx([0.5, 0.05, 0.3, 0.149, 0.001])
+    ratios = [0.4 / 0.5, 6, 0.25 / 0.3, 0.03 / 0.149, 20]
+    assert widths(right.patches) == pytest.approx(np.log(ratios))
+    assert [bool(bar.get_hatch()) for bar in right.patches] == [False] * 3 + [True] * 2
+    assert right.texts[0].xy[1] == 1, "x_1, and not the implausible token whose score is highest"
+    assert left.lines[0].get_xdata()[0] == pytest.approx(0.04)
+    left, right = contrast(alpha=0.01, top=2)  # the winner is drawn even where it is not among the most likely
+    assert ticks(left.yaxis) == ["␣b", "⟨U+65E5⟩"] and right.texts[0].xy[1] == 1
+    squares = np.array(AMATEUR) ** 2 / np.sum(np.array(AMATEUR) ** 2)
+    ours, theirs = contrast(alpha=0.1, amateur_temperature=0.5)[0].containers
+    assert widths(ours)[0] == 0.4 and widths(theirs) == pytest.approx(squares[[1, 0, 2, 4, 3]].tolist())
+    for expert, amateur, complaint in ((EXPERT, [0.1] * 5, "amateur must sum"), (TOP_2, AMATEUR, "gives '.x_1.' no")):
+        with pytest.raises(ValueError, match=complaint):
+            distributions.contrast_bars(plt.subplots(1, 2)[1], NASTY, expert, amateur, alpha=0.1)
+
+
+def test_outcomes_have_a_bar_for_what_is_done_and_a_line_for_what_should_be():
+    ax = draw(distributions.outcome_bars)
+    assert heights(ax.patches) == [0, 0.75, 0.25] and all(bar.get_hatch() for bar in ax.patches)
+    assert [segment[0][1] for segment in ax.collections[0].get_segments()] == [0.5, 0.5, 0]
+
+
+def test_numbers_fall_on_the_running_sum():
+    ax = draw(distributions.draw_strip)
+    assert [bar.get_x() for bar in ax.patches] == pytest.approx([0, 0.1, 0.5, 0.8, 0.95])
+    assert widths(ax.patches) == pytest.approx(BEFORE) and list(ax.lines[-1].get_xdata()) == [0.05, 0.3]
+    assert texts(draw(distributions.draw_strip, NASTY, BEFORE, named=0.2)) == ["␣b", "↵"]
+
+
+# Trees
+
+
+def test_leaves_stand_side_by_side_and_parents_in_the_middle_also_in_a_deep_tree():
+    assert trees.layout({"root": "ab", "a": "cd"}, "root") == {"c": 0, "d": 1, "b": 2, "a": 0.5, "root": 1.25}
+    assert set(trees.layout({i: [i + 1] for i in range(3000)}, 0).values()) == {0.0}
+
+
+def test_continuations_have_their_products_and_paths():
+    assert {"0.3", "0.36", "0.04", "◂ greedy", "◂ best", "0.60", "0.90"} <= set(texts(draw(trees.probability_tree)))
+
+
+def test_a_token_tree_has_a_box_a_node_a_note_an_edge_and_its_path_in_bold():
+    kinds = ["accepted", "rejected", "accepted", "neutral", "neutral"]
+    ax = draw(trees.token_tree, TREE, list("pqrst"), kinds=kinds, notes=["3 of 4", "", "2 of 3", "", ""], root="…")
+    assert texts(ax) == ["3 of 4", "2 of 3", "…", "✓ p", "✗ q", "✓ r", "○ s", "○ t"]
+    assert [line.get_linewidth() > 2 for line in ax.lines] == [True, False, True, False, False]
+    x = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    assert x["…"] < x["✓ p"] == x["✗ q"] < x["✓ r"] == x["○ s"] < x["○ t"]
+
+
+def test_a_drafted_tree_has_its_probabilities_and_the_targets_own_token():
+    ax = draw(trees.drafted_tree)
+    assert {"t", "✗ ␣b", "✓ ↵", *(f"{chance:.2f}" for chance in CHANCES)} <= set(texts(ax))
+    # Where the last node was the candidate, another came: it hangs beside it, and corrects it.
+    ax = draw(trees.drafted_tree, TREE, list("abcde"), CHANCES, path=[0, 2], own="z")
+    assert place(ax, "↻ z")[0] == pytest.approx(place(ax, "✗ e")[0])
+    ax = draw(trees.drafted_tree, TREE, NASTY, CHANCES, path=[1], own="z")
+    assert place(ax, "★ z")[0] > place(ax, "✓ ␣b")[0] and TREE.tokens == [5, 6, 7, 8, 9]
+    assert all(text.startswith("◇") for text in texts(draw(trees.drafted_tree, TREE, NASTY, CHANCES))[5:])
+    # Nothing accepted: what nobody came to was never judged.
+    assert trees.fates(TREE, []) == ["rejected", "rejected", "neutral", "neutral", "neutral"]
+
+
+def test_in_a_tree_of_ranks_the_more_probable_are_larger():
+    paths, ax = sorted(grow(RIGHT, 5)), draw(trees.rank_tree)
+    chance = {path: math.prod(RIGHT[head][rank] for head, rank in enumerate(path)) for path in paths}
+    sizes = {path: mark.get_sizes()[0] for path, mark in zip(paths, ax.collections)}
+    assert sorted(sizes, key=sizes.get) == sorted(chance, key=chance.get)
+    assert [mark.get_offsets()[0][1] for mark in ax.collections] == [*map(len, paths), 0] and ax.yaxis_inverted()
+    assert texts(ax) == [str(path[-1]) for path in paths] and ticks(ax.yaxis) == ["text", "head 0", "head 1"]
+    large = draw(trees.rank_tree, full([3, 3, 3, 3]))
+    assert len(large.lines) == 120 and texts(large) == []
+
+
+def test_a_search_shows_every_hypothesis_with_its_mark_and_score_and_no_box_on_another():
+    ax = draw(trees.search_tree)
+    assert {"● b\n−1.10", "○ a\n−0.40", "✗ c\n−3.00", "✓ .\n−1.35", "◂ wins", "prompt", "length 3"} <= set(texts(ax))
+    meanings = {"● kept, and leads on", "✓ finished", "○ kept, then given up", "✗ seen, not kept"}
+    assert set(legend(ax)) == meanings and len({palette.MARKS[kind] for kind in trees.FATES.values()}) == 4
+    drawn = [text.get_bbox_patch().get_window_extent() for text in ax.texts if text.get_bbox_patch()]
+    assert len(drawn) == 7 and not any(a.overlaps(b) for i, a in enumerate(drawn) for b in drawn[i + 1 :])
+
+
+def test_a_growing_search_keeps_its_places():
+    look = {"frame": search_nodes(LEVELS, **SEARCH), **SEARCH}
+    grown = [draw(trees.search_tree, LEVELS, until=until, **look) for until in (1, 2, None)]
+    assert len({(place(ax, "● b\n−1.10"), ax.get_xlim(), ax.get_ylim()) for ax in grown}) == 1
+
+
+def test_a_stored_search_is_drawn_as_the_run_was_with_names_and_numbers():
+    lm = TableLM({"": [0.5, 0.3, 0.2]}, ["a", "$x_1$", " "])
+    trace = run(beam_search(lm, "a", beams=2, max_new_tokens=2, length_penalty=0), 2)
+    options = {"numbers": {(1,): 7}, "paths": {"greedy": (0, 0)}, "root": "a", "digits": 3}
+    first, second = (texts(draw(trees.search_tree, t, **options)) for t in (trace, Trace.from_dict(trace.to_dict())))
+    assert first == second and {"● a\n−0.693", "○ 7: $x_1$\n−1.204", "◂ greedy, wins"} <= set(first)
+
+
+# Curves
+
+
+def test_curves_are_drawn_over_numbers_steps_or_sizes():
+    rows = {"a": [0.5, 0.4], "b": [0.7, math.nan]}
+    ax = draw(series.curves, rows, xlabel="level", ylabel="accepted")
+    assert ticks(ax.xaxis) == ["1", "2"] and legend(ax) == ["a", "b"] and list(ax.lines[0].get_ydata()) == [0.5, 0.4]
+    ax = draw(series.curves, {"a": [3.0, 2.0]}, [0, 50], xlabel="training steps", ylabel="loss")
+    assert ax.lines[0].get_xydata().tolist() == [[0, 3], [50, 2]] and ax.get_legend() is None
+    sizes = {"foretold": {n: 1 + n / 16 for n in range(1, 17)}}, {"measured": {1: 1.5, 16: 2.3}}
+    ax = draw(series.curves, sizes[0], marks=sizes[1], sizes=True, best=16, level=1, xlabel="nodes", ylabel="tokens")
+    assert ax.get_xscale() == "log" and ticks(ax.xaxis) == ["1", "2", "4", "8", "16"]
+    assert ax.lines[0].get_marker() == "" and ax.lines[1].get_linestyle() == "None"
+    assert legend(ax) == ["foretold", "measured", "plain loop", "the best: 16 nodes"]
+    few = draw(series.curves, {"EAGLE-2": {1: 1.5, 59: 3.0}}, sizes=True, xlabel="candidates", ylabel="tokens")
+    assert ticks(few.xaxis) == ["1", "59"]
+
+
+def test_a_trade_off_has_a_curve_a_filter_with_intervals_and_single_points():
+    ax = draw(series.trade_off)
+    assert legend(ax) == ["top-k", "top-p", "greedy"] and texts(ax) == ["2", "0.9"]
+    across = ax.collections[0].get_segments()[0]
+    assert across.tolist() == [pytest.approx([0.7, 0.5]), pytest.approx([1.0, 0.5])]
+    bare = draw(series.trade_off, {"top-k": {"10": {"x": 0.8, "y": 0.5}}}, {}, x="x", y="y")
+    assert not bare.collections
+
+
+def test_curves_over_a_setting_have_shaded_intervals_and_level_lines():
+    long = {"0": {"y": None, "y_interval": [None, None]}, "0.1": row(y=0.5), "1": row(y=0.7)}
+    ax = draw(series.setting_curves, {"long": long, "short": {"1": row(y=0.2)}}, y="y", levels={"greedy": row(y=0.9)})
+    first, second, level = ax.lines
+    assert first.get_xydata().tolist() == [[1, 0.5], [2, 0.7]] and second.get_xydata().tolist() == [[2, 0.2]]
+    assert set(level.get_ydata()) == {0.9} and ticks(ax.xaxis) == ["0", "0.1", "1"]
+    assert {round(float(y), 3) for _, y in ax.collections[0].get_paths()[0].vertices} == {0.4, 0.6, 0.7, 0.9}
+
+
+def test_expected_curves_begin_at_gamma_1_and_measurements_are_marks():
+    half, _, marks = draw(series.expected_curves).lines
+    assert half.get_xydata().tolist() == [[1, 1.5], [2, 1.75], [3, 1.875]]
+    assert marks.get_xydata().tolist() == [[1, 1.8], [3, 3.1]] and marks.get_linestyle() == "None"
+
+
+def test_the_cost_is_in_milliseconds_and_the_roofline_bends_where_both_take_the_same_time():
+    ax = draw(series.cost_curve)
+    assert ax.lines[0].get_ydata() == pytest.approx([4, 6, 8]) and ax.lines[1].get_ydata() == pytest.approx([4, 20, 36])
+    assert texts(ax) == ["5 tokens: 1.5 times the time of 1"] and "(ms)" in ax.get_ylabel()
+    # 40 MB at 10 GB/s: 4 ms. 20 Mflop a token at 150 Gflop/s: 30 tokens in 4 ms.
+    ax = draw(series.roofline)
+    assert "even at 30 tokens" in texts(ax)[0]
+    assert ax.lines[0].get_ydata()[[0, -1]] == pytest.approx([4, 64 * 20e6 / 150e9 * 1000])
+
+
+def test_break_even_has_the_cost_and_a_mark_for_each_setting():
+    ax = draw(series.break_even)
+    cost, *methods = [line.get_xydata().tolist() for line in ax.lines]
+    assert cost == [[1, 1], [2, 1.2], [5, 1.5]] and methods == [[[3, 1.5], [5, 2]], [[2, 1.1]]]
+    assert texts(ax) == ["x", "y", "z"]
+
+
+def test_kept_tokens_stand_over_the_entropy_beside_its_exponential():
+    line, marks, everything_kept = draw(series.kept_counts).lines
+    np.testing.assert_allclose(line.get_ydata(), np.exp(line.get_xdata()))
+    assert list(marks.get_ydata()) == [1, 3, 8] and set(everything_kept.get_ydata()) == {20}
+
+
+def test_the_threshold_that_is_drawn_is_the_one_that_is_used():
+    ax = draw(series.threshold_curves)
+    for count in (1, 4, 20):  # evenly spread over so many tokens
+        due = threshold(torch.full((count,), 1 / count, dtype=torch.float64), 0.09, 0.3)
+        assert np.interp(math.log(count), *ax.lines[0].get_data()) == pytest.approx(due, rel=1e-3)
+    assert [tuple(mark.get_offsets()[0]) for mark in ax.collections] == [(0.5, 0.4), (0.1, 1e-4)]
+    assert legend(ax) == ["✓ accepted", "✗ rejected", "usual"]
+
+
+def upright(lines):
+    """Where upright lines stand, and from where to where they go."""
+    return [(x, low, high) for (x, low), (_, high) in lines.get_segments()]
+
+
+def test_confidence_is_drawn_against_acceptance_beside_the_diagonal_with_its_bounds():
+    ax = draw(series.calibration)
+    assert [line.get_xydata().tolist() for line in ax.lines] == [[[0, 0], [1, 1]], [[0.1, 0.05], [0.9, 0.95]]]
+    lines, marks = ax.collections
+    assert upright(lines) == [(0.1, 0.04, 0.07), (0.9, 0.88, 0.98)] and marks.get_sizes()[0] > marks.get_sizes()[1]
+
+
+# Bars
+
+
+def test_bars_stand_in_groups_with_their_bounds_or_on_each_other():
+    rows, bounds = {"a": [0.5, 0.4], "b": [0.7, math.nan]}, {"a": [(0.45, 0.55), (0.3, 0.5)]}
+    ax = draw(bars.bar_chart, rows, intervals=bounds, xlabel="guess", ylabel="right")
+    one, _, other = ax.containers
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in (*one, *other)]
+    assert middles == pytest.approx([0.79, 1.79, 1.21, 2.21]) and heights(one) == [0.5, 0.4]
+    assert one[0].get_hatch() != other[0].get_hatch() and ticks(ax.xaxis) == ["1", "2"] and legend(ax) == ["a", "b"]
+    assert upright(ax.collections[0]) == [pytest.approx((0.79, 0.45, 0.55)), pytest.approx((1.79, 0.3, 0.5))]
+    ax = draw(bars.accuracy_bars)
+    best, rest = ax.containers
+    assert heights(best) == pytest.approx([0.6, 0.5]) and heights(rest) == pytest.approx([0.3, 0.12])
+    assert [bar.get_y() for bar in rest] == pytest.approx([0.6, 0.5]) and texts(ax) == ["0.60", "0.50", "0.30", "0.12"]
+    assert legend(ax) == ["the best guess", "the next, up to the 3rd"] and ticks(ax.xaxis) == ["head 0", "head 1"]
+
+
+def test_kinds_of_tokens_have_a_bar_for_each_way_and_their_number_of_positions():
+    ax = draw(bars.kind_bars)
+    sampling, greedily = (container for container in ax.containers if hasattr(container, "patches"))
+    assert widths(sampling) == [0.7] and widths(greedily) == [0.6] and ticks(ax.yaxis) == ["$a$ (9)"]
+    assert not sampling[0].get_hatch() and greedily[0].get_hatch() and ax.yaxis_inverted()
+
+
+def test_costs_are_stacked_and_noted_at_their_end():
+    ax = draw(bars.cost_bars)
+    parts = {bars.get_label(): [(bar.get_x(), bar.get_width()) for bar in bars] for bars in ax.containers}
+    assert parts["calls of the target"] == [(0, 4.0), (0, 1.5)]
+    assert parts["drafting"][1] == (1.5, 0.5) and parts["the rest"][1] == (2.0, 0.25)
+    assert ("1.8×", (2.25, 1)) in [(text.get_text(), text.xy) for text in ax.texts] and ax.get_xlim()[1] > 4
+
+
+def test_distances_are_sorted_the_largest_on_top_with_their_numbers():
+    ax = draw(bars.distance_bars)
+    assert ticks(ax.yaxis) == ["one", "three", "two"] and widths(ax.patches) == [0.25, 0.5, 1.0]
+    assert texts(ax) == ["0.250", "0.500", "1.000"]
+    assert [bool(bar.get_hatch()) for bar in ax.patches] == [True, False, True]
+
+
+def test_time_by_gamma_is_in_units_of_the_plain_loop_and_its_best_is_filled():
+    ax = draw(bars.time_by_gamma)
+    assert heights(ax.containers[0]) == pytest.approx([0.8, 0.5, 1.25]) and texts(ax) == ["1.25×", "2.00×", "0.80×"]
+    assert [bool(bar.get_hatch()) for bar in ax.containers[0]] == [True, False, True]
+    lines = {line.get_label()[:20]: list(line.get_ydata()) for line in ax.lines}
+    assert set(lines["plain loop"]) == {1} and lines["predicted, measured "] == pytest.approx([0.625, 0.4, 1.0])
+    assert lines["predicted, every cal"] == pytest.approx([1 / 1.8, 0.4, 0.25])
+    whiskers = [(1, 0.625, 1), (2, 0.4, 0.625), (3, 1.25, 1.25)]
+    assert [sorted(found) for found in upright(ax.collections[0])] == [pytest.approx(sorted(due)) for due in whiskers]
+
+
+def test_each_method_has_its_marks_and_close_values_do_not_cover_each_other():
+    ax = draw(bars.method_dots)
+    marks = [line.get_xydata().tolist() for line in ax.lines if line.get_linestyle() == "None"]
+    assert marks == [[[4.0, 0]], [[3.9, 0], [2.0, 1]]] and legend(ax) == ["greedy", "sampling", "plain loop"]
+    assert {text.get_text(): text.get_va() for text in ax.texts} == {"3.90": "bottom", "4.00": "top", "2.00": "bottom"}
+
+
+def test_rounds_stand_where_they_begin_in_the_text():
+    ax = draw(bars.gamma_rounds)
+    kept, rest = ax.containers
+    assert [(bar.get_x(), bar.get_height()) for bar in kept] == [(0, 3), (4, 1), (6, 0)]
+    assert [(bar.get_y(), bar.get_height()) for bar in rest] == [(3, 0), (1, 3), (0, 2)]
+    assert ax.lines[0].get_ydata().tolist() == [3, 4, 2] and ax.get_xlim() == (0, 7) and texts(ax) == ["easy"]
+
+
+def test_calls_follow_each_other_and_are_as_wide_as_they_take_long():
+    ax = draw(bars.call_timeline)
+    found = [(round(box.get_x(), 6), box.get_width(), round(box.get_y() + 0.32)) for box in ax.patches]
+    assert found == [(0, 4, 0), (4, 4, 0), (0, 0.1, 1), (0.1, 0.1, 1), (0.2, 5, 1)]
+    assert {"8.0 ms", "5.2 ms", "␣$x$ · ␣b"} <= set(texts(ax))  # what is too wide for its box stands below
+    assert legend(ax) == ["● one call of the target", "◇ one call of the draft"] and ax.yaxis_inverted()

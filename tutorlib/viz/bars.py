@@ -1,0 +1,397 @@
+"""Bars: one chart for groups and stacks, and the figures that are made of it; calls in time, rounds in a text."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from ..arguments import takes_iterators
+from .palette import HATCHES, KINDS, LIGHT, LINES, MARKS, check_kind, color
+from .style import (
+    ABOVE,
+    BELOW,
+    BESIDE,
+    filled,
+    looks_for,
+    outlined,
+    pale,
+    patch,
+    spread,
+    swatches,
+    titled,
+    token_label,
+)  # fmt: skip
+
+PARTS = {"target": "calls of the target", "draft": "drafting", "neutral": "the rest"}
+
+
+@takes_iterators
+def bar_chart(
+    ax,
+    rows: Mapping[str, Sequence[float]],
+    names: Sequence[str] = (),
+    *,
+    intervals: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    looks: Sequence[Mapping] | None = None,
+    stacked=False,
+    sideways=False,
+    thick=0.84,
+    legend: Mapping | None = BESIDE,
+    title=None,
+    **labels,
+):
+    """Draw values as bars: in groups, one bar for each row, or stacked.
+
+    Parameters
+    ----------
+    rows : mapping from names to sequences of floats
+        One value for each group; at most six rows. Nothing is drawn for NaN.
+    names : sequence of str, optional
+        Of the groups; without them they are numbered from 1.
+    intervals : mapping from names to sequences of (low, high), optional
+        Of each value: a thin line at the end of its bar.
+    looks : sequence of mappings, optional
+        Of the rows' bars; by default they have the colours and hatches of the kinds of tokens, in their order.
+    stacked : bool
+        Put the bars of a group on each other instead of beside each other.
+    sideways : bool
+        Let the bars grow to the right, the first group on top.
+    thick : float
+        The width of a group; 1 leaves no gap to the next.
+    legend : mapping or None
+        Where the legend stands, or that there is none.
+    **labels
+        `xlabel`, `ylabel`, `xlim`, `ylim`, as `Axes.set` takes them.
+
+    Raises
+    ------
+    ValueError
+        If there are more rows than looks for them.
+    """
+    looks = [filled(kind) for kind in KINDS] if looks is None else looks
+    most = max(map(len, rows.values()), default=0)
+    draw, base, size = (ax.barh, "left", "height") if sideways else (ax.bar, "bottom", "width")
+    each = thick if stacked else thick / max(len(rows), 1)
+    ends = np.zeros(most)
+    for number, (look, (name, values)) in enumerate(looks_for(rows, looks, "rows of bars")):
+        values = np.asarray(values, dtype=float)
+        shift = 0 if stacked else (number - (len(rows) - 1) / 2) * each
+        places = np.arange(len(values)) + (0 if names else 1) + shift
+        room = {size: each if stacked else 0.9 * each, base: ends[: len(values)] if stacked else 0}
+        draw(places, values, label=name, **room, **look)
+        ends[: len(values)] += values
+        if intervals and intervals.get(name):
+            end = {("xerr" if sideways else "yerr"): spread(values, intervals[name])}
+            where = (values, places) if sideways else (places, values)
+            ax.errorbar(*where, **end, fmt="none", ecolor=LIGHT["text"], elinewidth=1.4, capsize=2)
+    set_ticks = ax.set_yticks if sideways else ax.set_xticks
+    at = range(len(names)) if names else range(1, most + 1)
+    set_ticks(at, list(names) or list(map(str, at)), parse_math=False)
+    if sideways:
+        ax.set_ylim(most - 0.5, -0.5)
+    ax.grid(axis="y" if sideways else "x", visible=False)
+    ax.set(**labels)
+    if legend is not None:
+        ax.legend(**legend)
+    return titled(ax, title)
+
+
+@takes_iterators
+def accuracy_bars(ax, accuracies: Sequence[Sequence[float]], *, groups=(1, 3, 10), title=None):
+    """Draw how often each head's guesses are right: the best one, and how much the next ones add.
+
+    Parameters
+    ----------
+    accuracies : sequence of sequences of floats
+        ``accuracies[i][rank]``: how often head i's guess of that rank is the right token.
+    groups : sequence of int
+        Ranks are added up to each of these; at most four.
+    """
+    starts = [0, *groups[:-1]]
+    ordinals = {1: "1st", 2: "2nd", 3: "3rd"}
+    names = ["the best guess" if end == 1 else f"the next, up to the {ordinals.get(end, f'{end}th')}" for end in groups]
+    rows = {
+        name: [math.fsum(row[start:end]) for row in accuracies]
+        for name, start, end in zip(names, starts, groups, strict=True)
+    }
+    looks = [filled(kind) for kind in ("accepted", "target", "draft", "neutral")]
+    names = [f"head {head}" for head in range(len(accuracies))]
+    bar_chart(ax, rows, names, looks=looks, stacked=True, thick=0.66, ylabel="share of positions where it is right")
+    for container in ax.containers:
+        for bar in container:
+            if bar.get_height() >= 0.04:
+                x, y = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
+                box = patch("white", 0.12, alpha=0.85)
+                ax.text(x, y, f"{bar.get_height():.2f}", ha="center", va="center", fontsize=9, bbox=box)
+    ax.set_ylim(0, 1)
+    return titled(ax, title)
+
+
+@takes_iterators
+def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, y="acceptance", title=None):
+    """Draw a figure for each kind of token, one bar for each way to decode, with its interval.
+
+    Parameters
+    ----------
+    rows : mapping from names of ways to mappings from kinds of tokens to figures
+        At most two ways; the kinds of the first are drawn, from above, with the number of their positions.
+    y : str
+        Which figure: a share from 0 to 1. ``y_interval``, if it is there, is drawn as a thin line.
+    """
+    looks = [{"color": color("accepted"), "edgecolor": "white", "linewidth": 0.9}, filled("accepted", linewidth=0.9)]
+    first = next(iter(rows.values()), {})
+    counts = [figures.get("places") for figures in first.values()]
+    names = [kind if count is None else f"{kind} ({count})" for kind, count in zip(first, counts, strict=True)]
+    values = {way: [figures[kind][y] for kind in first if kind in figures] for way, figures in rows.items()}
+    intervals = {
+        way: [figures[kind][f"{y}_interval"] for kind in first]
+        for way, figures in rows.items()
+        if figures and all(f"{y}_interval" in figures.get(kind, ()) for kind in first)
+    }
+    legend = {**ABOVE, "ncols": 2}
+    look = {"looks": looks, "sideways": True, "thick": 0.8, "legend": legend, "xlim": (0, 1.02), "title": title}
+    return bar_chart(ax, values, names, intervals=intervals, **look)
+
+
+@takes_iterators
+def cost_bars(
+    ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, notes: Mapping[str, str] | None = None, title=None
+):
+    """Draw what a token costs with each method, divided into what it is spent on.
+
+    Parameters
+    ----------
+    rows : mapping from methods to mappings from kinds to numbers
+        The kinds are those of `PARTS`: "target", "draft", "neutral" for calls of the target, drafting, the rest. A
+        method need not have them all.
+    notes : mapping from methods to str, optional
+        What to write at the end of a method's bar: how many times as fast as the plain loop it is, say.
+
+    Raises
+    ------
+    ValueError
+        For a kind that is none of these.
+    """
+    unknown = {kind for parts in rows.values() for kind in parts} - PARTS.keys()
+    if unknown:
+        raise ValueError(f"costs are divided into {', '.join(PARTS)}; got {', '.join(sorted(unknown))}")
+    used = [kind for kind in PARTS if any(parts.get(kind) for parts in rows.values())]
+    spent = {PARTS[kind]: [parts.get(kind, 0.0) for parts in rows.values()] for kind in used}
+    looks = [filled(kind, hatch=(HATCHES | {"neutral": "---"})[kind], linewidth=1.3) for kind in used]
+    whole = np.sum(list(spent.values()), axis=0)
+    look = {"looks": looks, "stacked": True, "sideways": True, "thick": 0.66, "legend": {**ABOVE, "ncols": len(PARTS)}}
+    bar_chart(ax, spent, list(rows), **look, xlabel=xlabel, xlim=(0, 1.16 * whole.max()))
+    for place, name in enumerate(rows):
+        style = {"va": "center", "fontsize": 9.5, "weight": "bold"}
+        ax.annotate((notes or {}).get(name, ""), (whole[place], place), (6, 0), textcoords="offset points", **style)
+    return titled(ax, title)
+
+
+@takes_iterators
+def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain: Sequence[str] = (), title=None):
+    """Draw one bar a decoder, the largest distance on top, each with its number.
+
+    Parameters
+    ----------
+    ax : matplotlib axes
+    names : sequence of str, length n
+    distances : sequence of floats, length n
+        Total variations, from 0 to 1.
+    plain : sequence of str
+        Which of the names are drawn pale and without hatch, because their bar means something else.
+    title : str, optional
+
+    Returns
+    -------
+    ax
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, or a distance is not between 0 and 1.
+    """
+    if len(names) != len(distances):
+        raise ValueError(f"expected a distance for each name, got {len(names)} names and {len(distances)} distances")
+    for name, distance in zip(names, distances):
+        if not 0 <= distance <= 1 + 1e-9:
+            raise ValueError(f"a total variation is between 0 and 1; that of {name} is {distance}")
+    rows = sorted(zip(distances, names), key=lambda row: row[0])
+    for place, (distance, name) in enumerate(rows):
+        look = filled("rejected", facecolor=color("rejected"), alpha=0.55)
+        if name in plain:
+            look = {"color": LIGHT["surface"], "edgecolor": color("neutral")}
+        ax.barh(place, distance, height=0.7, **look)
+        ax.text(distance + 0.012, place, f"{distance:.3f}", va="center", fontsize=9, color=LIGHT["text"])
+    ax.set_yticks(range(len(rows)), [name for _, name in rows], family="monospace", fontsize=9)
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel="total variation from what it should do", xlim=(0, 1.12), xticks=[0, 0.25, 0.5, 0.75, 1])
+    return titled(ax, title)
+
+
+@takes_iterators
+def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None = None, title=None):
+    """Draw the time of a token by γ as bars, beside the plain loop and what was predicted; lower is faster.
+
+    Parameters
+    ----------
+    results : sequence of `tutorlib.bench.GammaResult`
+        Each with `gamma`; `over_plain`, how many times as fast as the plain loop (median, low, high); and `predicted`,
+        the same from the measured cost of calls.
+    formula : mapping from γ to float, optional
+        A second prediction, as a speed-up too.
+    """
+    gammas = np.array([result.gamma for result in results])
+    heights = np.array([1 / result.over_plain.median for result in results])
+    # The fastest quartile is the lower end of the bar's whisker.
+    ends = [(1 / result.over_plain.high, 1 / result.over_plain.low) for result in results]
+    best = int(heights.argmin())
+    faces = [color("accepted") if place == best else pale(color("accepted")) for place in range(len(gammas))]
+    bars = ax.bar(gammas, heights, width=0.74, color=faces, edgecolor=color("accepted"), linewidth=1.2)
+    for place, bar in enumerate(bars):
+        bar.set_hatch("" if place == best else HATCHES["accepted"])
+    whiskers = spread(heights, ends)
+    ax.errorbar(gammas, heights, yerr=whiskers, fmt="none", ecolor=LIGHT["text"], elinewidth=1.4, capsize=3)
+    for gamma, result in zip(gammas, results, strict=True):
+        style = {"ha": "center", "va": "bottom", "fontsize": 8.5, "weight": "bold"}
+        box = patch("white", 0.12, alpha=0.85)
+        ax.text(gamma, 0.02, f"{result.over_plain.median:.2f}×", **style, bbox=box)
+    ax.axhline(1, color=color("target"), linewidth=2.2, label="plain loop")
+    predicted = [1 / result.predicted for result in results]
+    look = {"linestyle": "--", "color": color("draft"), "markeredgecolor": "white"}
+    ax.plot(gammas, predicted, marker="D", **look, label="predicted, measured cost of calls")
+    if formula is not None:
+        look = {"linestyle": ":", "color": color("resampled"), "linewidth": 2.2}
+        times = [1 / factor for factor in formula.values()]
+        ax.plot(list(formula), times, **look, label="predicted, every call of the target costs the same")
+    ax.set(xlabel="γ: tokens drafted in a round", ylabel="time of a token (plain loop = 1)")
+    ax.set_ylim(0, 1.12 * max(1.0, heights.max(), *predicted))
+    ax.set_xticks(gammas)
+    ax.grid(axis="x", visible=False)
+    ax.legend(**BELOW)
+    return titled(ax, title)
+
+
+@takes_iterators
+def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, level: float | None = None, title=None):
+    """Draw methods under each other, a mark for each figure of theirs, with its value beside it.
+
+    Parameters
+    ----------
+    rows : mapping from methods to mappings from names to values
+        Names such as "greedy" and "sampling", at most six in all. A method need not have them all.
+    level : float, optional
+        What the plain loop has: a vertical line.
+
+    Raises
+    ------
+    ValueError
+        If there are more names than looks for them.
+    """
+    names = list(dict.fromkeys(name for values in rows.values() for name in values))
+    looks = {name: look for look, (name, _) in looks_for(dict.fromkeys(names), what="figures of each method")}
+    for place, values in enumerate(rows.values()):
+        ax.plot([min(values.values()), max(values.values())], [place] * 2, color=LIGHT["line"], linewidth=2, zorder=1)
+    for name, look in looks.items():
+        places = [(values[name], place) for place, values in enumerate(rows.values()) if name in values]
+        point = {**look, "linestyle": "none", "markersize": 9, "markeredgecolor": "white"}
+        ax.plot(*zip(*places, strict=True), label=name, zorder=3, **point)
+    span = max(max(values.values()) for values in rows.values())
+    for place, values in enumerate(rows.values()):
+        above, before = True, -math.inf
+        for value, name in sorted((value, name) for name, value in values.items()):
+            # Two that are close have their numbers on two sides.
+            above, before = value - before > 0.07 * span or not above, value
+            style = {"ha": "center", "va": "bottom" if above else "top", "fontsize": 8.5}
+            hue = looks[name]["color"]
+            ax.annotate(f"{value:.2f}", (value, place), (0, 6 if above else -6), textcoords="offset points", color=hue,
+                        **style)  # fmt: skip
+    if level is not None:
+        ax.axvline(level, color=LIGHT["text"], linewidth=1.2, linestyle=":", label="plain loop")
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.set(xlabel=xlabel, ylim=(len(rows) - 0.5, -0.75))
+    ax.grid(axis="y", visible=False)
+    ax.legend(**BESIDE)
+    return titled(ax, title)
+
+
+@takes_iterators
+def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, passages: Sequence[tuple[int, int, str]] = (), title=None):
+    """Draw γ round by round, each round at the place in the text where it begins.
+
+    Parameters
+    ----------
+    rounds : sequence of (drafted, accepted)
+        Each round adds one token more than it accepted.
+    passages : sequence of (start, stop, name), optional
+        Parts of the text to shade, in tokens.
+    """
+    if any(kept > drafted for drafted, kept in rounds):
+        raise ValueError(f"a round cannot accept more than it drafted: {list(rounds)}")
+    starts = np.cumsum([0, *(kept + 1 for _, kept in rounds)])
+    drafted, kept = (np.array([round_[i] for round_ in rounds]) for i in (0, 1))
+    wide = np.diff(starts) - 0.25
+    for start, stop, name in passages:
+        ax.axvspan(start, stop, color=pale(LIGHT["context"]), alpha=0.6, linewidth=0)
+        if name:
+            ax.text((start + stop) / 2, 1.01, name, ha="center", va="bottom", fontsize=9,
+                    transform=ax.get_xaxis_transform())  # fmt: skip
+    solid = {"color": color("accepted"), "edgecolor": "white", "linewidth": 0.4}
+    ax.bar(starts[:-1], kept, wide, align="edge", **solid, label=f"{MARKS['accepted']} accepted")
+    rest = {"label": f"{MARKS['rejected']} not kept", **filled("rejected", linewidth=0.6)}
+    ax.bar(starts[:-1], drafted - kept, wide, kept, align="edge", **rest)
+    ax.plot(starts[:-1], drafted, color=color("draft"), linestyle="-", drawstyle="steps-post", label="γ")
+    ax.set(xlabel="tokens of the text so far", ylabel="drafted tokens", xlim=(0, starts[-1]))
+    ax.set_ylim(0, drafted.max() * 1.12)
+    return titled(ax, title)
+
+
+@takes_iterators
+def call_timeline(ax, lanes: Mapping[str, Sequence[tuple[float, str, str]]], *, ends=True, unit="ms", title=None):
+    """Draw calls one after the other, a lane for each way to make a text: how long each takes is how wide its box is.
+
+    Parameters
+    ----------
+    lanes : mapping from str to sequence of (duration, kind, text)
+        For each lane its calls in order: how long it takes, whose it is ("target" or "draft", or another kind of the
+        palette), and what to write on it. What does not fit on its box is written below, in a row with its neighbours.
+    ends : bool
+        Whether to write at each lane's end when it is done.
+    unit : str
+        Of the durations.
+
+    Raises
+    ------
+    ValueError
+        If a duration is not above 0, or a kind is not in the palette.
+    """
+    used = []
+    longest = max((sum(duration for duration, _, _ in calls) for calls in lanes.values()), default=1.0)
+    for row, calls in enumerate(lanes.values()):
+        start, below = 0.0, []  # below: the texts that did not fit, and where the first of them should have been
+        for duration, kind, text in calls:
+            check_kind(kind)
+            if not duration > 0:
+                raise ValueError(f"a call must take some time, got {duration!r} for {text!r}")
+            used.append(kind)
+            ax.add_patch(Rectangle((start, row - 0.32), duration, 0.64, **outlined(kind)))
+            shown = " ".join(token_label(word, 22) for word in text.split(" "))
+            if len(shown) * 0.0115 <= duration / longest:
+                style = {"ha": "center", "va": "center", "fontsize": 9.5, "parse_math": False}
+                ax.text(start + duration / 2, row, shown, **style)
+            else:
+                below.append((start, shown))
+            start += duration
+        if below:
+            style = {"ha": "left", "va": "top", "fontsize": 9.5, "parse_math": False}
+            ax.text(below[0][0], row + 0.36, " · ".join(shown for _, shown in below), **style)
+        if ends:
+            ax.text(start + 0.012 * longest, row, f"{start:.1f} {unit}", va="center", weight="bold")
+    ax.set_yticks(range(len(lanes)), list(lanes))
+    ax.set(xlabel=f"time ({unit})", xlim=(0, 1.13 * longest if ends else longest), ylim=(len(lanes) - 0.35, -0.5))
+    ax.grid(axis="y", visible=False)
+    kinds = [kind for kind in LINES if kind in used]
+    names = {"target": "one call of the target", "draft": "one call of the draft"}
+    labels = [f"{MARKS[kind]} {names.get(kind, kind)}" for kind in kinds]
+    ax.legend(swatches(map(outlined, kinds)), labels, ncols=len(kinds), **ABOVE)
+    return titled(ax, title)

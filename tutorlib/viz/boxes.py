@@ -1,0 +1,402 @@
+"""Texts of tokens: strips of boxes, where a draft was copied from, what heads and networks guess after a text.
+
+Nothing here runs a model or a method: tokens, guesses and probabilities come in.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..arguments import takes_iterators
+from .palette import LIGHT, MARKS, MEANINGS, check_kind, color
+from .style import (
+    arrow,
+    box_width,
+    checked_probabilities,
+    marked,
+    outlined,
+    pale,
+    slot,
+    swatches,
+    titled,
+    token_box,
+    token_label,
+    word,
+)  # fmt: skip
+
+
+@takes_iterators
+def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *, legend=True, title=None):
+    """Draw tokens as a row of boxes, each in the colour, line and mark of what became of it; long rows are wrapped.
+
+    The boxes fit the size that the axes have when this is called: give them about 0.35 inches of height for each row.
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        The texts, in order.
+    kinds : sequence of str, optional
+        What each is: ``"target"``, ``"draft"``, ``"accepted"``, ``"rejected"``, ``"resampled"``, ``"neutral"`` for
+        drafted but never judged, or ``"context"``, which all are by default.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ or a kind is not in the palette.
+    """
+    kinds = ["context"] * len(tokens) if kinds is None else list(kinds)
+    if len(kinds) != len(tokens):
+        raise ValueError(f"there must be one kind for each token, got {len(tokens)} tokens and {len(kinds)} kinds")
+    for kind in kinds:
+        check_kind(kind)
+    looks = [outlined(kind) for kind in kinds]
+    texts = [marked(text, kind, 24) for text, kind in zip(tokens, kinds, strict=True)]
+    below = _wrapped(ax, texts, looks, 1.3, 0.6, 2.6)
+    used = [kind for kind in MARKS if kind in kinds]
+    if legend and used not in ([], ["context"]):
+        names = [f"{MARKS[kind]} {MEANINGS[kind]}".strip() for kind in used]
+        ax.legend(swatches(map(outlined, used)), names, ncols=2, **below)
+    return titled(ax, title)
+
+
+@takes_iterators
+def acceptance_text(ax, tokens: Sequence[str], acceptance, *, hard=0.5, title=None):
+    """Draw a text whose tokens are the darker, the less probable it is that one drafted in their place is accepted.
+
+    The boxes fit the size that the axes have when this is called. Below `hard` a token also has a dashed border and the
+    mark of a rejected one.
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        The texts, in order.
+    acceptance : array of floats, shape (n,)
+        Σ min(p, q) at each.
+    hard : float
+        Below this a token is marked.
+    """
+    acceptance = checked_probabilities(acceptance, tokens)
+    hue = np.array([int(color("rejected")[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+
+    def look(share):
+        border = {"edgecolor": LIGHT["line"], "linewidth": 0.8}
+        if share < hard:
+            border = {"edgecolor": color("rejected"), "linewidth": 1.5, "linestyle": "--"}
+        return {"facecolor": tuple(1 - (1 - hue) * 0.55 * (1 - share)), **border}
+
+    mark = f"{MARKS['rejected']} "
+    marks = [mark if share < hard else "" for share in acceptance]
+    texts = [mark + token_label(text, 20) for mark, text in zip(marks, tokens, strict=True)]
+    below = _wrapped(ax, texts, list(map(look, acceptance)), 0.9, 0.25, 2.4)
+    names = ["always accepted", "accepted in 60 %", f"{mark}accepted in less than {100 * hard:g} %"]
+    ax.legend(swatches(map(look, (1, 0.6, min(0.1, hard / 2)))), names, ncols=3, **below)
+    return titled(ax, title)
+
+
+def _wrapped(ax, texts, looks, pad, gap, leading):
+    """Draw boxes in rows as long as the axes are wide; where the legend stands: under the last row.
+
+    In data units, 1 across is a letter of the monospaced font (0.602 of its size), 1 down a row, `leading` times its
+    size high. `pad` and `gap` are in letters.
+    """
+    size = 9.5
+    inches = ax.get_window_extent().size / ax.figure.dpi
+    across, down = 72 * inches[0] / (0.602 * size), 72 * inches[1] / (leading * size)
+    x, row = 0.0, 0
+    for text, look in zip(texts, looks, strict=True):
+        wide = len(text) + pad
+        if x and x + wide > across:
+            x, row = 0.0, row + 1
+        slot(ax, x, row, wide, **look)
+        word(ax, x + wide / 2, row + 0.4, text, fontsize=size)
+        x += wide + gap
+    rows = row + 1
+    ax.set_xlim(-0.2, across)
+    ax.set_ylim(max(rows, down) - 0.1, -0.1)
+    ax.set_axis_off()
+    at = (0, 1 - rows / max(rows, down))
+    return {"loc": "upper left", "bbox_to_anchor": at, "borderaxespad": 0.2, "frameon": False}
+
+
+@takes_iterators
+def two_tokenizations(
+    ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str, Sequence[bool]] | None = None, *, title=None
+):
+    """Draw one text as two (or more) tokenizers divide it, letter under letter.
+
+    Parameters
+    ----------
+    rows : mapping from names to sequences of str
+        The pieces of each tokenizer; joined, all rows must be the same text.
+    shared : mapping from names to sequences of bool, optional
+        Which pieces are in the other vocabulary too. Those are solid and ticked, others crossed.
+    """
+    texts = {"".join(pieces) for pieces in rows.values()}
+    if len(texts) != 1:
+        raise ValueError(f"the rows must be one text, got {sorted(texts)}")
+    for y, (name, pieces) in enumerate(rows.items()):
+        x = 0
+        flags = (shared or {}).get(name, [True] * len(pieces))
+        for piece, is_shared in zip(pieces, flags, strict=True):
+            kind = "accepted" if is_shared else "rejected"
+            token_box(ax, x + 0.05, 1.6 * y, len(piece) - 0.1, kind)
+            for offset, letter in enumerate(token_label(piece, 99)):
+                word(ax, x + offset + 0.5, 1.6 * y + 0.4, letter)
+            x += len(piece)
+        ax.text(-0.6, 1.6 * y + 0.4, name, ha="right", va="center", fontsize=10)
+    ax.set_xlim(-0.4, len(texts.pop()) + 0.4)
+    ax.set_ylim(1.6 * len(rows) - 0.3, -0.4)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+@takes_iterators
+def lookup_strip(
+    ax, tokens: Sequence[str], *, found: int, length: int, drafted: Sequence[str], accepted: int, title=None
+):
+    """Draw where a draft was copied from: the n-gram that ends the text, its earlier occurrence, and what followed.
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        The text.
+    found : int
+        Where the earlier occurrence begins.
+    length : int
+        Tokens of the n-gram: ``tokens[found : found + length]`` must be the last tokens of the text.
+    drafted : sequence of str
+        The draft, which must be what followed.
+    accepted : int
+        How many of them were kept.
+
+    Raises
+    ------
+    ValueError
+        If that is no earlier occurrence, or something else followed it.
+    """
+    tokens, drafted = list(tokens), list(drafted)
+    if not 0 <= found < len(tokens) - length or tokens[found : found + length] != tokens[len(tokens) - length :]:
+        raise ValueError(f"the last {length} tokens do not occur at place {found}: {tokens}")
+    if tokens[found + length : found + length + len(drafted)] != drafted:
+        raise ValueError(f"{drafted} did not follow the {length} tokens at place {found}: {tokens}")
+    fates = ["accepted"] * accepted + ["rejected"] + ["neutral"] * len(drafted)
+    kinds = ["context"] * len(tokens) + fates[: len(drafted)]
+    edges = _box_row(ax, [*tokens, *drafted], kinds)
+    end = len(tokens)
+    for start, stop, name in ((found, found + length, "said before"), (end - length, end, "the text ends so")):
+        _brace(ax, edges[start][0], edges[stop - 1][1], name, LIGHT["target"])
+    follow, draft = (found + length, found + length + len(drafted)), (end, end + len(drafted))
+    _brace(ax, edges[follow[0]][0], edges[follow[1] - 1][1], "what followed", LIGHT["draft"])
+    _brace(ax, edges[draft[0]][0], edges[draft[1] - 1][1], "the draft", LIGHT["draft"])
+    middles = [(edges[a][0] + edges[b - 1][1]) / 2 for a, b in (follow, draft)]
+    arrow(ax, (middles[0], -0.1), (middles[1], -0.1), LIGHT["draft"], connectionstyle="arc3,rad=-0.22")
+    ax.set_xlim(-0.3, edges[-1][1] + 0.3)
+    ax.set_ylim(2.3, -2.6)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+def _box_row(ax, tokens, kinds, y=0.0):
+    """A row of boxes; the left and right edge of each."""
+    edges, x = [], 0.0
+    for text, kind in zip(tokens, kinds, strict=True):
+        check_kind(kind)
+        shown = marked(text, kind, 14)
+        wide = box_width(shown)
+        token_box(ax, x, y, wide, kind, shown)
+        edges.append((x, x + wide))
+        x += wide + 0.25
+    return edges
+
+
+def _brace(ax, left, right, name, hue):
+    ax.plot([left, left, right, right], [1.0, 1.2, 1.2, 1.0], color=hue, linewidth=1.4)
+    ax.text((left + right) / 2, 1.35, name, ha="center", va="top", color=hue, fontsize=9)
+
+
+@takes_iterators
+def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
+    """Draw lookahead's window: a row for each column of the method, each token over the place it is guessed for.
+
+    Parameters
+    ----------
+    columns : sequence of sequences of str
+        Column i holds guesses for the places i + 1, i + 2, ... after the text, the oldest first.
+    new : sequence of str
+        What the model says after each of them.
+    explain : int, optional
+        A column: what the model was given for its new guess gets a solid frame.
+    """
+    if len(columns) != len(new) or len({len(column) for column in columns}) != 1:
+        raise ValueError(f"columns of one length and a new guess for each are needed; got {columns} and {new}")
+    levels = len(columns[0])
+    wide = 0.5 + max(box_width(token_label(text, 12)) for text in [*sum(map(list, columns), []), *new])
+    step = wide + 0.3
+    for i, (column, guess) in enumerate(zip(columns, new, strict=True)):
+        for level, text in enumerate([*column, guess]):
+            x, y = (i + level) * step, 1.15 * i
+            is_new = level == levels
+            given = explain is not None and not is_new and (i == explain or (level == 0 and i < explain))
+            asked = is_new and explain == i
+            hue = LIGHT["target"] if is_new else LIGHT["draft"]
+            solid = given or asked
+            face = pale(hue) if explain is None or solid else "white"
+            look = {"facecolor": face, "edgecolor": hue, "linewidth": 2.2 if solid else 1.0}
+            slot(ax, x, y, wide, rounding=0.15, linestyle="-" if solid or explain is None else ":", **look)
+            word(ax, x + wide / 2, y + 0.4, marked(text, "target" if is_new else "draft"))
+    for place in range(len(columns) + levels):
+        label = {"ha": "center", "va": "bottom", "fontsize": 9, "color": LIGHT["neutral"]}
+        ax.text(place * step + wide / 2, -0.25, f"place {place + 1}", **label)
+    ax.set_xlim(-0.3, (len(columns) + levels) * step)
+    ax.set_ylim(1.15 * len(columns), -1.0)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+@takes_iterators
+def guesses(
+    ax, text: Sequence[str], columns: Mapping[str, Sequence[tuple[str, float]]], said: Sequence[str], title=None
+):
+    """Draw what the heads guess at one place: a column for each head, over the place of the text that it guesses.
+
+    Parameters
+    ----------
+    text : sequence of str
+        The last tokens of the text.
+    columns : mapping from names of heads to sequences of (token, probability)
+        Their guesses, the likeliest first, in the order of the places: the model's own head first.
+    said : sequence of str
+        What came in these places: a guess that was right is marked ✓, the others ✗.
+
+    Raises
+    ------
+    ValueError
+        If there is not one token for each column.
+    """
+    if len(said) != len(columns):
+        raise ValueError(f"there are {len(columns)} columns of guesses, but {len(said)} tokens that came")
+    x = 0.0
+    for token in text:
+        shown = token_label(token, 12)
+        wide = box_width(shown)
+        token_box(ax, x, 0, wide, "context", shown)
+        x += wide + 0.2
+    start, x = x - 0.2, x + 1.2
+    rows = max(map(len, columns.values()))
+    for place, ((name, column), came) in enumerate(zip(columns.items(), said, strict=True)):
+        fates = ["accepted" if token == came else "rejected" for token, _ in column]
+        shown = [f"{marked(token, fate, 10)} {prob:.2f}" for fate, (token, prob) in zip(fates, column, strict=True)]
+        wide = max(box_width(line) for line in [*shown, name])
+        for row, (fate, line) in enumerate(zip(fates, shown, strict=True)):
+            token_box(ax, x, 1.1 * row, wide, fate, line)
+        head = {"ha": "center", "fontsize": 9, "color": LIGHT["target" if place == 0 else "draft"], "weight": "bold"}
+        ax.text(x + wide / 2, -0.75, name, va="bottom", **head)
+        ax.text(x + wide / 2, -0.65, f"t + {place + 1}", ha="center", va="top", fontsize=9, color=LIGHT["neutral"])
+        x += wide + 0.45
+    arrow(ax, (start + 0.05, 0.4), (start + 1.25, 0.4))
+    ax.set_xlim(-0.3, x)
+    ax.set_ylim(1.1 * rows, -1.6)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+@takes_iterators
+def draft_step(
+    ax, text: Sequence[str], drafted: Sequence[tuple[str, float]], *, fused: Sequence[int] = (), kept=None, title=None
+):
+    """Draw how a network drafts, a column for each place: a feature and the token after it go in, a guess comes out.
+
+    Read a column from below. Where the target has been, the feature is its own; further on both are the network's.
+
+    Parameters
+    ----------
+    text : sequence of str
+        The last tokens of the text. Each stands beside the feature of the token before it.
+    drafted : sequence of (str, float)
+        What the network guesses after the text, one after the other, and how probable it thinks each. The first comes
+        from the text's last column; the last goes in nowhere.
+    fused : sequence of int
+        EAGLE-3: the layers of which features go in; without them EAGLE-1 is drawn.
+    kept : int, optional
+        How many of the guesses the target accepts; by default nothing is said of it.
+
+    Raises
+    ------
+    ValueError
+        Without a text or a guess; for more kept than drafted.
+    """
+    if not text or not drafted:
+        raise ValueError(f"a draft step needs tokens of a text and guesses, got {len(text)} and {len(drafted)}")
+    if kept is not None and not 0 <= kept <= len(drafted):
+        raise ValueError(f"of {len(drafted)} guesses from 0 to {len(drafted)} can be kept, got {kept}")
+    fates = ["draft"] * len(drafted)
+    if kept is not None:
+        fates = ["accepted"] * kept + ["rejected"] + ["neutral"] * len(drafted)
+    guesses = [marked(token, fate) for fate, (token, _) in zip(fates, drafted, strict=False)]
+    tokens = [token_label(token, 12) for token in [*text, *(token for token, _ in drafted[:-1])]]
+    wide = max(*map(box_width, [*tokens, *guesses]), 3.4 if fused else 2.6)
+    step, last = wide + 1.8, len(text) - 1
+    state, reads = (r"\hat a", "own norm and head") if fused else (r"\hat f", "the target's head")
+    feature = 1.6 if fused else 0.0
+    token_at, band, out, head, guess = feature + 1.0, feature + 2.5, feature + 3.9, feature + 5.2, feature + 6.4
+    right = step * (len(tokens) - 1) + wide
+    for y, name, own in ((band, "draft network: one layer", True), (head, reads, bool(fused))):
+        look = {"facecolor": LIGHT["surface"], "edgecolor": LIGHT["draft" if own else "target"], "linewidth": 1.4}
+        # What goes round from one column to the next passes behind.
+        slot(ax, -0.4, y, right + 0.8, high=0.7, **look)
+        ax.text(right / 2, y + 0.35, name, ha="center", va="center", fontsize=9.5, weight="bold", zorder=4)
+    for column, token in enumerate(tokens):
+        x, middle, ours = column * step, column * step + wide / 2, column > last
+        pair = {"facecolor": LIGHT["surface"], "edgecolor": LIGHT["line"], "linewidth": 1.0, "zorder": 1.5}
+        slot(ax, x - 0.15, feature - 0.15, wide + 0.3, high=2.1, **pair)
+        if fused and not ours:
+            each = wide / len(fused)
+            for part, letter in zip(range(len(fused)), "lmhijk", strict=False):
+                token_box(ax, x + part * each + 0.05, 0, each - 0.1, "target")
+                _formula(ax, x + (part + 0.5) * each, 0.4, letter, place=None)
+            ax.text(middle + 0.25, 1.13, "fc", ha="left", va="center", fontsize=8.5, color=LIGHT["neutral"])
+            _up(ax, middle, 0.82, feature - 0.17)
+        token_box(ax, x, feature, wide, "draft" if ours else "target")
+        _formula(ax, middle, feature + 0.4, state if ours else "g" if fused else "f", place=column - last)
+        token_box(ax, x, token_at, wide, "draft" if ours else "context", token)
+        _up(ax, middle, token_at + 0.97, band - 0.03)
+        _up(ax, middle, band + 0.72, out - 0.03)
+        token_box(ax, x, out, wide, "draft")
+        _formula(ax, middle, out + 0.4, state, place=column - last + 1)
+        if column < last:
+            continue
+        number = column - last
+        _up(ax, middle, out + 0.82, head - 0.03)
+        _up(ax, middle, head + 0.72, guess - 0.03)
+        token_box(ax, x, guess, wide, fates[number], guesses[number])
+        ax.text(middle, guess + 0.9, f"{drafted[number][1]:.2f}", ha="center", va="bottom", fontsize=9)
+        if column + 1 < len(tokens):
+            # What comes out goes in again, one column on: the feature as the feature, the token as the token.
+            for y, into, bend in ((out, feature, 0.5), (guess, token_at, 1.05)):
+                corners = [(x + wide, y + 0.4), (x + wide + bend, y + 0.4), (x + wide + bend, into + 0.4)]
+                _pipe(ax, corners, (x + step, into + 0.4))
+    lines = [(feature, "fused" if fused else "feature"), (token_at, "next token")]
+    lines += [(out, "state" if fused else "guessed feature"), (guess, "guessed token")]
+    lines += [(0, "layers " + ", ".join(map(str, fused)))] if fused else []
+    for y, name in lines:
+        ax.text(-0.8, y + 0.4, name, ha="right", va="center", fontsize=9, color=LIGHT["neutral"])
+    ax.set_xlim(-0.8 - 0.5 * max(len(name) for _, name in lines), right + 0.6)
+    ax.set_ylim(-0.3, guess + 1.6)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+def _formula(ax, x, y, letter, *, place):
+    """A letter with its place, counted from the last feature that the target has given: $f_{t+1}$ for 1."""
+    below = "" if place is None else "_{t}" if place == 0 else f"_{{t{place:+d}}}"
+    ax.text(x, y, f"${letter}{below}$", ha="center", va="center", fontsize=10.5, zorder=4)
+
+
+def _up(ax, x, low, high):
+    arrow(ax, (x, low), (x, high), linewidth=1.2, shrinkA=0, shrinkB=0)
+
+
+def _pipe(ax, corners, end):
+    """A line round corners that ends as an arrow."""
+    ax.plot(*zip(*corners, strict=True), color=LIGHT["draft"], linewidth=1.4, zorder=1.8)
+    arrow(ax, corners[-1], end, LIGHT["draft"], linewidth=1.4, shrinkA=0, shrinkB=0)

@@ -1,0 +1,232 @@
+"""Grids: a square for each pair of things, such as calls and tokens, rows and slots, nodes and what they see, layers.
+
+Nothing here runs a model: lengths, trees, cosines and distances come in.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.patches import Rectangle
+
+from ..arguments import takes_iterators
+from .palette import LIGHT, MARKS, color
+from .style import MONOSPACED, filled, pale, slot, swatches, titled, token_label
+
+# From nothing to much, in one hue: dark is much, also without colour.
+SHADES = LinearSegmentedColormap.from_list("contrast", ["#ffffff", pale(color("target")), color("target"), "#0d2350"])
+
+
+@takes_iterators
+def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=True, title=None):
+    """Draw what every call computes, one row a call, one column a token: with a key-value cache, or without one.
+
+    Call 1 takes in the prompt; each later call takes in the token that the call before it chose. With the cache it
+    computes only that token and reads the keys and values of the others; without it, it computes them all again.
+
+    Parameters
+    ----------
+    prompt, new : sequences of str
+        Texts of the tokens. The last new token is chosen by the last call and not taken in by any.
+    cached : bool
+        Which of the two pictures to draw.
+    """
+    tokens, first = [*prompt, *new], len(prompt)
+    calls = max(len(new), 1)
+    computed = 0
+    for call in range(calls):
+        length = first + call
+        for place in range(length):
+            fresh = not cached or call == 0 or place == length - 1
+            computed += fresh
+            face = color("target") if fresh else pale(LIGHT["neutral"])
+            hatch = "" if fresh else "//"
+            square = {"facecolor": face, "edgecolor": "white", "hatch": hatch, "linewidth": 1.2}
+            ax.add_patch(Rectangle((place + 0.06, -call + 0.12), 0.88, 0.76, **square))
+            if fresh:
+                style = {"ha": "center", "va": "center", "color": "white", "fontsize": 9}
+                ax.text(place + 0.5, -call + 0.5, MARKS["target"], **style)
+        if length < len(tokens):
+            border = {"facecolor": "white", "edgecolor": color("target"), "linestyle": ":", "linewidth": 1.4}
+            ax.add_patch(Rectangle((length + 0.08, -call + 0.14), 0.84, 0.72, **border))
+            ax.text(length + 0.5, -call + 0.5, "?", ha="center", va="center", color=color("target"), weight="bold")
+    ax.set_xlim(0, len(tokens))
+    ax.set_ylim(-calls + 0.95, 1.05)
+    names = [token_label(text, 10) for text in tokens]
+    upright = {"rotation": 40, "ha": "left", "rotation_mode": "anchor", "parse_math": False, "fontsize": 9.5}
+    ax.set_xticks(np.arange(len(tokens)) + 0.5, names, **upright)
+    ax.xaxis.tick_top()
+    ax.set_yticks([-call + 0.5 for call in range(calls)], [f"call {call + 1}" for call in range(calls)])
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    way = "with a cache" if cached else "without a cache"
+    ax.set_xlabel(f"{way}: {computed} tokens computed")
+    looks = {"● computed in this call": {"facecolor": color("target"), "edgecolor": "white"}}
+    if cached:
+        looks["read from the cache"] = {"facecolor": pale(LIGHT["neutral"]), "edgecolor": "white", "hatch": "//"}
+    looks["? chosen by it"] = {"facecolor": "white", "edgecolor": color("target"), "linestyle": ":"}
+    place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "ncols": 3, "frameon": False}
+    ax.legend(swatches(looks.values()), list(looks), **place)
+    return titled(ax, title)
+
+
+@takes_iterators
+def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequence[int], *, title=None):
+    """Draw the cache of a batch in one round of speculation: a row for each text, a column for each position.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Tokens of each row that are in the cache before the call.
+    fed : sequence of int
+        Tokens of each row in the call: the last token of its text, and the draft.
+    accepted : sequence of int
+        How many of the drafted ones each row keeps. The rest is forgotten, and overwritten in the next round.
+    """
+    if not len(lengths) == len(fed) == len(accepted):
+        raise ValueError(f"one number for each row, got {len(lengths)}, {len(fed)} and {len(accepted)}")
+    if any(count > max(tokens - 1, 0) for count, tokens in zip(accepted, fed, strict=True)):
+        raise ValueError(f"a row cannot keep more than it drafted: fed {list(fed)}, accepted {list(accepted)}")
+    width = max(length + max(fed) for length in lengths)
+    looks = {
+        "in the cache": {"facecolor": pale(LIGHT["context"]), "edgecolor": LIGHT["context"]},
+        "the text's last token": {"facecolor": pale(LIGHT["target"]), "edgecolor": LIGHT["target"]},
+        "drafted and accepted": filled("accepted"),
+        "drafted and rejected": filled("rejected"),
+        "not used, seen by nobody": {"facecolor": "white", "edgecolor": LIGHT["line"], "linestyle": ":"},
+    }
+    for row, (length, tokens, kept) in enumerate(zip(lengths, fed, accepted, strict=True)):
+        for at in range(width):
+            if at < length:
+                look = "in the cache"
+            elif at == length and tokens:
+                look = "the text's last token"
+            elif at <= length + kept:
+                look = "drafted and accepted"
+            elif at < length + tokens:
+                look = "drafted and rejected"
+            else:
+                look = "not used, seen by nobody"
+            slot(ax, at + 0.08, row + 0.1, 0.84, rounding=0.15, **looks[look])
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 3, "fontsize": 9}
+    ax.legend(swatches(looks.values()), list(looks), **place)
+    ax.set_xlim(0, width)
+    ax.set_ylim(len(lengths), 0)
+    ax.set_yticks([row + 0.5 for row in range(len(lengths))], [f"text {row + 1}" for row in range(len(lengths))])
+    ax.set_xlabel("position in the row")
+    ax.grid(visible=False)
+    return titled(ax, title)
+
+
+@takes_iterators
+def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None = None, *, title=None):
+    """Draw who attends to whom in a call that scores a tree: a dark square where a row's token sees a column's.
+
+    What comes before the tree is seen by all, and is one column on the left.
+
+    Parameters
+    ----------
+    tree : TokenTree
+    names : sequence of str
+        The text of each node.
+    groups : mapping from names to numbers of nodes, optional
+        What the nodes are, in their order; a line parts one group from the next.
+    """
+    if len(tree) != len(names):
+        raise ValueError(f"there must be a name for each of the {len(tree)} nodes, got {len(names)}")
+    if groups and sum(groups.values()) != len(tree):
+        raise ValueError(f"the groups {dict(groups)} must sum up to the {len(tree)} nodes")
+    seen = np.ones((len(tree), len(tree) + 1))
+    seen[:, 1:] = 2 * tree.mask().numpy()
+    shades = ListedColormap(["#ffffff", pale(LIGHT["context"]), color("target")])
+    ax.imshow(seen, cmap=shades, vmin=0, vmax=2, interpolation="nearest", aspect="equal")
+    shown = [token_label(name, 9) for name in names]
+    look = {**MONOSPACED, "fontsize": 8.5}
+    ax.set_yticks(range(len(tree)), shown, **look)
+    ax.set_xticks(range(len(tree) + 1), ["text", *shown], rotation=90, **look)
+    ax.xaxis.tick_top()
+    ax.set_xticks(np.arange(-0.5, len(tree) + 1), minor=True)
+    ax.set_yticks(np.arange(-0.5, len(tree)), minor=True)
+    ax.grid(which="major", visible=False)
+    ax.grid(which="minor", color=LIGHT["line"], linewidth=0.6)
+    ax.tick_params(which="both", length=0)
+    at = -0.5
+    for name, count in (groups or {}).items():
+        ax.text(len(tree) + 0.8, at + count / 2, name, va="center", ha="left", fontsize=9.5)
+        at += count
+        if at < len(tree) - 0.5:
+            ax.axhline(at, color=LIGHT["text"], linewidth=1.2)
+            ax.axvline(at + 1, color=LIGHT["text"], linewidth=1.2)
+    ax.set_ylabel("this token sees …")
+    return titled(ax, title)
+
+
+@takes_iterators
+def similarity_map(ax, cosines, tokens: Sequence[str] = (), *, bar=True, title=None):
+    """Draw how much each token's hidden state resembles those of the tokens before it: white is not at all.
+
+    Parameters
+    ----------
+    cosines : array of floats, shape (n, n)
+        Row i, column j: the cosine between the states of tokens i and j. Only what lies below the diagonal is drawn.
+        Negative cosines are white.
+    tokens : sequence of str, optional
+        Texts for the axes; without them, the tokens' numbers.
+    bar : bool
+        Whether to say beside the picture which shade is how much.
+    """
+    cosines = np.asarray(cosines, dtype=float)
+    if cosines.ndim != 2 or cosines.shape[0] != cosines.shape[1]:
+        raise ValueError(f"a cosine for each pair of tokens is needed, shape (n, n); got {cosines.shape}")
+    if cosines.size and np.abs(cosines).max() > 1 + 1e-4:
+        raise ValueError(f"cosines lie between -1 and 1, got {np.abs(cosines).max():g}: divide by the lengths")
+    below = np.tril(np.ones(cosines.shape, dtype=bool), -1)
+    image = ax.imshow(np.where(below, cosines, np.nan), cmap=SHADES, vmin=0, vmax=1, interpolation="nearest")
+    if bar:
+        ax.figure.colorbar(image, ax=ax, label="cosine", fraction=0.046)
+    if len(tokens):
+        names = [token_label(text, 10) for text in tokens]
+        ax.set_yticks(range(len(names)), names, parse_math=False, fontsize=7.5)
+        ax.set_xticks(range(len(names)), names, parse_math=False, fontsize=7.5, rotation=90)
+    else:
+        ax.set(xlabel="token before it", ylabel="token")
+    ax.grid(visible=False)
+    return titled(ax, title)
+
+
+@takes_iterators
+def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, chosen=None, title=None):
+    """Draw how far early layers' distributions are from the last one's, for each token of a text.
+
+    Parameters
+    ----------
+    distances : array of floats, shape (layers, tokens)
+        Jensen-Shannon divergences, in nats; the colours end at log 2, the largest there is.
+    tokens : sequence of str
+        The tokens that are predicted.
+    layers : sequence of int
+        Their numbers, the lowest drawn at the bottom.
+    chosen : sequence of int, optional
+        For each token the layer that was chosen; it gets a mark.
+    """
+    distances = np.asarray(distances, dtype=float)
+    if distances.shape != (len(layers), len(tokens)):
+        raise ValueError(
+            f"there must be a distance for each layer and token, {(len(layers), len(tokens))}; got {distances.shape}"
+        )
+    image = ax.imshow(distances, cmap=SHADES, vmin=0, vmax=np.log(2), aspect="auto", interpolation="nearest")
+    if chosen is not None:
+        rows = [list(layers).index(layer) for layer in chosen]
+        mark = {"marker": "o", "linestyle": "none", "markersize": 6, "markeredgecolor": "white"}
+        ax.plot(range(len(rows)), rows, color=LIGHT["rejected"], **mark, label="the layer chosen")
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.01))
+    ax.figure.colorbar(image, ax=ax, label="JSD from the last layer (nats)", fraction=0.025, pad=0.02)
+    names = [token_label(text, 12) for text in tokens]
+    ax.set_xticks(range(len(names)), names, rotation=90, parse_math=False, fontsize=9)
+    ax.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+    ax.invert_yaxis()
+    ax.set(xlabel="token that is predicted", ylabel="early layer")
+    ax.grid(visible=False)
+    return titled(ax, title)

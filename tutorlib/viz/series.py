@@ -1,0 +1,438 @@
+"""Curves: one chart for all that is drawn against steps, positions or sizes, and the figures that need more than it.
+
+Nothing here runs a model or reads a clock: times, shares and results come in.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from ..arguments import takes_iterators
+from .palette import LIGHT, LINES, MARKS, check_kind, color
+from .style import BESIDE, LOOKS, looks_for, pale, size_axis, spread, titled
+
+
+@takes_iterators
+def curves(
+    ax,
+    rows: Mapping[str, Sequence[float] | Mapping[float, float]],
+    x: Sequence[float] | None = None,
+    *,
+    marks: Mapping[str, Mapping[float, float]] | None = None,
+    sizes=False,
+    level: float | None = None,
+    best: int | None = None,
+    beside=False,
+    title=None,
+    **labels,
+):
+    """Draw values against something as curves, the first six told apart by colour, mark and line.
+
+    Parameters
+    ----------
+    rows : mapping from names to sequences of floats, or to mappings from x to y
+        A curve each. A sequence has its values at `x`; without `x`, at 1, 2, 3, ... A curve ends where NaN is.
+    x : sequence of floats, optional
+        Such as training steps. With more than ten there are marks at some of them only.
+    marks : mapping from names to mappings from x to y, optional
+        What is drawn as marks without a line, such as what was measured beside what was predicted. With marks, even
+        without any in them, the curves are lines only.
+    sizes : bool
+        Whether the horizontal axis is one of sizes, logarithmic: with all of them written if they are few, otherwise
+        powers of 2.
+    level : float, optional
+        What the plain loop has: a horizontal line.
+    best : int, optional
+        A size to be marked by a vertical line.
+    beside : bool
+        Whether the legend stands beside the axes instead of inside. There is none for a single curve.
+    **labels
+        `xlabel`, `ylabel`, `xlim`, `ylim`, as `Axes.set` takes them.
+
+    Raises
+    ------
+    ValueError
+        If there are more curves than looks for them, or one has another length than `x`.
+    """
+    ends = []
+    for look, (name, values) in looks_for(rows):
+        if not isinstance(values, Mapping):
+            at = list(x) if x is not None else range(1, len(values) + 1)
+            if len(at) != len(values):
+                raise ValueError(f"{name!r} has {len(values)} values for {len(at)} places on the axis")
+            values = dict(zip(at, values, strict=True))
+        every = max(1, len(values) // 10)  # a mark at each of many would hide the line
+        point = (
+            {"marker": ""} if marks is not None else {"markevery": every, "markersize": 7, "markeredgecolor": "white"}
+        )
+        ax.plot(list(values), list(values.values()), label=name, **{**look, **point})
+        ends += values
+    for look, (name, values) in looks_for(marks) if marks else ():
+        point = {**look, "linestyle": "none", "markersize": 8, "markeredgecolor": "white", "zorder": 4}
+        ax.plot(list(values), list(values.values()), label=name, **point)
+        ends += values
+    if level is not None:
+        ax.axhline(level, color=LIGHT["text"], linewidth=1.2, linestyle=":", label="plain loop")
+    if best is not None:
+        ax.axvline(best, color=LIGHT["accepted"], linewidth=1.6, linestyle="--", label=f"the best: {best} nodes")
+    if sizes:
+        size_axis(ax, ends)
+    elif x is None:
+        ax.set_xticks(sorted(set(ends)))
+    ax.set(**labels)
+    if len(ax.get_legend_handles_labels()[1]) > 1:
+        ax.legend(**(BESIDE if beside else {}))
+    return titled(ax, title)
+
+
+@takes_iterators
+def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], *, x, y):
+    """Draw two figures of a sweep against each other: one curve for each filter, with the intervals of its rows.
+
+    Parameters
+    ----------
+    curves : mapping from names to mappings from settings to rows
+        One curve each, its settings in order; the last one is written beside its mark. A row is a dict as `sweeps`
+        makes it: it holds the values named `x` and `y`; where it holds ``[low, high]`` under ``x_interval`` or
+        ``y_interval``, those are drawn as thin lines.
+    points : mapping from names to rows
+        Single marks, such as plain sampling and greedy; at most three.
+    x, y : str
+        Which values of the rows to draw. The axes are the caller's to label.
+
+    Raises
+    ------
+    ValueError
+        If there are more curves or points than looks for them.
+    """
+    stars = [{"marker": mark, "markersize": 13, "color": LIGHT["text"]} for mark in ("*", "X", "P")]
+    for look, (name, rows) in looks_for(curves):
+        xs, ys = ([row[key] for row in rows.values()] for key in (x, y))
+        bars = {"xerr": _errors(rows.values(), x), "yerr": _errors(rows.values(), y)}
+        ax.errorbar(xs, ys, **bars, color=look["color"], linestyle="none", elinewidth=0.8, alpha=0.4)
+        ax.plot(xs, ys, **look, markersize=5.5, linewidth=1.5, label=name)
+        near = {"xytext": (5, 6), "textcoords": "offset points", "fontsize": 9, "color": look["color"]}
+        ax.annotate(list(rows)[-1], (xs[-1], ys[-1]), **near)
+    for star, (name, row) in looks_for(points, stars, "points") if points else ():
+        bars = {"xerr": _errors([row], x), "yerr": _errors([row], y)}
+        ax.errorbar([row[x]], [row[y]], **bars, color=LIGHT["text"], linestyle="none", elinewidth=0.8, alpha=0.4)
+        ax.plot([row[x]], [row[y]], linestyle="none", zorder=5, **star, markeredgecolor="white", label=name)
+    ax.legend()
+    return ax
+
+
+@takes_iterators
+def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str, Mapping] | None = None, title=None):
+    """Draw a figure of a sweep against the setting that was swept, with shaded intervals.
+
+    Parameters
+    ----------
+    curves : mapping from names to mappings from settings to rows
+        One curve each. Settings are drawn at even distances, in the order of the curve that has most of them.
+    y : str
+        Which value of the rows to draw; ``y_interval`` of the row, if it is there, is shaded.
+    levels : mapping from names to rows, optional
+        Rows without a setting, such as plain sampling: level lines.
+
+    Raises
+    ------
+    ValueError
+        If there are more curves than looks for them, or a curve has a setting that the longest one has not.
+    """
+    settings = list(max(curves.values(), key=len))
+    for look, (name, rows) in looks_for(curves):
+        strange = [setting for setting in rows if setting not in settings]
+        if strange:
+            raise ValueError(f"the curve {name!r} has the settings {strange}, which are not among {settings}")
+        # A value may be None, where there was nothing to count.
+        found = {settings.index(key): row for key, row in rows.items() if row[y] is not None}
+        places = list(found)
+        ax.plot(places, [row[y] for row in found.values()], **look, label=name)
+        if all(f"{y}_interval" in row for row in found.values()):
+            low, high = zip(*(row[f"{y}_interval"] for row in found.values()), strict=True)
+            ax.fill_between(places, low, high, color=look["color"], alpha=0.13, linewidth=0)
+    for dashes, (name, row) in zip(("--", ":", "-."), (levels or {}).items(), strict=False):
+        ax.axhline(row[y], color=LIGHT["text"], linestyle=dashes, linewidth=1.3, label=name)
+    ax.set_xticks(range(len(settings)), [str(setting) for setting in settings])
+    ax.legend()
+    return titled(ax, title)
+
+
+@takes_iterators
+def expected_curves(
+    ax, curves: Mapping[str, Sequence[float]], measured: Mapping[str, Mapping[int, float]] | None = None, *, title=None
+):
+    """Draw the expected tokens of a round against γ, and beside them what was measured.
+
+    Parameters
+    ----------
+    curves : mapping from names to sequences of floats
+        Tokens of a round for γ = 1, 2, 3, ...; at most six curves.
+    measured : mapping from names to mappings from γ to float, optional
+        Measured, at most two: marks without a line.
+
+    Raises
+    ------
+    ValueError
+        If there are more curves, or more that is measured, than looks for them.
+    """
+    looks = [{"marker": "o", "color": color("accepted")}, {"marker": "s", "color": color("resampled")}]
+    for look, (name, tokens) in looks_for(curves):
+        line = {"linestyle": look["linestyle"], "color": LIGHT["neutral"], "linewidth": 1.8}
+        ax.plot(range(1, len(tokens) + 1), tokens, **line)
+        ax.annotate(name, (len(tokens), tokens[-1]), (5, 0), textcoords="offset points", va="center", fontsize=9.5)
+    for look, (name, tokens) in looks_for(measured, looks, "measurements") if measured else ():
+        point = {"linestyle": "none", "markersize": 8, "markeredgecolor": "white", "zorder": 4}
+        ax.plot(list(tokens), list(tokens.values()), **look, **point, label=name)
+    most = max(map(len, curves.values()))
+    ax.set(xlabel="γ: tokens drafted in a round", ylabel="tokens for each call of the target")
+    ax.set(xlim=(0.5, most * 1.13), ylim=(0, None))
+    ax.set_xticks(range(1, most + 1))
+    if measured:
+        ax.legend(loc="upper left")
+    return titled(ax, title)
+
+
+@takes_iterators
+def cost_curve(ax, widths, seconds, *, low=None, high=None, mark=None, title=None):
+    """Draw the time of one call against the number of tokens in it, beside what the same tokens cost one call each.
+
+    Parameters
+    ----------
+    widths : array of ints, shape (n,)
+        Tokens in a call, ascending.
+    seconds : array of floats, shape (n,)
+        Time of a call, in seconds (drawn in milliseconds).
+    low, high : arrays of floats, shape (n,), optional
+        The spread of the measurement (quartiles, say), drawn as a band.
+    mark : int, optional
+        A width to point out with its cost relative to the first.
+    """
+    widths, times = np.asarray(widths, dtype=float), 1000 * np.asarray(seconds, dtype=float)
+    if widths.shape != times.shape or widths.ndim != 1 or not len(widths):
+        raise ValueError(f"widths and seconds must be two lists of one length, got {widths.shape} and {times.shape}")
+    if low is not None and high is not None:
+        band = {"color": pale(color("target")), "label": "spread", "linewidth": 0}
+        ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
+    one_each = times[0] / widths[0] * widths
+    ax.plot(widths, times, marker="o", color=color("target"), label="all tokens in one call")
+    ax.plot(widths, one_each, linestyle=LINES["neutral"], color=LIGHT["neutral"], label="one call for each token")
+    ax.set(xlabel="tokens in the call", ylabel="time of the call (ms)")
+    ax.set_xlim(0, widths[-1] * 1.04)
+    ax.set_ylim(0, max(times.max() * 1.7, one_each[min(len(one_each) - 1, 1)] * 1.1))
+    if mark is not None:
+        at = int(np.flatnonzero(widths == mark)[0])
+        note = f"{mark:g} tokens: {times[at] / times[0]:.1f} times the time of {widths[0]:g}"
+        arrow = {"arrowstyle": "->", "color": LIGHT["text"]}
+        ax.annotate(note, (mark, times[at]), (0.30, 0.12), textcoords="axes fraction", arrowprops=arrow)
+    ax.legend(loc="upper right")
+    return titled(ax, title)
+
+
+@takes_iterators
+def roofline(
+    ax, widths, *, bytes_moved, operations_per_token, bandwidth, operations_per_second, measured=None, title=None
+):
+    """Draw the time of a call by what bounds it: reading the weights, or computing with them.
+
+    Reading takes `bytes_moved` / `bandwidth` however many tokens are in the call; computing takes its time for each
+    token. A call cannot be faster than the slower of the two, and where the lines cross, tokens stop being free.
+
+    Parameters
+    ----------
+    widths : array of ints
+        Tokens in a call.
+    bytes_moved : float
+        Bytes read from memory in one call: the weights (and the cache, if it is large).
+    operations_per_token : float
+        Floating-point operations for one token, about twice the number of weights.
+    bandwidth : float
+        Bytes a second.
+    operations_per_second : float
+        What the processor reaches on large matrices.
+    measured : array of floats, optional
+        Seconds measured for each of `widths`.
+
+    Raises
+    ------
+    ValueError
+        If a quantity is not positive.
+    """
+    given = {
+        "bytes_moved": bytes_moved,
+        "operations_per_token": operations_per_token,
+        "bandwidth": bandwidth,
+        "operations_per_second": operations_per_second,
+    }
+    for name, value in given.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value!r}")
+    widths = np.asarray(widths, dtype=float)
+    fine = np.geomspace(widths.min(), widths.max(), 200)
+    reading = np.full_like(fine, 1000 * bytes_moved / bandwidth)
+    computing = 1000 * operations_per_token * fine / operations_per_second
+    bound = np.maximum(reading, computing)
+    ax.plot(fine, bound, color=pale(LIGHT["neutral"]), linewidth=7, solid_capstyle="round", label="no call is faster")
+    ax.plot(fine, reading, color=color("target"), linestyle="-", linewidth=1.8, label="reading the weights")
+    ax.plot(fine, computing, color=color("draft"), linestyle="--", linewidth=1.8, label="computing with them")
+    if measured is not None:
+        ax.plot(widths, 1000 * np.asarray(measured, dtype=float), "o", color=LIGHT["text"], label="measured")
+    cross = bytes_moved / bandwidth * operations_per_second / operations_per_token
+    if widths.min() < cross < widths.max():
+        ax.axvline(cross, color=LIGHT["neutral"], linestyle=":", linewidth=1.2, zorder=0)
+        style = {"rotation": 90, "va": "bottom", "ha": "right", "color": LIGHT["neutral"], "fontsize": 9.5}
+        ax.text(cross, 0.04, f"even at {cross:.0f} tokens ", transform=ax.get_xaxis_transform(), **style)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    plain_numbers = FuncFormatter(lambda value, _: f"{value:g}")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(plain_numbers)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set(xlabel="tokens in the call", ylabel="time of the call (ms)")
+    ax.legend(loc="upper left")
+    return titled(ax, title)
+
+
+@takes_iterators
+def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[float, float]]], *, title=None):
+    """Draw what a call costs by its width, and what methods get out of their calls: what is above the curve is faster.
+
+    Parameters
+    ----------
+    widths, relative : sequences of numbers
+        Tokens in a call, ascending; its time over that of a call with one token.
+    points : mapping from names to mappings from labels to (width, tokens per call)
+        A curve of marks for each name. At most six.
+    """
+    ax.plot(widths, relative, color=LIGHT["text"], linewidth=2.2, label="cost of a call, in calls with one token")
+    ax.fill_between(widths, relative, 0, color=pale(LIGHT["rejected"]), alpha=0.35, linewidth=0)
+    for look, (name, found) in looks_for(points):
+        ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=f"tokens a call: {name}")
+        for label, place in found.items():
+            # To the left and above: the curve goes on to the right.
+            style = {"ha": "right", "fontsize": 8.5, "color": look["color"]}
+            ax.annotate(label, place, (2, 7), textcoords="offset points", **style)
+    ax.set(xlabel="tokens in the call (mean)", ylabel="per call")
+    ax.set_ylim(0, None)
+    ax.legend(loc="upper left")
+    return titled(ax, title)
+
+
+@takes_iterators
+def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
+    """Draw how many tokens a filter keeps against how open the choice is: one mark for each position of a text.
+
+    Parameters
+    ----------
+    entropy : array of floats, shape (n,)
+        The entropy of each distribution, in nats.
+    counts : array of ints, shape (n,)
+        Tokens kept, at least 1.
+    vocab_size : int, optional
+        Draws a line where everything is kept.
+    look : int
+        Which entry of `LOOKS` to use.
+    """
+    entropy, counts = np.asarray(entropy, dtype=float), np.asarray(counts)
+    if entropy.shape != counts.shape:
+        raise ValueError(f"there must be one count for each entropy, got {entropy.shape} and {counts.shape}")
+    if counts.size and counts.min() < 1:
+        raise ValueError(f"a filter keeps at least one token, got a count of {counts.min()}")
+    most = entropy.max() if entropy.size else 1.0
+    grid = np.linspace(0, max(most, 0.1), 100)
+    ax.plot(grid, np.exp(grid), color=LIGHT["neutral"], linestyle=":", linewidth=1.4, label="exp(entropy)")
+    style = {key: value for key, value in LOOKS[look % len(LOOKS)].items() if key != "linestyle"}
+    ax.plot(entropy, counts, linestyle="none", markersize=4, alpha=0.45, label="kept", **style)
+    if vocab_size is not None:
+        ax.axhline(vocab_size, color=LIGHT["line"], linewidth=1.4)
+    ax.set_yscale("log")
+    ticks = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+    top = max([*counts.tolist(), np.exp(most), vocab_size or 1]) * 1.25
+    ax.set_yticks([tick for tick in ticks if tick <= top], [str(tick) for tick in ticks if tick <= top])
+    ax.minorticks_off()
+    ax.set(ylim=(0.8, top), xlabel="entropy (nats)", ylabel="tokens kept")
+    return titled(ax, title)
+
+
+@takes_iterators
+def threshold_curves(
+    ax,
+    curves: Mapping[str, tuple[float, float]],
+    points: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    *,
+    most: float = 5.0,
+    title=None,
+):
+    """Draw what typical acceptance asks of a candidate's probability, against the target's entropy.
+
+    Parameters
+    ----------
+    curves : mapping from names to (epsilon, delta)
+        min(ε, δ·exp(-H)), one curve each; at most four.
+    points : mapping from kinds of the palette to sequences of (entropy in nats, probability)
+        Candidates, each with what became of it. A probability below 0.0001 is drawn there.
+    most : float
+        How far the axis of entropies goes.
+    """
+    looks = [
+        {"color": LIGHT[hue], "linestyle": dashes}
+        for hue, dashes in zip(("text", "resampled", "target", "draft"), ("-", "--", ":", "-."), strict=True)
+    ]
+    least = 1e-4
+    for kind, found in (points or {}).items():
+        check_kind(kind)
+        marker = {"accepted": "o", "rejected": "x"}.get(kind, "s")
+        face = {"facecolors": "none", "edgecolors": color(kind)} if marker != "x" else {"color": color(kind)}
+        xs, ys = [entropy for entropy, _ in found], [max(prob, least) for _, prob in found]
+        ax.scatter(xs, ys, marker=marker, s=22, linewidths=1.1, alpha=0.75, label=f"{MARKS[kind]} {kind}", **face)
+    entropies = np.linspace(0, most, 201)
+    for look, (label, (epsilon, delta)) in looks_for(curves, looks):
+        asked = np.minimum(epsilon, delta * np.exp(-entropies))
+        ax.plot(entropies, asked, linewidth=2.4, label=label, zorder=4, **look)
+    ax.set_yscale("log")
+    ax.set(xlabel="entropy of the target (nats)", ylabel="probability of the candidate")
+    ax.set(xlim=(-0.05, most), ylim=(least / 1.5, 1.5))
+    ax.legend(**BESIDE)
+    return titled(ax, title)
+
+
+@takes_iterators
+def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float, float]]], *, title=None):
+    """Draw how often candidates are accepted against how probable the network thought their paths.
+
+    On the diagonal its confidence is what it is worth; above it the network is too modest, below too sure.
+
+    Parameters
+    ----------
+    curves : mapping from names to sequences of (confidence, accepted, candidates, low, high)
+        The mean confidence of some candidates, the share of them that was accepted, how many they are (the more, the
+        larger the mark), and the bounds of the share, drawn as an upright line. At most six.
+
+    Raises
+    ------
+    ValueError
+        If there are more curves than looks for them.
+    """
+    ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="as sure as it is right")
+    for look, (name, points) in looks_for(curves):
+        confidences, shares, counts, lows, highs = zip(*points, strict=True)
+        most = max(sum(counts), 1)
+        sizes = [25 + 175 * math.sqrt(count / most) for count in counts]
+        ax.plot(confidences, shares, color=look["color"], linestyle=look["linestyle"], linewidth=1.6, zorder=2)
+        ax.vlines(confidences, lows, highs, color=look["color"], linewidth=1.4, alpha=0.7, zorder=2)
+        point = {"marker": look["marker"], "edgecolors": "white", "linewidths": 0.8, "zorder": 3}
+        ax.scatter(confidences, shares, s=sizes, color=look["color"], label=name, **point)
+    ax.set(xlabel="the network's probability of the path", ylabel="share of candidates accepted")
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    ax.legend(**BESIDE)
+    return titled(ax, title)
+
+
+def _errors(rows, key):
+    """The intervals of some rows as `errorbar` takes them; None without intervals."""
+    if not all(f"{key}_interval" in row for row in rows):
+        return None
+    return spread([row[key] for row in rows], [row[f"{key}_interval"] for row in rows])

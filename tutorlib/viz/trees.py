@@ -1,0 +1,419 @@
+"""Trees: of continuations, of a search, of candidates, of ranks. One layout for all of them, in `layout`.
+
+What is drawn is read off a trace, a token tree or plain lists; no method is known here by name, and nothing is run.
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.lines import Line2D
+
+from ..arguments import takes_iterators
+from ..tree import ROOT, TokenTree
+from .labels import Labels
+from .palette import LIGHT, LINES, MARKS, color
+from .search_nodes import Node, search_nodes
+from .style import box_width, marked, outlined, patch, titled, token_box, token_label
+
+# What became of a hypothesis -> the kind of token whose colour, mark and line it is drawn in.
+FATES = {"kept": "target", "finished": "accepted", "dropped": "rejected", "given up": "neutral"}
+_MEANINGS = {
+    "kept": "kept, and leads on",
+    "finished": "finished",
+    "given up": "kept, then given up",
+    "dropped": "seen, not kept",
+}
+
+
+def layout(children: Mapping[Hashable, Sequence[Hashable]], root: Hashable) -> dict[Hashable, float]:
+    """Where each node of a tree stands: leaves at 0, 1, 2, ..., parents in the middle of their children.
+
+    Parameters
+    ----------
+    children : mapping from nodes to their children in order
+        Leaves may be missing.
+
+    Examples
+    --------
+    >>> layout({"root": ["a", "b"], "a": ["c", "d"]}, "root")
+    {'c': 0.0, 'd': 1.0, 'b': 2.0, 'a': 0.5, 'root': 1.25}
+    """
+    at, order, stack, leaves = {}, [], [root], 0
+    while stack:  # without recursion: searches are deep
+        node = stack.pop()
+        order.append(node)
+        stack.extend(reversed(children.get(node, ())))
+    for node in order:
+        if not children.get(node):
+            at[node], leaves = float(leaves), leaves + 1
+    for node in reversed(order):
+        if below := children.get(node):
+            at[node] = (at[below[0]] + at[below[-1]]) / 2
+    return at
+
+
+def _by_parent(paths):
+    """The children of each path, in the order given, with the empty path as the root."""
+    children: dict[tuple, list[tuple]] = {}
+    for path in paths:
+        children.setdefault(path[:-1], []).append(path)
+    return children
+
+
+@takes_iterators
+def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str, tuple] | None = None, title=None):
+    """Draw continuations as a tree that grows to the right: probabilities on the edges, products at the leaves.
+
+    Parameters
+    ----------
+    branches : mapping from tuple of str to float
+        For each beginning, such as ``("the", "kite")``, the probability of its last token after the ones before it.
+        Every beginning's own beginning must be in it too, except the empty one.
+    paths : mapping from str to tuple of str, optional
+        Continuations to point out, such as ``{"greedy": ("a", "cat"), "best": ("the", "kite")}``; each gets its own
+        colour, line style and name at the leaf. At most three.
+
+    Raises
+    ------
+    ValueError
+        If a beginning's own beginning is missing, or a path is not in the tree.
+
+    Examples
+    --------
+    >>> tree = {("a",): 0.6, ("b",): 0.4, ("a", "x"): 0.5, ("a", "y"): 0.5, ("b", "z"): 0.9, ("b", "x"): 0.1}
+    >>> probability_tree(ax, tree, paths={"greedy": ("a", "x"), "best": ("b", "z")})          # doctest: +SKIP
+    """
+    branches = {tuple(prefix): float(prob) for prefix, prob in branches.items()}
+    paths = {name: tuple(path) for name, path in (paths or {}).items()}
+    for prefix in branches:
+        if prefix[:-1] and prefix[:-1] not in branches:
+            raise ValueError(f"{prefix!r} is in the tree, but its beginning {prefix[:-1]!r} is not")
+    for name, path in paths.items():
+        if path not in branches:
+            raise ValueError(f"the path {name!r} is {path!r}, which is not in the tree")
+    looks = list(zip(paths, (("target", "-"), ("resampled", "--"), ("draft", "-.")), strict=False))
+    children = _by_parent(branches)
+    heights = {prefix: -at for prefix, at in layout(children, ()).items()}
+    leaves = 1 - min(heights.values())
+    depth = max(map(len, branches), default=0)
+    for prefix, prob in branches.items():
+        ends = (len(prefix) - 1, len(prefix)), (heights[prefix[:-1]], heights[prefix])
+        ax.plot(*ends, color=LIGHT["line"], linewidth=1.6, zorder=1)
+        for number, (name, (kind, dashes)) in enumerate(looks):
+            if paths[name][: len(prefix)] == prefix:
+                ax.plot(*ends, color=color(kind), linestyle=dashes, linewidth=3.2 - number * 0.6, zorder=2 + number)
+        x, y = (0.42 * start + 0.58 * end for start, end in ends)
+        ax.text(x, y, f"{prob:.2f}", ha="center", va="center", fontsize=9.5, zorder=6, bbox=patch("white", 0.15))
+    nodes = {(): "prompt", **{prefix: token_label(prefix[-1]) for prefix in branches}}
+    for prefix, shown in nodes.items():
+        x, y = len(prefix), heights[prefix]
+        box = patch("white", 0.3, LIGHT["neutral"])
+        ax.text(x, y, shown, ha="center", va="center", zorder=7, bbox=box, parse_math=False)
+        if not children.get(prefix):
+            product = float(np.prod([branches[prefix[:i]] for i in range(1, len(prefix) + 1)]))
+            ax.text(x + 0.28, y, f"{product:.3g}", ha="left", va="center")
+            names = [(name, look) for name, look in looks if paths[name] == prefix]
+            for number, (name, (kind, _)) in enumerate(names):
+                place_of_name = {"ha": "left", "va": "center", "weight": "bold", "color": color(kind)}
+                ax.text(x + 0.62 + 0.45 * number, y, f"◂ {name}", **place_of_name)
+    ax.set_xlim(-0.35, depth + 1.15)
+    ax.set_ylim(-leaves + 0.4, 0.9)
+    ax.set_axis_off()
+    ax.text(depth + 0.28, 0.55, "product", ha="left", va="bottom", fontsize=9.5, color=LIGHT["neutral"])
+    for level in range(1, depth + 1):
+        style = {"ha": "center", "va": "bottom", "fontsize": 9.5, "color": LIGHT["neutral"]}
+        ax.text(level, 0.55, f"token {level}", **style)
+    return titled(ax, title)
+
+
+@takes_iterators
+def token_tree(
+    ax, tree, names: Sequence[str], *, kinds: Sequence[str] = (), notes: Sequence[str] = (), root="", title=None
+):
+    """Draw a tree of candidates that grows to the right.
+
+    Parameters
+    ----------
+    tree : TokenTree
+    names : sequence of str
+        The text of each node, in node order.
+    kinds : sequence of str, optional
+        What became of each node, a kind of the palette; by default all are drafted.
+    notes : sequence of str, optional
+        What to write on the edge that leads to each node: an estimate, say.
+    root : str
+        What the tree hangs on.
+    """
+    kinds, notes = list(kinds) or ["draft"] * len(tree), list(notes) or [""] * len(tree)
+    if not len(tree) == len(names) == len(kinds) == len(notes):
+        raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names, {len(kinds)} kinds, {len(notes)} notes")
+    children = {node: tree.children(node) for node in range(ROOT, len(tree))}
+    heights = {node: -at for node, at in layout(children, ROOT).items()}
+    depths = [-1 if node < 0 else tree.depths[node] for node in range(-1, len(tree))]
+    shown = [root, *(marked(name, kind) for name, kind in zip(names, kinds, strict=True))]
+    # Each depth takes the room of its longest text.
+    widths = [
+        max(box_width(text) for text, d in zip(shown, depths, strict=True) if d == depth)
+        for depth in range(-1, max(depths) + 1)
+    ]
+    gap = 2.8 if any(notes) else 1.0
+    lefts = np.concatenate([[0.0], np.cumsum(np.array(widths) + gap)])
+    for node in range(len(tree)):
+        parent = tree.parents[node]
+        start = lefts[depths[parent + 1] + 1] + box_width(shown[parent + 1])
+        ends = (start, lefts[depths[node + 1] + 1]), (heights[parent] + 0.4, heights[node] + 0.4)
+        kept = kinds[node] == "accepted"
+        ax.plot(*ends, color=LIGHT[kinds[node]] if kept else LIGHT["line"], linewidth=2.4 if kept else 1.4, zorder=1)
+        if notes[node]:
+            # Beside the node rather than halfway: edges part from each other there.
+            x, y = ends[0][1] - 1.25, ends[1][1]
+            ax.text(x, y, notes[node], ha="center", va="center", fontsize=8.5, zorder=3, bbox=patch("white", 0.1))
+    for node, text in enumerate(shown, start=-1):
+        if text:
+            kind = "context" if node < 0 else kinds[node]
+            token_box(ax, lefts[depths[node + 1] + 1], heights[node], box_width(text), kind, text)
+    ax.set_xlim(-0.3, lefts[-1])
+    ax.set_ylim(min(heights.values()) - 0.3, 1.2)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+@takes_iterators
+def fates(tree: TokenTree, path: Sequence[int]) -> list[str]:
+    """What became of each node of a tree, as kinds of the palette.
+
+    On the path: accepted. Beside it, where another token was drawn: rejected. Below those nobody looked: neutral.
+
+    Examples
+    --------
+    >>> fates(TokenTree([5, 6, 7, 8], [-1, -1, 0, 1]), [0])
+    ['accepted', 'rejected', 'rejected', 'neutral']
+    """
+    on, seen = set(path), {ROOT, *path}
+    return [
+        "accepted" if node in on else "rejected" if parent in seen else "neutral"
+        for node, parent in enumerate(tree.parents)
+    ]
+
+
+@takes_iterators
+def drafted_tree(
+    ax,
+    tree: TokenTree,
+    names: Sequence[str],
+    chances: Sequence[float],
+    *,
+    path: Sequence[int] | None = None,
+    own="",
+    root="",
+    title=None,
+):
+    """Draw a drafted tree to the right: tokens, how probable the network thinks each path, and what the target takes.
+
+    Parameters
+    ----------
+    tree : TokenTree
+    names : sequence of str
+        The text of each node.
+    chances : sequence of floats
+        The probability of the path that ends in each node, as the network has it.
+    path : sequence of int, optional
+        The nodes that were accepted; by default nothing is said of what became of them.
+    own : str
+        The target's own token after them, which is added in the tree where it comes.
+    root : str
+        What the tree hangs on.
+
+    Raises
+    ------
+    ValueError
+        If there is not one name and one probability for each node.
+    """
+    if not len(tree) == len(names) == len(chances):
+        raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names and {len(chances)} probabilities")
+    kinds = ["draft"] * len(tree) if path is None else fates(tree, path)
+    names, notes = list(names), [f"{chance:.2f}" for chance in chances]
+    if own:
+        last = path[-1] if path else ROOT
+        # Where candidates hung, they were wrong, or it would have been one of them; where none did, it comes for free.
+        kinds, names, notes = [*kinds, "resampled" if tree.children(last) else "bonus"], [*names, own], [*notes, ""]
+        tree = TokenTree([*tree.tokens, -1], [*tree.parents, last])
+    return token_tree(ax, tree, names, kinds=kinds, notes=notes, root=root, title=title)
+
+
+@takes_iterators
+def rank_tree(ax, choices: Sequence[tuple[int, ...]], accuracies: Sequence[Sequence[float]] = (), *, title=None):
+    """Draw a tree of ranks, from the root above down to the deepest guesses.
+
+    Parameters
+    ----------
+    choices : sequence of tuples of int
+        Paths of ranks, with every beginning of a path among them.
+    accuracies : sequence of sequences of floats, optional
+        How often each head's guess of each rank is right: the likelier a node, the larger it is drawn. What is likelier
+        than the median of the nodes has the colour of what is accepted, the others that of drafts.
+    """
+    nodes = sorted({tuple(path) for path in choices})
+    missing = [path for path in nodes if len(path) > 1 and path[:-1] not in nodes]
+    if missing or not nodes:
+        raise ValueError(f"a tree needs every beginning of its paths as a node; {missing or 'there are no nodes'}")
+    places = layout(_by_parent(nodes), ())
+    leaves = 1 + max(places.values())
+    chances = {
+        path: math.prod(accuracies[head][rank] for head, rank in enumerate(path)) if accuracies else 1.0
+        for path in nodes
+    }
+    middle = float(np.median(list(chances.values())))
+    for path in nodes:
+        ends = (places[path[:-1]], places[path]), (len(path) - 1, len(path))
+        ax.plot(*ends, color=LIGHT["line"], linewidth=1.1, zorder=1)
+    few = leaves <= 24
+    for path in nodes:
+        kind = "accepted" if accuracies and chances[path] >= middle else "draft"
+        size = (220 if few else 90) * (0.35 + 0.65 * math.sqrt(chances[path]) if accuracies else 1.0)
+        look = outlined(kind, linewidth=1.4, zorder=2)
+        ax.scatter([places[path]], [len(path)], s=size if few else size / 2.2, **look)
+        if few:
+            ax.text(places[path], len(path), str(path[-1]), ha="center", va="center", fontsize=8.5, zorder=3)
+    ax.scatter([places[()]], [0], s=60, color=LIGHT["text"], zorder=2)
+    deepest = max(map(len, nodes))
+    ax.set_yticks(range(deepest + 1), ["text", *(f"head {head}" for head in range(deepest))])
+    ax.set_xticks([])
+    ax.set(xlim=(-0.8, leaves - 0.2), ylim=(deepest + 0.4, -0.4))
+    ax.grid(visible=False)
+    ax.spines["bottom"].set_visible(False)
+    return titled(ax, title)
+
+
+@takes_iterators
+def search_tree(
+    ax,
+    search,
+    *,
+    dropped=(),
+    finished=None,
+    winner=None,
+    until: int | None = None,
+    labels=None,
+    numbers: Mapping[tuple, int] | None = None,
+    paths: Mapping[str, Sequence] | None = None,
+    frame: Mapping[tuple, Node] | None = None,
+    root="prompt",
+    digits=2,
+    legend=True,
+    title=None,
+):
+    """Draw a search as a tree that grows to the right, one column a length, each hypothesis with its score.
+
+    Parameters
+    ----------
+    ax : matplotlib axes
+        Give it about 0.5 inches of height a leaf and 1.3 inches of width a column.
+    search, dropped, finished, winner, until
+        As for `search_nodes`.
+    labels : Labels, LM, tokenizer, sequence of str, or dict, optional
+        What knows the text of a token id, as for `tutorlib.viz.labels.Labels`; a trace knows its own. Tokens that are
+        text already stay as they are.
+    numbers : mapping from tuples of tokens to int, optional
+        A number to draw at a hypothesis, such as when it was scored.
+    paths : mapping from str to tokens, optional
+        Names to write beside hypotheses, such as ``{"greedy": (3, 1, 4)}``.
+    frame : mapping from tuples of tokens to anything, optional
+        The whole tree, as `search_nodes` returns it, to keep the places of while `until` grows.
+    root : str
+        What to write where the tree begins.
+    digits : int
+        How many decimals of the scores to write.
+
+    Returns
+    -------
+    ax
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to draw, or a name of `paths` belongs to no hypothesis.
+
+    Examples
+    --------
+    >>> search_tree(ax, [[["a"], -0.5], [["b"], -1.0]], [[["b", "c"], -1.1]]], labels=None)      # doctest: +SKIP
+    """
+    nodes = search_nodes(search, dropped=dropped, finished=finished, winner=winner, until=until)
+    if not nodes:
+        raise ValueError("there is no hypothesis to draw: the search's steps hold none")
+    names: dict[tuple, list[str]] = {}
+    for name, path in (paths or {}).items():
+        if tuple(path) not in nodes:
+            raise ValueError(f"the path {name!r} is {tuple(path)!r}, which the search never held")
+        names.setdefault(tuple(path), []).append(name)
+    whole = frame or nodes
+    best_first = sorted(whole, key=lambda tokens: -(whole[tokens].score if whole[tokens].score is not None else -1e9))
+    heights = {tokens: -at for tokens, at in layout(_by_parent(best_first), ()).items()}
+    for tokens, node in nodes.items():
+        kind, won = FATES[node.fate], node.won
+        ends = (len(tokens) - 1, len(tokens)), (heights[tokens[:-1]], heights[tokens])
+        if won:
+            ax.plot(*ends, color=color("accepted"), linewidth=4.5, alpha=0.9, solid_capstyle="round", zorder=3)
+        style = {"linestyle": LINES[kind], "linewidth": 1.7 if node.fate in ("kept", "finished") else 1.2}
+        ax.plot(*ends, color="white" if won else color(kind), zorder=2, **style)
+    write = _writer(search, labels)
+    _node(ax, (), root, "context", heights)
+    furthest = max((len(tokens) for tokens, node in nodes.items() if node.won), default=0)
+    for tokens, node in nodes.items():
+        text = write(tokens[-1])
+        if node.score is not None:
+            text += f"\n{node.score:.{digits}f}".replace("-", "−")
+        if numbers and tokens in numbers:
+            text = f"{numbers[tokens]}: {text}"
+        _node(ax, tokens, text, FATES[node.fate], heights, bold=node.won)
+        beside = [*names.get(tokens, ()), *(["wins"] if node.won and len(tokens) == furthest else [])]
+        if beside:
+            hue = color("accepted" if node.won else FATES[node.fate])
+            style = {"ha": "left", "va": "center", "weight": "bold", "color": hue, "fontsize": 10}
+            ax.text(len(tokens) + 0.36, heights[tokens], "◂ " + ", ".join(beside), **style)
+    deepest, lowest = max(map(len, whole)), min(heights.values())
+    for length in range(1, deepest + 1):
+        style = {"ha": "center", "va": "bottom", "fontsize": 9.5, "color": LIGHT["neutral"]}
+        ax.text(length, 0.52, f"length {length}", **style)
+    ax.set_xlim(-0.45, deepest + 0.75)
+    ax.set_ylim(lowest - 0.6, 0.9)
+    ax.set_axis_off()
+    if legend:
+        _fate_legend(ax, {node.fate for node in nodes.values()})
+    return titled(ax, title)
+
+
+def _writer(search, labels):
+    """A function from a token to what is written for it."""
+    if not isinstance(labels, Labels):
+        source = labels
+        if source is None and hasattr(search, "steps"):
+            source = search.lm if getattr(search, "lm", None) is not None else getattr(search, "piece", None)
+        labels = Labels(source)
+
+    def write(token):
+        return token_label(token if isinstance(token, str) else labels.visible(token), 12)
+
+    return write
+
+
+def _node(ax, tokens, text, kind, heights, bold=False):
+    """A hypothesis in a box: the mark of what became of it, its last token, its score."""
+    look = outlined(kind, linewidth=2.4 if bold else 1.3)
+    box = {"boxstyle": "round,pad=0.25", **look}
+    style = {"ha": "center", "va": "center", "fontsize": 9.5, "linespacing": 1.15, "parse_math": False, "zorder": 5}
+    if bold:
+        style["weight"] = "bold"
+    ax.text(len(tokens), heights[tokens], f"{MARKS[kind]} {text}".strip(), bbox=box, **style)
+
+
+def _fate_legend(ax, fates):
+    handles, texts = [], []
+    for fate, meaning in _MEANINGS.items():
+        if fate in fates:
+            kind = FATES[fate]
+            handles.append(Line2D([], [], color=color(kind), linestyle=LINES[kind], linewidth=1.8))
+            texts.append(f"{MARKS[kind]} {meaning}")
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.02), "ncols": len(texts), "frameon": False}
+    ax.legend(handles, texts, **place)
