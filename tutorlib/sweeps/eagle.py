@@ -24,7 +24,7 @@ from ..heads.choices import Choices, grow
 from ..randomness import Seeded
 from ..run import run
 from ..storyworld.questions import opening
-from ..training.eagle import index, joined, unroll
+from ..training.eagle import EagleLearner, joined, unroll
 from ..training.own_text import Batches, Text
 from ..tree import ROOT, TokenTree
 from ..warp import one_hot
@@ -92,7 +92,7 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
         for number in range(len(batches)):
             batch = batches[number]
             for level, hidden in enumerate(unroll(head, batch.tokens, joined(head, batch), levels)):
-                rows, at = index(level, batch.texts, hidden.device)
+                rows, at = EagleLearner.index(level, batch.texts, hidden.device)
                 guesses = head.read_out(hidden[rows, at], target)
                 if drawn:
                     said = target.read_out(batch.hidden[-1][rows, at + 1 + level], normed=True)

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 
 from ..heads.eagle import EagleHead, causal
 from ..metrics import bootstrap_interval
-from ..training.eagle import DEEP, fit, index, joined, layer_config, new_eagle, right_guesses, unroll
+from ..training.eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
+from ..training.learner import fit, right_guesses
 from ..training.own_text import Batches, Telling, Text, own_texts
 
 RUNS = Path("runs/sweeps/features")  # where texts are kept
@@ -107,7 +108,7 @@ def distances(head, target, batches: Batches, steps: int = DEEP) -> dict[str, li
         batch = batches[number]
         features = joined(head, batch)
         for j, hidden in enumerate(unroll(head, batch.tokens, features, steps)):
-            rows, at = index(j, batch.texts, hidden.device)
+            rows, at = EagleLearner.index(j, batch.texts, hidden.device)
             guessed, right = hidden[rows, at], features[rows, at + 1 + j]
             far[j] += F.smooth_l1_loss(guessed, right, reduction="sum").cpu() / head.width
             near[j] += F.cosine_similarity(guessed, right, dim=-1).sum().cpu()
@@ -137,17 +138,18 @@ def row(lm, name: str, texts: tuple[Sequence[Text], Sequence[Text]] | None = Non
         ``cold`` and ``sampled`` are the ratios of, a list for each step with a number for each held-out text.
     """
     train, held_out = told(lm) if texts is None else texts
-    options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate", "noise")}
+    options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate")}
+    learner = EagleLearner(lm, new_network(lm, INPUTS[name]), noise=SETTING["noise"])
     with tempfile.TemporaryDirectory() as folder:
-        fitted = fit(lm, new_network(lm, INPUTS[name]), train, held_out, folder, **options)
+        fitted = fit(learner, train, held_out, folder, **options)
     log, batches = fitted.log, Batches(lm, held_out, SETTING["rows"])
     curve = {"step": "step", "cold": "cold 0", "sampled": "sampled 0", "loss": "loss"}
-    counted = right_guesses(fitted.head, lm, batches)
+    counted = right_guesses(learner, batches)
     return {
         **fitted.accuracies,
-        **distances(fitted.head, lm, batches),
+        **distances(learner.head, lm, batches),
         "curve": {name: [entry[key] for entry in log] for name, key in curve.items()},
-        "right": {kind: right.T.tolist() for kind, (right, _) in counted.items()},
+        "right": {kind: right[..., 0].T.tolist() for kind, (right, _) in counted.items()},
         "seen": {kind: seen.T.tolist() for kind, (_, seen) in counted.items()},
     }
 

@@ -13,8 +13,8 @@ import torch
 
 from tutorlib.heads.eagle import TREE
 from tutorlib.models import load
-from tutorlib.training import devices, eagle, medusa, storyworld
-from tutorlib.training.card import write_card, write_eagle_card, write_heads_card
+from tutorlib.training import card, devices, eagle, medusa, storyworld
+from tutorlib.training.learner import check_training, make
 from tutorlib.training.tell import tell
 
 
@@ -29,19 +29,16 @@ def main(arguments=None):
     village.add_argument("--out", type=Path, default=Path("weights"), help="where the models go (default: weights)")
     village.add_argument("--compile", action="store_true", help="compile the step: quicker, needs a C++ compiler")
     heads = what.add_parser("medusa", help="Medusa heads for a target", description=medusa.__doc__)
-    _add_own_text(heads)
     heads.add_argument("--heads", type=int, default=4, help="how many (default: 4)")
     heads.add_argument("--layers", type=int, default=1, help="residual blocks in each (default: 1)")
     heads.add_argument("--nodes", type=int, default=medusa.NODES, help="of their tree (default: %(default)s)")
-    _add_training(heads, steps=3000, rate=1e-3)
     heads.add_argument("--hard", action="store_true", help="learn from the tokens, not from the target's probabilities")
     heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2); a family is written")
+    _add_learning(heads, steps=3000, rate=1e-3)
     first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=eagle.__doc__)
-    _add_own_text(first)
-    _add_training(first, steps=4000, rate=3e-3)
     first.add_argument("--noise", type=float, default=0.2, help="width of the noise on features (default: 0.2)")
+    _add_learning(first, steps=4000, rate=3e-3)
     third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=eagle.__doc__)
-    _add_own_text(third)
     third.add_argument(
         "--layers",
         type=int,
@@ -53,8 +50,8 @@ def main(arguments=None):
         "--vocabulary", type=int, metavar="N",
         help=f"tokens that it knows, the most frequent (default: {100 * eagle.KNOWN:g} %% of the target's)",
     )  # fmt: skip
-    _add_training(third, steps=2500, rate=3e-3)
     third.add_argument("--depth", type=int, default=7, help="its own steps that it learns on (default: 7)")
+    _add_learning(third, steps=2500, rate=3e-3)
     for command in (first, third):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
@@ -71,17 +68,16 @@ def main(arguments=None):
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     command = ["python", "-m", "tutorlib.training", *(sys.argv[1:] if arguments is None else arguments)]
-    work = {"storyworld": _storyworld, "medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}
     try:
-        work[chosen.what](chosen, command)
+        (_storyworld if chosen.what == "storyworld" else _heads)(chosen, command)
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on from what is in {chosen.runs}", file=sys.stderr)
         return 130
     return 0
 
 
-def _add_own_text(parser):
-    """What every training on a target's own texts is told."""
+def _add_learning(parser, steps, rate):
+    """What everything that learns from a target's own texts is told."""
     parser.add_argument("--target", default="storyworld", help="a family, a hub name or a folder (default: storyworld)")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument("--texts", type=int, default=4096, help="texts that the target tells (default: 4096)")
@@ -90,9 +86,6 @@ def _add_own_text(parser):
     parser.add_argument("--cold", type=float, default=0.5, help="share that becomes nearly greedy (default: 0.5)")
     parser.add_argument("--temperature", type=float, default=0.1, help="at which that share goes on (default: 0.1)")
     parser.add_argument("--prompts", type=Path, help="a file with one on each line (default: the start token)")
-
-
-def _add_training(parser, steps, rate):
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
@@ -109,71 +102,56 @@ def _storyworld(chosen, command):
         compiled=chosen.compile,
         progress=not chosen.quiet,
     )
-    write_card(chosen.out, command=shlex.join(command))
+    card.write_card(chosen.out, command=shlex.join(command))
 
 
-def _medusa(chosen, command):
-    here = devices.find(chosen.device)
-    family = load(chosen.target, device=here.device, dtype="float32" if chosen.joint else None)
-    settings = _given(chosen, "heads", "layers", "nodes", "steps", "rows", "rate", "hard", "joint")
-    told = _tell(family, chosen, here)
-    folder = medusa.make(told, chosen.out, **settings, devices=here, command=command, progress=not chosen.quiet)
-    _done(folder, here, write_heads_card, ("medusa",))
-
-
-def _eagle(chosen, command):
-    here = devices.find(chosen.device)
-    family = load(chosen.target, device=here.device)
-    head = eagle.new_eagle(family.target)
-    _draft_network(chosen, command, here, family, lambda told: head, "noise")
-
-
-def _eagle3(chosen, command):
-    here = devices.find(chosen.device)
-    target = (family := load(chosen.target, device=here.device)).target
-    known = round(eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
-    # What cannot be is said before texts are told, which may take hours.
-    eagle.check_vocabulary(known, target.vocab_size)
-    layers = eagle.checked_layers(target, chosen.layers)
-    _draft_network(
-        chosen, command, here, family, lambda told: eagle.new_eagle3(target, told.train, layers, known), "depth"
-    )
-
-
-def _draft_network(chosen, command, here, family, new, its_own):
-    """Both kinds of EAGLE networks: `new` makes an untrained one from the texts."""
-    tree = eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
-    told = _tell(family, chosen, here)
-    folder = eagle.make(
-        told,
-        new(told),
-        chosen.out,
-        tree=tree,
-        devices=here,
-        command=command,
-        progress=not chosen.quiet,
-        **_given(chosen, "steps", "rows", "rate", its_own),
-    )
-    _done(folder, here, write_eagle_card, ("eagle", "eagle3"))
-
-
-def _tell(family, chosen, here):
+def _heads(chosen, command):
+    """Medusa heads or an EAGLE network. What cannot be is said before texts are told, which may take hours."""
+    training = _given(chosen, "steps", "rows", "rate")
+    check_training(**training)
+    joint, here = chosen.what == "medusa" and chosen.joint, devices.find(chosen.device)
+    shared = {"devices": here, "progress": not chosen.quiet}
+    family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
+    learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
     how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
-    return tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+    told = tell(family, chosen.runs, **how, **shared)
+    folder = make(told, learner(told.train), chosen.out, **training, command=command, **shared)
+    if here.first:
+        print(folder)
+        section = card.SECTIONS[chosen.what]
+        if card.SECTIONS.get(folder.name) is section and (folder.parent / "MODEL_CARD.md").exists():
+            section(folder.parent)
+    here.leave()
+
+
+def _medusa(chosen, target):
+    """From texts to what learns from them."""
+    kind = medusa.JointMedusaLearner if chosen.joint else medusa.MedusaLearner
+    learner = kind(target, cold_temperature=chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard"))
+    return lambda texts: learner
+
+
+def _eagle(chosen, target):
+    learner = eagle.EagleLearner(target, eagle.new_eagle(target), _tree(chosen), noise=chosen.noise)
+    return lambda texts: learner
+
+
+def _eagle3(chosen, target):
+    known = round(eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
+    eagle.check_vocabulary(known, target.vocab_size)
+    layers, tree = eagle.checked_layers(target, chosen.layers), _tree(chosen)
+    return lambda texts: eagle.Eagle3Learner(
+        target, eagle.new_eagle3(target, texts, layers, known), tree, depth=chosen.depth
+    )
+
+
+def _tree(chosen):
+    return eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
 
 
 def _given(chosen, *names):
     """Some of the options, by name."""
     return {name: getattr(chosen, name) for name in names}
-
-
-def _done(folder, here, write_section, names):
-    """Say where the heads are; a family that has a card has them in it, if their folder has a name that it knows."""
-    if here.first:
-        print(folder)
-        if folder.name in names and (folder.parent / "MODEL_CARD.md").exists():
-            write_section(folder.parent)
-    here.leave()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import torch
 from tutorlib.lm import LM
 from tutorlib.metrics import Consistency, consistency
 from tutorlib.storyworld.questions import TOPICS, opening, questions
+from tutorlib.training.own_text import padded
 
 
 @torch.no_grad()
@@ -113,9 +114,5 @@ def agreement(target, draft, told):
 
 def _logits(model, rows):
     """Logits of each row, (length, vocab) each, from one padded call."""
-    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = torch.tensor(row)
-    device = next(model.parameters()).device
-    logits = model(tokens.to(device), use_cache=False).logits.float().cpu()
+    logits = model(padded(rows, model.device), use_cache=False).logits.float().cpu()
     return [logits[i, : len(row)] for i, row in enumerate(rows)]

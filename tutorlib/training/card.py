@@ -211,6 +211,9 @@ def write_eagle_card(folder):
     _put_section(folder, EAGLE, section, figures)
 
 
+SECTIONS = {"medusa": write_heads_card} | dict.fromkeys(DRAFT_NETWORKS, write_eagle_card)  # folder → what writes it
+
+
 def _made(log):
     """How an EAGLE network was made, as cells of a table."""
     texts = f"{log['texts']}, {log['cold']:.0%} of which open at temperature 1 and go on at {log['temperature']}"

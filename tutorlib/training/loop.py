@@ -15,6 +15,8 @@ from tqdm import tqdm
 from ..disk import replacing, write_text
 from .devices import ALONE, Devices
 
+SAVE_EVERY = 250  # steps from one checkpoint to the next
+
 
 def train(
     model,
@@ -26,7 +28,6 @@ def train(
     schedule,
     report=None,
     every=500,
-    save_every=250,
     devices: Devices = ALONE,
     progress=True,
 ):
@@ -100,7 +101,7 @@ def train(
                 losses = []
                 log.append({**entry, "seconds": round(seconds + time.perf_counter() - began)})
                 bar.set_postfix(entry)
-            if devices.first and (step % save_every == 0 or step == steps):
+            if devices.first and (step % SAVE_EVERY == 0 or step == steps):
                 elapsed = seconds + time.perf_counter() - began
                 _write(folder / "checkpoint.pt", model, optimizers, step, elapsed, log)
     finally:  # also when interrupted: at worst a kill loses the steps since the last checkpoint

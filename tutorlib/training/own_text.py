@@ -219,12 +219,15 @@ class Batch(NamedTuple):
         As transformers counts layers; -1 has passed the final norm.
     everybody : list of Text
         The rows of all processes, so that a mean can be taken over all of them.
+    devices : Devices
+        Who shares the rows.
     """
 
     texts: list[Text]
     tokens: torch.Tensor
     hidden: dict[int, torch.Tensor]
     everybody: list[Text]
+    devices: Devices
 
 
 class Batches:
@@ -281,7 +284,7 @@ class Batches:
         everybody = self._parts[number]
         texts = self.devices.share(everybody)
         tokens = padded([text.tokens for text in texts], self.lm.device)
-        return Batch(texts, tokens, self._hidden(number, tokens), everybody)
+        return Batch(texts, tokens, self._hidden(number, tokens), everybody, self.devices)
 
     def _hidden(self, number, tokens):
         if number not in self._kept:

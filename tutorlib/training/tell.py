@@ -1,18 +1,14 @@
-"""What trainings on a target's own texts have in common: the texts of a model known by name, and the log they leave.
+"""The texts that all trainings for a target share, of a model known by name.
 
-What this file does not do: tell the texts (`own_text`), or learn anything from them (`medusa`, `eagle`).
+What this file does not do: tell them (`own_text`), or learn anything from them (`learner`).
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..disk import write_text
 from ..lm import LM
 from ..models import Family
 from .devices import ALONE, Devices
@@ -95,10 +91,3 @@ def tell(
     base = family.published.target.hub if family.published else family.name
     setting = {"texts": texts, "held_out": held_out, "length": length, "cold": cold, "temperature": temperature}
     return Told(family.target, base, place, *told, setting)
-
-
-def write_log(folder: Path, command: Sequence[str], settings: dict, accuracies: dict, log: list[dict]) -> None:
-    """Write ``training_log.json``: how to make a folder's heads again, what they were made with, what came of it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    told = {"command": shlex.join(command), **settings, "accuracies": accuracies, "log": log}
-    write_text(folder / "training_log.json", json.dumps(told, indent=1) + "\n")
