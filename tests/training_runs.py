@@ -1,12 +1,78 @@
-"""What tests of trainings on own texts share: a small family as a folder, and trainings as processes of their own."""
+"""What tests of learning from own texts share: small learners, a family as a folder, trainings as processes."""
 
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
+from conftest import random_model
+
+from tutorlib.lm import LM
+from tutorlib.training import eagle, learner, medusa
+from tutorlib.training.devices import ALONE
+from tutorlib.training.own_text import Batches, Telling, Text, own_texts
+
+KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
+COLD = 0.1
+ODD = [Text([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), Text([6, 5, 3, 5], 3, 4), Text([2, 7, 1, 8, 2], 2, 2)]
+
+
+@cache
+def habits():
+    """A target with habits: random, but sure enough of itself that its next words can be guessed."""
+    return LM(random_model("llama"))
+
+
+@cache
+def told():
+    """Texts of its own: to learn from, and to measure with."""
+    telling = Telling(length=24, rows=48, temperature=COLD)
+    with tempfile.TemporaryDirectory() as folder:
+        texts = own_texts(habits(), 48, folder, telling, prompts=[[3], [4, 5]], progress=False)
+    return texts[:36], texts[36:]
+
+
+def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12, **settings):
+    """An untrained learner of a kind."""
+    target = target or habits()
+    if kind.startswith("medusa"):
+        made = medusa.JointMedusaLearner if kind.endswith("joint") else medusa.MedusaLearner
+        return made(target, **{"cold_temperature": COLD, "heads": 2, **settings})
+    if kind == "eagle":
+        return eagle.EagleLearner(target, eagle.new_eagle(target), **settings)
+    head = eagle.new_eagle3(target, texts, feature_layers, vocabulary)
+    return eagle.Eagle3Learner(target, head, **{"depth": 3, **settings})
+
+
+def fit(made, folder, texts=None, held_out=None, **settings):
+    settings = {"steps": 8, "rows": 8, "rate": 0.01, "progress": False, **settings}
+    return learner.fit(made, texts or told()[0], held_out or told()[1], folder, **settings)
+
+
+def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
+    """A learner's loss on some texts as one batch."""
+    batches = Batches(made.target, texts, len(texts), layers=made.layers, devices=devices)
+    return devices.processes * made.loss(batches[0], step, steps)
+
+
+def features(head, target, text):
+    """What a draft network reads of each token of a text: (length, width * layers), from the target's own session."""
+    session = target.session(text.tokens[:1], hidden=head.feature_layers)
+    parts = [(session.feed(), session.hidden)[1], (session.feed(text.tokens[1:]), session.hidden)[1]]
+    return torch.cat([torch.cat([part[layer] for part in parts]) for layer in head.feature_layers], dim=-1)
+
+
+def drafted(head, target, text, place, steps):
+    """Logits (steps, vocab) of a draft after a text's first tokens, with the text's own tokens as its guesses."""
+    session = head.session(target)
+    rows = [session.feed(text.tokens[1 : place + 2], features(head, target, text)[: place + 1])]
+    for step in range(1, steps):
+        rows.append(session.grow([text.tokens[place + 1 + step]], [step - 2]))
+    return torch.cat(rows)
 
 
 def weights(module):
@@ -30,6 +96,15 @@ def write_family(folder):
     )  # fmt: skip
     save(LlamaForCausalLM(config), tokenizer, folder / "target")
     return folder
+
+
+def arguments(kind, family, folder, *more):
+    """Of a small training for a family, which keeps and writes everything in a folder."""
+    options = ["--target", str(family), "--runs", str(folder / "runs"), "--out", str(folder / "out")]
+    options += ["--texts", "12", "--held-out", "6", "--length", "16", "--steps", "4", "--rows", "4"]
+    its_own = {"medusa": ["--heads", "2"], "eagle3": ["--layers", "0", "1", "2", "--depth", "2"]}
+    its_own["medusa joint"] = [*its_own["medusa"], "--joint"]
+    return [kind.split()[0], *options, *its_own.get(kind, []), "--device", "cpu", "--quiet", *more]
 
 
 def started(arguments, *launcher):
