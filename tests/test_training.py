@@ -173,24 +173,6 @@ def test_training_is_deterministic_and_learns(tmp_path):
     assert log[-1]["step"] == 12 and set(log[-1]) >= {"loss", "who has it", "where is it", "how many", "seconds"}
 
 
-def test_a_killed_run_goes_on_where_it_was(tmp_path, monkeypatch):
-    whole, _, _ = fit(tmp_path / "whole")
-    write, train = loop._write, loop.train
-    monkeypatch.setattr(storyworld, "train", lambda *args, **rest: train(*args, **{**rest, "save_every": 5}))
-
-    def killed_after_writing(*args):
-        write(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop, "_write", killed_after_writing)
-    with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "killed")
-    monkeypatch.setattr(loop, "_write", write)
-    resumed, _, log = fit(tmp_path / "killed")
-    assert torch.equal(weights(whole), weights(resumed))
-    assert log[-1]["step"] == 12
-
-
 def test_a_kill_while_saving_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     fit(tmp_path, steps=4)
     before = (tmp_path / "stage 1" / "checkpoint.pt").read_bytes()

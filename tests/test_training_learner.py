@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ def trained(kind, folder):
 @pytest.mark.parametrize("kind", ["language model", *KINDS])
 def test_a_killed_run_goes_on_where_it_was(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(accuracy, "answers", lambda *_: {})
-    monkeypatch.setattr(storyworld, "learn", lambda *args, **rest: learn(*args, **rest, stories=30))
+    monkeypatch.setattr(storyworld, "learn", cache(partial(learn, stories=30)))
     whole, accuracies, _ = trained(kind, tmp_path / "whole")
     monkeypatch.setattr(loop, "SAVE_EVERY", 3)
     write = loop._write

@@ -56,7 +56,7 @@ def fit(made, folder, texts=None, held_out=None, **settings):
 def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
     """A learner's loss on some texts as one batch."""
     batches = Batches(made.target, texts, len(texts), layers=made.layers, devices=devices)
-    return devices.processes * made.loss(batches[0], step, steps)
+    return learner.losses(made, batches, steps)(step)
 
 
 def features(head, target, text):

@@ -118,9 +118,9 @@ def _heads(chosen, command):
     folder = make(told, learner(told.train), chosen.out, **training, command=command, **shared)
     if here.first:
         print(folder)
-        section = card.SECTIONS[chosen.what]
-        if card.SECTIONS.get(folder.name) is section and (folder.parent / "MODEL_CARD.md").exists():
-            section(folder.parent)
+        names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
+        if folder.name in names and (folder.parent / "MODEL_CARD.md").exists():
+            card.write_heads_card(folder.parent, names)
     here.leave()
 
 

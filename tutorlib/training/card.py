@@ -39,7 +39,7 @@ HEADS_CARD = (
     HEADS
     + """
 
-{count} heads for the target, {layers} each, trained on {texts} texts that the target told itself, {steps} steps of
+{count} heads for the target, {blocks} each, trained on {texts} texts that the target told itself, {steps} steps of
 {rows}; of the texts {cold:.0%} open at temperature 1 and go on at {temperature}. Made by `{command}`.
 
 | | |
@@ -131,87 +131,75 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
     )
     write_text(folder / "figures.json", json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
-    if (folder / "medusa").exists():
-        write_heads_card(folder)
-    if any((folder / name).exists() for name in DRAFT_NETWORKS):
-        write_eagle_card(folder)
+    for names in (("medusa",), tuple(DRAFT_NETWORKS)):
+        if any((folder / name).exists() for name in names):
+            write_heads_card(folder, names)
 
 
-def measure_heads(folder):
-    """Figures of the Medusa heads in `folder`, beside their target: what each head and what the tree achieves."""
-    log = read_json(Path(folder) / "medusa" / "training_log.json")
-    family = load(folder, device="cpu", dtype="float32")
-    heads = family.medusa
-    right = {
-        f"head {i}, right, {name}": head[0] for name, each in log["accuracies"].items() for i, head in enumerate(each)
-    }
-    per_call = _tokens_per_call(lambda prompt: medusa(family.target, heads, prompt))
-    return {**right, "nodes": len(heads.choices), "tokens per call": per_call}
-
-
-def measure_eagle(folder, name):
-    """Figures of the EAGLE network `name` in `folder`, beside its target."""
+def measure_head(folder, name):
+    """Figures of the Medusa heads or the EAGLE network `name` in `folder`, beside their target."""
     log = read_json(Path(folder) / name / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
-    head = getattr(family, name)
-    right = {
-        f"step {i}, right, {kind}": share
-        for kind, shares in log["accuracies"].items()
-        for i, share in enumerate(shares)
-    }
-    return {**right, "tokens per call": _tokens_per_call(lambda prompt: eagle(family.target, head, prompt))}
+    head, figures = getattr(family, name), {}
+    method, step = (medusa, "head") if name == "medusa" else (eagle, "step")
+    for kind, shares in log["accuracies"].items():
+        best = [ranks[0] for ranks in shares] if name == "medusa" else shares
+        figures |= {f"{step} {i}, right, {kind}": share for i, share in enumerate(best)}
+    if name == "medusa":
+        figures["nodes"] = len(head.choices)
+    prompts = [opening(f"held out {number}") for number in range(OPENINGS)]
+    traces = [run(method(family.target, head, prompt), max_new_tokens=150) for prompt in prompts]
+    tokens, calls = sum(len(trace.tokens) for trace in traces), sum(trace.target_calls for trace in traces)
+    return figures | {"tokens per call": round(tokens / calls, 2)}
 
 
-def _tokens_per_call(method):
-    """Tokens to a call of the target, greedily, over some held-out stories."""
-    traces = [run(method(opening(f"held out {number}")), max_new_tokens=150) for number in range(OPENINGS)]
-    return round(sum(len(trace.tokens) for trace in traces) / sum(trace.target_calls for trace in traces), 2)
+def write_heads_card(folder, names=("medusa",)):
+    """Writes the section on heads of ``MODEL_CARD.md``, their figures, and the checksums, and leaves the rest.
 
-
-def write_heads_card(folder):
-    """Writes the section on heads of ``MODEL_CARD.md``, their figures, and the checksums, and leaves the rest."""
-    folder = Path(folder)
+    Parameters
+    ----------
+    folder : path
+    names : tuple of str
+        What the section is on: the Medusa heads, or all `DRAFT_NETWORKS`.
+    """
+    folder, logs = Path(folder), {}
     write_checksums(folder)  # of heads that are newer than the sums, for `load` to compare
     figures = read_json(folder / "figures.json")
-    figures["medusa"] = measure_heads(folder)
-    log = read_json(folder / "medusa" / "training_log.json")
-    blocks = f"{log['layers']} residual block" + ("s" if log["layers"] != 1 else "")
-    numbers = {name: log[name] for name in ("texts", "steps", "rows", "cold", "temperature", "held_out", "command")}
-    section = HEADS_CARD.format(
+    for name in names:
+        figures.pop(name, None)
+        if (folder / name).exists():
+            logs[name] = read_json(folder / name / "training_log.json")
+            figures[name] = measure_head(folder, name)
+    title, section = (HEADS, _on_medusa) if "medusa" in names else (EAGLE, _on_eagle)
+    card = folder / "MODEL_CARD.md"
+    before, _, after = card.read_text().partition(title)
+    _, mark, later = after.partition("\n## ")  # sections that are not ours
+    write_text(card, before.rstrip() + "\n\n" + section(logs, figures) + mark + later)
+    write_text(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
+
+
+def _on_medusa(logs, figures):
+    log = logs["medusa"]
+    return HEADS_CARD.format(
         count=log["heads"],
-        layers=blocks,
+        blocks=f"{log['layers']} residual block" + ("s" if log["layers"] != 1 else ""),
         openings=OPENINGS,
         rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in figures["medusa"].items()),
-        **numbers,
+        **{name: log[name] for name in ("texts", "steps", "rows", "cold", "temperature", "held_out", "command")},
     )
-    _put_section(folder, HEADS, section, figures)
 
 
-def write_eagle_card(folder):
-    """Writes the section on EAGLE networks as `write_heads_card` does that on heads."""
-    folder = Path(folder)
-    write_checksums(folder)
-    figures = read_json(folder / "figures.json")
-    columns, commands = {}, []
-    for name, title in DRAFT_NETWORKS.items():
-        if not (folder / name).exists():
-            figures.pop(name, None)
-            continue
-        log = read_json(folder / name / "training_log.json")
-        figures[name] = measure_eagle(folder, name)
-        columns[title] = _made(log) | {"tree": _tree(log["tree"])} | figures[name]
-        commands.append(f"- {title}: `{log['command']}`")
-    section = EAGLE_CARD.format(
-        commands="\n".join(commands),
+def _on_eagle(logs, figures):
+    columns = {
+        DRAFT_NETWORKS[name]: _made(log) | {"tree": _tree(log["tree"])} | figures[name] for name, log in logs.items()
+    }
+    return EAGLE_CARD.format(
+        commands="\n".join(f"- {DRAFT_NETWORKS[name]}: `{log['command']}`" for name, log in logs.items()),
         names=" | ".join(columns),
         rule="---|" * len(columns),
         rows_of_table=_rows(columns),
         openings=OPENINGS,
     )
-    _put_section(folder, EAGLE, section, figures)
-
-
-SECTIONS = {"medusa": write_heads_card} | dict.fromkeys(DRAFT_NETWORKS, write_eagle_card)  # folder → what writes it
 
 
 def _made(log):
@@ -240,15 +228,6 @@ def _rows(columns):
     return "\n".join(
         f"| {row} | " + " | ".join(str(column.get(row, "–")) for column in columns.values()) + " |" for row in rows
     )
-
-
-def _put_section(folder, title, section, figures):
-    """Puts a section into the card where one of its title stood, or at the end; and the figures beside it."""
-    card = folder / "MODEL_CARD.md"
-    before, _, after = card.read_text().partition(title)
-    _, mark, later = after.partition("\n## ")  # sections that are not ours
-    write_text(card, before.rstrip() + "\n\n" + section + mark + later)
-    write_text(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
 
 
 def _minutes(log):

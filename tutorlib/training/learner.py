@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -171,7 +171,7 @@ def fit(
     checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits
     log = train(
         learner.trained,
-        lambda step: devices.processes * learner.loss(batches.step(step), step, steps),
+        losses(learner, batches, steps),
         [torch.optim.AdamW(learner.groups(rate), lr=rate, betas=learner.betas, weight_decay=0.0)],
         steps=steps,
         folder=folder,
@@ -188,6 +188,11 @@ def fit(
     measured = accuracies(learner, checked, learner.ranks)
     learner.finish(measured)
     return Fitted(measured, log)
+
+
+def losses(learner: Learner, batches: Batches, steps: int) -> Callable[[int], torch.Tensor]:
+    """A loss for each step, such that the mean over the processes is the loss of the whole batch."""
+    return lambda step: batches.devices.processes * learner.loss(batches.step(step), step, steps)
 
 
 def check_training(steps: int, rows: int, rate: float) -> None:
