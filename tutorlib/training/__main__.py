@@ -40,11 +40,7 @@ def main(arguments=None):
     _add_learning(first, steps=4000, rate=3e-3)
     third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=eagle.__doc__)
     third.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="hidden states that it reads (default: a low, a middle, a high)",
+        "--layers", type=int, nargs="+", metavar="N", help="hidden states that it reads (default: low, middle, high)"
     )
     third.add_argument(
         "--vocabulary", type=int, metavar="N",

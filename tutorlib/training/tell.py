@@ -9,20 +9,18 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ..lm import LM
 from ..models import Family
 from .devices import ALONE, Devices
 from .own_text import Telling, Text, own_texts
 
 
 class Told(NamedTuple):
-    """A target and its own texts.
+    """A target's own texts.
 
     Attributes
     ----------
-    target : LM
     base : str
-        Its name, which files of heads note.
+        The target's name, which files of heads note.
     place : path
         The folder of all that is made for it on the way: texts, checkpoints, logs.
     train, held_out : lists of Text
@@ -31,7 +29,6 @@ class Told(NamedTuple):
         How they were told, for the log.
     """
 
-    target: LM
     base: str
     place: Path
     train: list[Text]
@@ -90,4 +87,4 @@ def tell(
     ]
     base = family.published.target.hub if family.published else family.name
     setting = {"texts": texts, "held_out": held_out, "length": length, "cold": cold, "temperature": temperature}
-    return Told(family.target, base, place, *told, setting)
+    return Told(base, place, *told, setting)
