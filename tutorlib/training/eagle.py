@@ -168,10 +168,10 @@ def readable(target: LM) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def unroll(head: DraftNetwork, tokens: torch.Tensor, features: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
-    """What a network gives at every place of some texts, and then on from what it gave, and so on.
+    """What a network gives at every position of some texts, then what it gives from that, and so on.
 
-    Step j at place t is what it gives in drafting after j right guesses: at place t it has the target's feature, since
-    then its own, but the text's own tokens all the way. Source: EAGLE-3's training-time test, section 3.2.
+    Step j at position t is what it gives in drafting after j right guesses. It has the target's feature at position t
+    and its own after that, but the text's own tokens all the way. Source: EAGLE-3's training-time test, section 3.2.
 
     Parameters
     ----------
@@ -183,19 +183,19 @@ def unroll(head: DraftNetwork, tokens: torch.Tensor, features: torch.Tensor, ste
     Yields
     ------
     (rows, length, width) tensor
-        After step j, counted from 0: at place t what the target's feature will be at place t + 1 + j. What stands at
-        the last 1 + j places of a text is for no use.
+        After step j, counted from 0: at position t what the target's feature will be at position t + 1 + j. Ignore the
+        last 1 + j positions of a text.
     """
     hidden = head.start(features)
     mix = _Unrolled()
-    place = torch.arange(tokens.shape[1], device=tokens.device)[None]
+    position = torch.arange(tokens.shape[1], device=tokens.device)[None]
     for step in range(steps):
-        hidden = head(tokens.roll(-1 - step, dims=1), hidden, head.rotation(place + step), mix)
+        hidden = head(tokens.roll(-1 - step, dims=1), hidden, head.rotation(position + step), mix)
         yield hidden
 
 
 class _Unrolled:
-    """Attention in `unroll`: step j at place t reads the target's features up to t, and its own steps since then."""
+    """Attention in `unroll`: step j at position t reads the target's features up to t, and its own steps since then."""
 
     def __init__(self):
         self.keys, self.values = [], []
