@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from tiny_family import cache, pristine_weights, weights  # noqa: F401
 
 from tutorlib.lm import LM
 

@@ -4,9 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import tutorlib
-from tutorlib import models
+from tutorlib import greedy, models, run
+from tutorlib.decoders.eagle import eagle
+from tutorlib.decoders.medusa import medusa
+from tutorlib.heads.eagle import TREE, Eagle3Head, EagleHead
+from tutorlib.heads.medusa import MedusaHeads
 from tutorlib.storyworld.questions import opening
 from tutorlib.training import accuracy
 
@@ -17,7 +22,7 @@ TOPICS = ("who has it", "where is it", "how many")
 
 @pytest.fixture(scope="module")
 def family():
-    return models.load("storyworld")
+    return models.load("storyworld", device="cpu")
 
 
 def test_all_bundled_models_take_at_most_24_megabytes():
@@ -32,8 +37,33 @@ def test_the_target_is_deep_and_narrow_and_the_drafts_shallow(family):
 def test_target_and_draft_share_a_tokenizer_and_the_other_draft_does_not(family):
     text = opening("held out 1")
     assert family.target.encode(text) == family.draft.encode(text) != family.other_draft.encode(text)
-    assert family.other_draft.decode(family.other_draft.encode(text)) == text
+    assert family.same_tokenizer
+    for lm in (family.target, family.draft, family.other_draft):
+        for text in (opening("held out 1"), "Ünlikely {wörds}, 3 times!"):
+            assert lm.decode(lm.encode(text)) == text
     assert 500 <= family.target.vocab_size <= 1024
+
+
+def test_the_models_write_stories(family):
+    for lm in (family.target, family.draft, family.other_draft):
+        assert (lm.device.type, lm.dtype) == ("cpu", torch.float32) and lm.stop_tokens
+        trace = run(greedy(lm, "Mia is in the"), max_new_tokens=12)
+        assert trace.text.isprintable() and len(trace.text.split()) > 3
+
+
+@pytest.mark.parametrize(
+    ("role", "kind", "method"),
+    [("medusa", MedusaHeads, medusa), ("eagle", EagleHead, eagle), ("eagle3", Eagle3Head, eagle)],
+)
+def test_the_heads_guess_for_the_target(family, role, kind, method):
+    prompt = "Mia, Ben and Ada lived in a small village. Mia was at the mill."
+    heads = getattr(family, role)
+    assert isinstance(heads, kind) and {weight.dtype for weight in heads.parameters()} == {torch.float32}
+    plain = run(greedy(family.target, prompt), 40)
+    guessed = run(method(family.target, heads, prompt), 40)
+    assert guessed.tokens == plain.tokens and guessed.target_calls < plain.target_calls / 2
+    # What was measured to pay comes with them.
+    assert heads.accuracies is not None if role == "medusa" else heads.tree != TREE
 
 
 def test_the_target_looks_facts_up_and_a_draft_cannot():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from conftest import random_model
+from tiny_family import write_model
 
 from tutorlib.lm import LM
 from tutorlib.training import eagle, learner, medusa
@@ -82,19 +83,7 @@ def weights(module):
 
 def write_family(folder):
     """A random target with a tokenizer, as a folder."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from tutorlib.training.storyworld import save
-    from tutorlib.training.tokenizers import learn
-
-    tokenizer = learn(300, seed="one", stories=30)
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=300, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.4,
-        bos_token_id=0, eos_token_id=1, pad_token_id=None,
-    )  # fmt: skip
-    save(LlamaForCausalLM(config), tokenizer, folder / "target")
+    write_model(folder / "target", 300, "one", weights_seed=3)
     return folder
 
 

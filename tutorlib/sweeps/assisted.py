@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedTokenizerFast
 
-from .. import models
+from .. import hub, models
 from ..decoders.token_intersection import token_intersection
 from ..lm import LM
 from ..proof import Check, empirical_check
@@ -144,7 +144,7 @@ def check(name: str, samples: int | None = None) -> Check:
     """`proof.empirical_check` of one row's decoder, with its own number of samples or another."""
     get_target, prompt, make, usual = SETTINGS[name]
     target = get_target()
-    with torch.random.fork_rng(devices=[]), models._quiet():
+    with torch.random.fork_rng(devices=[]), hub.quiet():
         torch.manual_seed(0)
         prompt = target.prompt_tokens(prompt)
         return empirical_check(make(target), prompt, target, SETTING["length"], samples or usual)

@@ -4,7 +4,7 @@ A layout is a folder with a `config.json`, which tells the sizes, and one file o
 Tensors keep their bits and their type both ways. Files come from anywhere, so nothing in them is executed, and nothing
 is guessed: a tensor that is missing, unknown or of another shape is an error that names it.
 
-What this package does not do: find or download folders (`tutorlib.models`), or train (`tutorlib.training`).
+What this package does not do: find or download folders (`tutorlib.hub`), or train (`tutorlib.training`).
 """
 
 from .eagle import load_eagle, save_eagle

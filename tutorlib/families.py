@@ -1,0 +1,209 @@
+"""Which models there are: the bundled family, and the published ones with their licences and sizes.
+
+What this file does not do: find, download or check files (`hub`), or load models (`models`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+BUNDLED = "storyworld"
+ON_A_GPU = "gpt2"  # the published family that `load()` gives where there is a GPU: open, and without a chat format
+ENVIRONMENT = "TUTORLIB_MODELS"  # says which family `load()` gives
+MODELS = ("target", "draft", "other_draft")
+HEADS = {"medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network"}  # for the target
+RESERVE = 2.0  # GB beside the weights: cache, logits, and what CUDA takes for itself
+_T4 = 15.0  # GB
+
+
+@dataclass(frozen=True)
+class Model:
+    """A published model.
+
+    Attributes
+    ----------
+    hub : str
+        Its name on the hub.
+    parameters : float
+        In millions.
+    download : float
+        Size of its weights as published, in GB.
+    licence : str
+    gated : bool
+        Whether its licence has to be accepted on the hub before it can be downloaded.
+    """
+
+    hub: str
+    parameters: float
+    download: float
+    licence: str
+    gated: bool = False
+
+    @property
+    def page(self) -> str:
+        """Its address on the hub."""
+        return f"https://huggingface.co/{self.hub}"
+
+
+@dataclass(frozen=True, repr=False)
+class Published:
+    """A published target with its drafts.
+
+    Attributes
+    ----------
+    name : str
+        What `load` takes.
+    target, draft : Model
+        With one tokenizer.
+    other_draft : Model, optional
+        With another tokenizer.
+    medusa, eagle, eagle3 : str, optional
+        Hub names of published heads for the target.
+    chat : str, optional
+        The chat template, where the repository has none although the model wants one.
+    note : str
+    """
+
+    name: str
+    target: Model
+    draft: Model
+    other_draft: Model | None = None
+    medusa: str | None = None
+    eagle: str | None = None
+    eagle3: str | None = None
+    chat: str | None = None
+    note: str = ""
+
+    @property
+    def models(self) -> list[Model]:
+        """Target, draft, and the other draft if there is one."""
+        return [model for model in (self.target, self.draft, self.other_draft) if model]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The hub names of its models and heads, by role."""
+        found = {role: getattr(self, role) for role in (*MODELS, *HEADS)}
+        return {role: getattr(place, "hub", place) for role, place in found.items() if place}
+
+    @property
+    def download(self) -> float:
+        """Size of target and draft as published, in GB. The other draft is downloaded when it is used."""
+        return self.target.download + self.draft.download
+
+    @property
+    def licence(self) -> str:
+        """The licences of all its models, each once."""
+        return ", ".join(dict.fromkeys(model.licence for model in self.models))
+
+    @property
+    def gated(self) -> bool:
+        """Whether target or draft are."""
+        return self.target.gated or self.draft.gated
+
+    def memory(self, bytes_per_weight: float = 2) -> float:
+        """GB that the weights of target and draft take; the draft's with at least 2 bytes each."""
+        return (self.target.parameters * bytes_per_weight + self.draft.parameters * max(bytes_per_weight, 2)) / 1000
+
+    @property
+    def t4(self) -> str:
+        """How target and draft fit a T4 of 15 GB: "float16", "4 bits" (of the target), or "no"."""
+        # Four bits a weight, and half precision for embeddings and scales: about 0.7 bytes a weight.
+        for way, size in (("float16", 2), ("4 bits", 0.7)):
+            if self.memory(size) + RESERVE <= _T4:
+                return way
+        return "no"
+
+    def __repr__(self) -> str:
+        gate = "gated" if self.gated else "open"
+        return (
+            f"{self.name}: {self.draft.hub} -> {self.target.hub}, {self.download:.1f} GB, {self.licence}, {gate}, "
+            f"T4: {self.t4}"
+        )
+
+
+_VICUNA = (
+    "{{ bos_token }}A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions.{% for message in messages %}"
+    "{% if message.role == 'user' %} USER: {{ message.content }}"
+    "{% elif message.role == 'assistant' %} ASSISTANT: {{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %} ASSISTANT:{% endif %}"
+)
+_GPT2 = Model("openai-community/gpt2", 124, 0.55, "MIT")
+_PYTHIA = Model("EleutherAI/pythia-70m", 70, 0.17, "Apache 2.0")
+_QWEN = Model("Qwen/Qwen2.5-0.5B-Instruct", 494, 0.99, "Apache 2.0")
+_SMOL = Model("HuggingFaceTB/SmolLM2-135M-Instruct", 135, 0.27, "Apache 2.0")
+
+PUBLISHED = (
+    Published("gpt2", Model("openai-community/gpt2-large", 774, 3.25, "MIT"), _GPT2, _PYTHIA),
+    Published(
+        "opt",
+        Model("facebook/opt-1.3b", 1316, 2.63, "OPT (research only)"),
+        Model("facebook/opt-125m", 125, 0.25, "OPT (research only)"),
+        _PYTHIA,
+        note="Published as pickles only.",
+    ),
+    Published("pythia", Model("EleutherAI/pythia-1.4b", 1415, 2.93, "Apache 2.0"), _PYTHIA, _GPT2),
+    Published("qwen2.5", Model("Qwen/Qwen2.5-1.5B-Instruct", 1544, 3.09, "Apache 2.0"), _QWEN, _SMOL),
+    Published("qwen2.5-3b", Model("Qwen/Qwen2.5-3B-Instruct", 3086, 6.17, "Qwen (research only)"), _QWEN, _SMOL),
+    Published(
+        "gemma-2",
+        Model("google/gemma-2-9b-it", 9242, 18.5, "Gemma", gated=True),
+        Model("google/gemma-2-2b-it", 2614, 5.23, "Gemma", gated=True),
+        _SMOL,
+        note="Made for bfloat16, which a T4 has not: float16 may overflow.",
+    ),
+    Published(
+        "llama-2",
+        Model("meta-llama/Llama-2-7b-chat-hf", 6738, 13.5, "Llama 2", gated=True),
+        Model("JackFram/llama-68m", 68, 0.27, "Apache 2.0"),
+        Model("google/gemma-2b", 2506, 5.01, "Gemma", gated=True),
+        eagle="yuhuili/EAGLE-llama2-chat-7B",
+    ),
+    Published(
+        "vicuna",
+        Model("lmsys/vicuna-7b-v1.3", 6738, 13.5, "Llama (non-commercial)"),
+        Model("double7/vicuna-68m", 68, 0.27, "Apache 2.0"),
+        medusa="FasterDecoding/medusa-vicuna-7b-v1.3",
+        eagle="yuhuili/EAGLE-Vicuna-7B-v1.3",
+        chat=_VICUNA,
+        note="Published as pickles only; its tokenizer needs `sentencepiece` and `protobuf`.",
+    ),
+)
+
+
+def families() -> list[Published]:
+    """The published families (the bundled one is not among them), each with licence, size and whether it fits a T4."""
+    return list(PUBLISHED)
+
+
+def named(name: str) -> Published | None:
+    """The published family of this name, or whose target has this name, with its owner or without."""
+    for row in PUBLISHED:
+        target = row.target.hub
+        if name.casefold() in {known.casefold() for known in (row.name, target, target.partition("/")[2])}:
+            return row
+    return None
+
+
+def largest(gigabytes: float, bytes_per_weight: float, below: float) -> str:
+    """The open family with the largest target that fits into this much memory and has fewer weights, in millions."""
+    fitting = [row for row in PUBLISHED if not row.gated and row.memory(bytes_per_weight) + RESERVE <= gigabytes]
+    smaller = [row for row in fitting if row.target.parameters < below]
+    return max(smaller, key=lambda row: row.target.parameters).name if smaller else BUNDLED
+
+
+def by_hub_name() -> dict[str, Model]:
+    """Every published model by its hub name."""
+    return {model.hub: model for row in PUBLISHED for model in row.models}
+
+
+def by_short_name() -> dict[str, str]:
+    """The hub names, by what stands after the owner, in lower case."""
+    return {hub.partition("/")[2].casefold(): hub for hub in by_hub_name()}
+
+
+def nearest(name: str, known: dict[str, str], cutoff: float = 0.6) -> str:
+    """A question that ends a message: what the nearest of the known names stands for; empty if none is near."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f" Did you mean {known[near[0]]!r}?" if near else ""

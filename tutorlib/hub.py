@@ -1,0 +1,299 @@
+"""A model's files: where they are on this machine, or how they come there, and whether they are what they should be.
+
+What this file does not do: know which models there are (`families`), or load one (`models`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import warnings
+from pathlib import Path
+
+from .disk import full, plain_name, read_json, room_in, write_text
+from .families import BUNDLED, ENVIRONMENT, HEADS, MODELS, by_hub_name, nearest
+
+WEIGHTS = Path(__file__).parent / "weights"  # of the bundled family
+CHECKSUMS = "checksums.json"
+
+_UNCHECKED = ("*.md", ".*", "training_log.json", "figures.json", CHECKSUMS)  # in a family's folder, but not loaded
+_SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a hub repository: all but the weights
+
+
+# Folders on this machine.
+
+
+def directory(place) -> Path | None:
+    """The directory of a name, if there is one."""
+    try:
+        folder = Path(place).expanduser()
+        return folder if place and folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long, of nobody's home, or with a NUL in it
+        return None
+
+
+def models_in(folder: Path) -> dict[str, Path]:
+    """What a directory holds, by role: a model, which is a target, or a family's subdirectories."""
+    if (folder / "config.json").is_file():
+        return {"target": folder}
+    roles = {role: folder / role for role in (*MODELS, *HEADS) if (folder / role / "config.json").is_file()}
+    if "target" not in roles:
+        raise ValueError(f"{folder} holds no model: expected config.json in it, or target/config.json")
+    return roles
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"))
+
+
+# Models of the hub.
+
+
+def model_folder(source, weights: bool = False) -> Path:
+    """Where a model's settings and tokenizer, and its weights if they are wanted, are; downloaded first if need be."""
+
+    def whole(folder):
+        files = weight_files(folder) if weights else []
+        found = (folder / "config.json").is_file() and has_tokenizer(folder) and all(path.is_file() for path in files)
+        return found and (bool(files) or not weights)
+
+    wanted = ["model*.safetensors", "pytorch_model*.bin"] if weights else []
+    return _fetched(source, whole, wanted, "the files on this machine are incomplete")
+
+
+def heads_folder(source, files) -> Path:
+    """Where the files of some heads are: `config.json`, and the first of these files that there is, or that is had."""
+
+    def whole(folder):
+        return (folder / "config.json").is_file() and any((folder / name).is_file() for name in files)
+
+    return _fetched(source, whole, files, f"it has no config.json, or none of {', '.join(files)}")
+
+
+def _fetched(source, whole, wanted, lacking) -> Path:
+    """The folder of a source: itself, or a repository's, with the first kind of the wanted files that it has."""
+    if isinstance(source, Path):
+        return source
+    folder = _snapshot(source)
+    if folder is not None and whole(folder):
+        return folder
+    with quiet(bars=bool(wanted)):  # gigabytes without a sign of life would be worse than a progress bar
+        for pattern in wanted or _SMALL_FILES[:1]:
+            folder = _download(source, pattern)
+            if any(folder.glob(pattern)):
+                break
+    if not whole(folder):
+        raise _unreachable(source, lacking)
+    return folder
+
+
+def _snapshot(hub) -> Path | None:
+    """What this machine has of a repository, whole or not."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub, local_files_only=True, allow_patterns=_SMALL_FILES))
+    except LocalEntryNotFoundError:
+        return None
+
+
+def _download(hub, pattern) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HOME
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        # Subfolders hold the same weights in other formats.
+        return Path(snapshot_download(hub, allow_patterns=[*_SMALL_FILES, pattern], ignore_patterns=["*/*"]))
+    except GatedRepoError as error:
+        raise PermissionError(
+            f"{hub} is gated: accept its licence at https://huggingface.co/{hub}, then run `hf auth login` on this "
+            f'machine and try again. The bundled models need neither: load("{BUNDLED}")'
+        ) from error
+    except RepositoryNotFoundError as error:
+        hint = nearest(hub, {known: known for known in by_hub_name()})
+        raise ValueError(
+            f"there is no directory {hub!r}, and no such model on the hub (or a private one: `hf auth login`).{hint}"
+        ) from error
+    except Exception as error:  # no network looks different on every machine: refused, timed out, a proxy, switched off
+        if full(error) is not None:
+            with room_in(HF_HOME, hub, int(1e9 * _gigabytes(hub))):
+                raise
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
+            raise
+        raise _unreachable(hub, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
+
+
+def _gigabytes(hub) -> float:
+    """Size of a repository's weights, as far as the table knows it; else 0."""
+    known = by_hub_name().get(hub)
+    return known.download if known else 0
+
+
+def _unreachable(hub, cause) -> ConnectionError:
+    size = f", about {_gigabytes(hub):.1f} GB" if _gigabytes(hub) else ""
+    return ConnectionError(
+        f"{hub} is not on this machine, and it cannot be downloaded now ({cause}). With a network, once: "
+        f"`hf download {hub}` (into HF_HOME{size}); or copy the model here from elsewhere and give its directory, "
+        f'load("path/to/directory"). Without any download: the bundled models, load("{BUNDLED}"), or set '
+        f"{ENVIRONMENT}={BUNDLED}"
+    )
+
+
+@contextlib.contextmanager
+def quiet(bars=False):
+    """No progress bars (unless wanted), log messages or warnings while files are fetched and read."""
+    import huggingface_hub.utils.logging as hub_logging
+    import transformers.utils.logging as logging
+
+    shown, levels = logging.is_progress_bar_enabled(), (logging.get_verbosity(), hub_logging.get_verbosity())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.set_verbosity_error()
+        hub_logging.set_verbosity_error()
+        if shown and not bars:
+            logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(levels[0])
+            hub_logging.set_verbosity(levels[1])
+            if shown and not bars:
+                logging.enable_progress_bar()
+
+
+# Checksums.
+
+
+def write_checksums(folder) -> Path:
+    """Write down size and SHA-256 of every file that loading a family reads, for `load` to compare.
+
+    Parameters
+    ----------
+    folder : path
+        With a subfolder for each model.
+
+    Returns
+    -------
+    path of the file written: {path relative to `folder`: {"bytes": int, "sha256": str}}
+    """
+    folder = Path(folder)
+    sums = {name: _checksum(folder / name) for name in _checked_files(folder)}
+    place = folder / CHECKSUMS
+    write_text(place, json.dumps(sums, indent=1) + "\n")
+    return place
+
+
+def _checked_files(folder) -> list[str]:
+    """The files of a family that have checksums, by their paths in its folder: all that loading might look at."""
+    files = [path for path in sorted(folder.glob("**/*")) if not path.is_dir()]
+    files = [path for path in files if not any(path.match(pattern) for pattern in _UNCHECKED)]
+    return [path.relative_to(folder).as_posix() for path in files]
+
+
+def _checksum(path):
+    content = path.read_bytes()
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def verify(folder):
+    """Raise a ValueError that names the file if anything in the folder is not as its checksums say."""
+    cure = (
+        "restore it (in a clone with `git checkout`, else by installing tutorlib again), or make the models anew: "
+        f"`python -m tutorlib.training storyworld --out {folder}`"
+    )
+    place = folder / CHECKSUMS
+    try:
+        sums = read_json(place, cure)
+        entries = [(folder / path, entry["bytes"], entry["sha256"]) for path, entry in sums.items()]
+    except FileNotFoundError:
+        raise ValueError(f"{place} is missing: {cure}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{place} holds no checksums ({error}): {cure}") from error
+    added = [name for name in _checked_files(folder) if name not in sums]
+    if added:
+        raise ValueError(
+            f"{folder / added[0]} has no checksum in {place}: remove it if it was added, {cure}; or, for files of your "
+            "own, tutorlib.models.write_checksums(folder)"
+        )
+    for path, size, digest in entries:
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: {cure}")
+        found = _checksum(path)
+        if found["bytes"] != size:
+            raise ValueError(f"{path} has {found['bytes']} bytes where {size} are expected: {cure}")
+        if found["sha256"] != digest:
+            raise ValueError(f"{path} was altered: its checksum is {found['sha256']}, not {digest}; {cure}")
+
+
+# Weights, before they are loaded.
+
+
+def weight_files(folder) -> list[Path]:
+    """The files that hold a model's weights, there or not: safetensors if there are any, else pickles, else none."""
+    for single in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{single}.index.json"
+        if (folder / single).is_file():
+            return [folder / single]
+        if index.is_file():
+            try:
+                names = set(read_json(index)["weight_map"].values())
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{index} is broken ({error!r}): download it again") from error
+            odd = [name for name in names if not plain_name(name)]
+            if odd or not names:
+                raise ValueError(f"{index} must name files beside it, got {odd[0]!r}" if odd else f"{index} names none")
+            return [folder / name for name in sorted(names)]
+    return []
+
+
+def count_weights(files) -> tuple[int, int]:
+    """How many numbers the files hold, and the most of anything that there can be: tensors, or a tensor's longest side.
+
+    Both are from their headers alone; a ValueError if one is missing or cut off.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    count = most = 0
+    for path in files:
+        if not path.is_file():
+            raise ValueError(f"{path} is missing, though the index beside it names it: download it again")
+        if path.suffix != ".safetensors":
+            count += path.stat().st_size // 2  # a guess: pickles of language models are mostly in half precision
+            most += path.stat().st_size
+            continue
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+                count += sum(map(math.prod, shapes))
+                most = max(most + len(shapes), *(side for shape in shapes for side in shape), 0)
+        except SafetensorError as error:
+            raise ValueError(
+                f"{path} is truncated or altered ({path.stat().st_size} bytes; {error}): download or copy it again"
+            ) from error
+    return count, most
+
+
+_SIZES = {  # in any configuration of a language model: no such number is larger than a side of a tensor, or than all
+    *("vocab_size", "hidden_size", "intermediate_size", "head_dim", "n_embd", "n_inner", "d_model", "ffn_dim"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "n_layer", "n_head", "num_layers"),
+    *("n_positions", "num_experts", "num_local_experts", "word_embed_proj_dim"),
+}
+
+
+def check_sizes(place, most):
+    """Raise ValueError for a configuration with a size beyond all that its weights have, before it is made."""
+    config = read_json(place)
+    if not isinstance(config, dict):
+        raise ValueError(f"{place} must hold an object with keys and values, got {str(config)[:80]!r}")
+    for settings in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for key in _SIZES & settings.keys():
+            if isinstance(settings[key], int) and not 0 < settings[key] <= most:
+                raise ValueError(
+                    f"{place}: {key} is {settings[key]}, expected 1 to {most}, by the number and the sides of the "
+                    "tensors beside it: the two do not belong together; download or copy them again"
+                )
