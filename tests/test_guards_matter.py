@@ -29,8 +29,8 @@ from draft_networks import (
     sizes,
     tree_of_ranks,
 )
+from layouts import KNOWN, maps, package, package_config, third, third_config, write
 from lossless import distance, ring, table
-from test_heads_formats_eagle import KNOWN, maps, package, package_config, third, third_config, write
 from test_suffix_lookup import reached
 from test_vocabularies import Speller, byte_level, piece, sentencepiece
 from two_tokenizers import renumbered, tables
@@ -587,8 +587,8 @@ def a_network_that_lies_in_its_file_is_refused(m, limit):
             ({}, {"layers.1.mlp.up_proj.weight": torch.ones(2)}, "num_hidden_layers is 1, .* layers.1.mlp.up_proj"),
             ({"draft_vocab_size": 20}, {}, "draft_vocab_size is 20"),
             ({"norm_output": True}, {}, "norm_output is True"),
-            ({"vocab_size": 21}, {"t2d": torch.ones(21)}, "vocab_size is 21, the target's is 19"),
-            (far, {}, "hidden state 4, but this target has 0 to 3"),
+            ({"vocab_size": 21}, {"t2d": torch.ones(21)}, "knows 21 tokens, the target 19"),
+            (far, {}, "layer 4, but the target has hidden states 0 to 3"),
         ):
             write(Path(place), third_config(**config), third() | tensors)
             with pytest.raises(ValueError, match=says):
@@ -1136,8 +1136,7 @@ MUTATIONS = {
         ("any number of layers, there", "if count == 1 and not further:", "if count == 1:"),
         ("more tokens than the target has", "if known > sizes.vocab_size:", "if False:"),
         ("norms that are unknown", "if config.get(key):", "if False:"),
-        ("another target's tokens", "if said != its:", "if False:"),
-        ("a deeper target's layers", "    if beyond:\n", "    if False:\n"),
+        ("another target's network", "            check_target(target, head)\n", "            pass\n"),
     ],
     (NETWORKS, "a_network_is_read_as_its_layout_means_it"): [
         ("the residual of one layout for both", 'layout == "speculators", place)', "False, place)"),

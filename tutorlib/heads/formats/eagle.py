@@ -19,20 +19,19 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ...warp import is_number
-from ..eagle import TREE, DraftNetwork, Eagle3Head, EagleHead, usual_layers
+from ..eagle import TREE, DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
 from .files import (
     CONFIG,
-    FILES,
     OURS,
-    Tensors,
-    check_names,
-    check_size,
+    check_layout,
+    check_sizes,
+    fitting,
+    named,
+    our_entry,
     read_config,
-    read_tensors,
-    renamed,
-    weight_file,
+    read_folder,
     whole_number,
-    words,
+    without_weights,
     write_folder,
 )
 
@@ -41,69 +40,6 @@ SPECULATORS = "0.9.0"  # the version of that package whose configuration is writ
 AUXILIARY = "eagle_aux_hidden_state_layer_ids"  # which of the target's hidden states EAGLE-3 reads
 # What some EAGLE-3 networks do otherwise, by the key that says so.
 UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")
-Shapes = dict[str, tuple[int, ...]]
-
-
-# Shapes: which tensors a network has, by our names.
-
-
-def eagle_shapes(config: LlamaConfig, bias: bool) -> Shapes:
-    """EAGLE-1's parameters, as published.
-
-    Examples
-    --------
-    >>> shapes = eagle_shapes(LlamaConfig(vocab_size=5, hidden_size=8, num_attention_heads=2), bias=True)
-    >>> shapes["fc.weight"], "layers.0.input_layernorm.weight" in shapes
-    ((8, 16), False)
-    """
-    width = config.hidden_size
-    return {
-        "embed_tokens.weight": (config.vocab_size, width),
-        "fc.weight": (width, 2 * width),
-        **({"fc.bias": (width,)} if bias else {}),
-        **_layer_shapes("layers.0.", config, width),
-    }
-
-
-def eagle3_shapes(config: LlamaConfig, known: int, features: int) -> Shapes:
-    """EAGLE-3's parameters as published, for a network that knows so many tokens and reads so many features.
-
-    Examples
-    --------
-    >>> shapes = eagle3_shapes(LlamaConfig(vocab_size=5, hidden_size=8, num_attention_heads=2), known=3, features=3)
-    >>> shapes["fc.weight"], shapes["lm_head.weight"], shapes["midlayer.self_attn.q_proj.weight"]
-    ((8, 24), (3, 8), (8, 16))
-    """
-    width = config.hidden_size
-    return {
-        "embed_tokens.weight": (config.vocab_size, width),
-        "fc.weight": (width, features * width),
-        "midlayer.input_layernorm.weight": (width,),
-        "midlayer.hidden_norm.weight": (width,),
-        **_layer_shapes("midlayer.", config, 2 * width),
-        "norm.weight": (width,),
-        "lm_head.weight": (known, width),
-    }
-
-
-def _layer_shapes(prefix: str, config: LlamaConfig, inputs: int) -> Shapes:
-    width, inner = config.hidden_size, config.intermediate_size
-    heads, shared = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    attention = {"q_proj": (heads, inputs), "k_proj": (shared, inputs), "v_proj": (shared, inputs)}
-    output = {"o_proj": (width, heads)}
-    forward = {"gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner)}
-    biased = (attention if config.attention_bias or getattr(config, "qkv_bias", False) else {}) | (
-        output if config.attention_bias else {}
-    )
-    weights = {f"self_attn.{name}": shape for name, shape in (attention | output).items()}
-    weights |= {f"mlp.{name}": shape for name, shape in forward.items()}
-    biases = {f"self_attn.{name}": shape for name, shape in biased.items()}
-    biases |= {f"mlp.{name}": shape for name, shape in forward.items()} if config.mlp_bias else {}
-    return {
-        **{f"{prefix}{name}.weight": shape for name, shape in weights.items()},
-        **{f"{prefix}{name}.bias": shape[:1] for name, shape in biases.items()},
-        f"{prefix}post_attention_layernorm.weight": (width,),
-    }
 
 
 # Writing.
@@ -137,29 +73,24 @@ def save_eagle(head: DraftNetwork, folder, layout: str = "eagle", *, base: str =
         for instance; for a network that could not be read again: a `tree` that is none, or a vocabulary of the target's
         first tokens, whose map is all zeros like one that was never filled.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f'layout={layout!r} is not known: use "eagle", as published, or "speculators"')
-    folder, third = Path(folder), isinstance(head, Eagle3Head)
-    place = folder / CONFIG
+    check_layout(layout, LAYOUTS)
+    third, place, tensors = isinstance(head, Eagle3Head), Path(folder) / CONFIG, head.state_dict()
     if layout == "speculators":
         _check_speculators(head)
     if place.exists() and not _is_eagles(read_config(folder)):
         raise ValueError(f"{place} is not that of an EAGLE network: give a folder of its own")
-    # Copies, so that no two share memory, which safetensors refuses.
-    tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in head.state_dict().items()}
     if third:
-        known_tokens(tensors["d2t"], tensors["t2d"], len(head.d2t), head.vocab_size, folder)
+        check_maps(tensors["d2t"], tensors["t2d"], folder)
     if layout == "speculators":
         if len(head.d2t) == head.vocab_size:  # where no map is needed, there is none
             del tensors["d2t"], tensors["t2d"]
-        tensors = {_theirs(name): tensor for name, tensor in tensors.items()}
         config = _speculators_config(head, base)
     else:
         config = _published_config(head, base)
     config[OURS] = {"tree": checked_tree(head.tree)}
     if third:
         config[OURS]["feature_layers"] = list(head.feature_layers)
-    return write_folder(folder, config, tensors, FILES[layout], pickled)
+    return write_folder(folder, layout, config, tensors, pickled)
 
 
 def _published_config(head: DraftNetwork, base: str) -> dict:
@@ -234,11 +165,6 @@ def _is_eagles(config: Mapping) -> bool:
     return kind == "eagle3" or kind is None and ("draft_vocab_size" in config or "tree" in (ours or ()))
 
 
-def _theirs(name: str) -> str:
-    """What `speculators` calls a tensor."""
-    return re.sub("^midlayer", "layers.0", name)
-
-
 # Reading.
 
 
@@ -282,33 +208,37 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
     `norm_before_residual` is false where it is missing, but in the layout of `speculators` true: so vLLM reads those
     that do not say it (that package writes it down always).
     """
-    folder = Path(folder)
-    config, place = read_config(folder), folder / CONFIG
-    layout = eagle_layout(config, place)
-    path = weight_file(folder, FILES[layout])
-    tensors = read_tensors(path)
-    said, where = config, str(place)
-    if layout == "speculators":
-        said, where = _inner(config, place)
+    layout, config, tensors, place, path = read_folder(folder, eagle_layout)
+    said, where = _inner(config, place) if layout == "speculators" else (config, place)
     third = layout == "speculators" or "draft_vocab_size" in config or any(n.startswith("midlayer.") for n in tensors)
     _check_layers(said, tensors, where, path)
-    for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim"):
-        check_size(said, key, tensors, where, path)
+    keys = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim")
+    check_sizes(said, keys, tensors, where, path)
     sizes = layer_config(said, where)
     _check_known(config, said, where)
-    _check_target(target, sizes, where)
     try:
-        tree = checked_tree(_entry(config, place).get("tree", TREE))
+        tree = checked_tree(our_entry(config, place).get("tree", TREE))
     except ValueError as error:
         raise ValueError(f'{place}: "{OURS}": {error}') from None
-
     if third:
-        head, found = _eagle3(config, sizes, tensors, target, layout, place, path)
+        head = _eagle3(config, sizes, target, layout, place)
     else:
-        bias = _flag(config, "bias", True, place)
-        shapes = eagle_shapes(sizes, bias)
-        found = renamed(tensors, {name: name for name in shapes}, shapes, path)
-        head = _made(EagleHead, sizes, bias=bias)
+        head = without_weights(EagleHead, sizes, bias=_flag(config, "bias", True, place))
+    if target is not None:
+        try:
+            check_target(target, head)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+
+    names, lent = named(head.state_dict(), layout), {}
+    if third and "embed_tokens.weight" not in tensors:
+        lent["embed_tokens.weight"] = _embeddings(target, tuple(head.embed_tokens.weight.shape), path)
+    if third and len(head.d2t) == head.vocab_size and not {"d2t", "t2d"} & tensors.keys():
+        lent |= {"d2t": head.d2t, "t2d": head.t2d}  # where every token is known, no map is needed
+    names = {name: there for name, there in names.items() if name not in lent}
+    found = fitting(head, tensors, names, path) | lent
+    if third:
+        check_maps(found["d2t"], found["t2d"], path)
     dtype = found["fc.weight"].dtype if dtype is None else dtype
     found = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in found.items()}
     head.load_state_dict(found, assign=True)
@@ -385,8 +315,8 @@ def rope_parameters(said: Mapping, where) -> tuple[str, dict]:
     return key, rope
 
 
-def known_tokens(d2t: torch.Tensor, t2d: torch.Tensor, known: int, vocab_size: int, path: Path) -> list[int]:
-    """The target's tokens that an EAGLE-3 network knows, ascending.
+def check_maps(d2t: torch.Tensor, t2d: torch.Tensor, path) -> None:
+    """Raise ValueError that names the map when an EAGLE-3 network's tokens are not tokens of the target's, ascending.
 
     Parameters
     ----------
@@ -394,16 +324,9 @@ def known_tokens(d2t: torch.Tensor, t2d: torch.Tensor, known: int, vocab_size: i
         What to add to a token of the network's to have the target's.
     t2d : bool tensor of shape (vocab_size,)
         Which of the target's tokens are known.
-
-    Raises
-    ------
-    ValueError
-        That names the map that is wrong.
     """
-    if d2t.dtype != torch.int64 or tuple(d2t.shape) != (known,):
-        raise ValueError(f"{path}: d2t is {words(d2t)}, expected {known} offsets, by draft_vocab_size, torch.int64")
-    if t2d.dtype != torch.bool or tuple(t2d.shape) != (vocab_size,):
-        raise ValueError(f"{path}: t2d is {words(t2d)}, expected {vocab_size} marks, by vocab_size, torch.bool")
+    d2t, t2d = d2t.cpu(), t2d.cpu()
+    known, vocab_size = len(d2t), len(t2d)
     if known < vocab_size and not d2t.any():
         raise ValueError(
             f"{path}: d2t is all zeros, as a map that was never filled: expected what to add to the network's "
@@ -426,7 +349,6 @@ def known_tokens(d2t: torch.Tensor, t2d: torch.Tensor, known: int, vocab_size: i
         token = differing[0]
         which, other = ("t2d", "d2t") if t2d[token] else ("d2t", "t2d")
         raise ValueError(f"{path}: {which} has the target's token {token}, {other} has not: they contradict each other")
-    return tokens.tolist()
 
 
 def checked_tree(tree) -> dict:
@@ -444,8 +366,8 @@ def checked_tree(tree) -> dict:
     return dict(tree)
 
 
-def _eagle3(config, sizes, tensors, target, layout, place, path) -> tuple[Eagle3Head, Tensors]:
-    """A network with its tensors, by our names; they are not in it yet."""
+def _eagle3(config, sizes: LlamaConfig, target, layout: str, place) -> Eagle3Head:
+    """The network that a configuration describes, without weights; of its vocabulary no more than the size."""
     known = sizes.vocab_size
     if config.get("draft_vocab_size") is not None:
         known = whole_number(config, "draft_vocab_size", 1, place)
@@ -453,57 +375,17 @@ def _eagle3(config, sizes, tensors, target, layout, place, path) -> tuple[Eagle3
         raise ValueError(f"{place}: draft_vocab_size is {known}, expected at most vocab_size, {sizes.vocab_size}")
     layers = _feature_layers(config, target, place)
     norm_first = _flag(config, "norm_before_residual", layout == "speculators", place)
-    shapes, lent = eagle3_shapes(sizes, known, len(layers)), {}
-    if "embed_tokens.weight" not in tensors:
-        lent["embed_tokens.weight"] = _embeddings(target, shapes.pop("embed_tokens.weight"), path)
-    their = _theirs if layout == "speculators" else str
-    names = {name: their(name) for name in shapes}
-    # Where every token is known, no map is needed.
-    maps = ("d2t", "t2d") if known < sizes.vocab_size or {"d2t", "t2d"} & tensors.keys() else ()
-    check_names(tensors, names | {name: name for name in maps}, path)
-    weights = {name: tensor for name, tensor in tensors.items() if name not in maps}
-    found = renamed(weights, names, shapes, path)
-    tokens = known_tokens(*(tensors[name] for name in maps), known, sizes.vocab_size, path) if maps else None
-    head = _made(Eagle3Head, sizes, layers, tokens, norm_before_residual=norm_first)
-    return head, found | lent | {"d2t": head.d2t, "t2d": head.t2d}
-
-
-def _made(network: type, *arguments, **settings):
-    """A network without weights: nothing is allocated for what is in the file."""
-    with torch.device("meta"):
-        return network(*arguments, **settings)
+    return without_weights(Eagle3Head, sizes, layers, range(known), norm_before_residual=norm_first)
 
 
 def _feature_layers(config: Mapping, target, place) -> tuple[int, ...]:
     """Which of the target's hidden states an EAGLE-3 network reads: see the notes of `load_eagle`."""
-    key, layers = _said_layers(config, place)
-    if layers is None:
-        if target is None:
-            raise ValueError(
-                f"{place} does not say which of the target's layers this network reads, {AUXILIARY}: "
-                "load_eagle(folder, target) takes the usual ones"
-            )
-        try:
-            return usual_layers(target.layers)
-        except ValueError as error:
-            raise ValueError(f"{place} does not say {AUXILIARY}, and {error}") from None
-    beyond = [i for i in layers if target is not None and not -target.layers - 1 <= i <= target.layers]
-    if beyond:
-        raise ValueError(
-            f"{place}: {key} has the target's hidden state {beyond[0]}, but this target has 0 to {target.layers}: the "
-            "network is not its"
-        )
-    return layers
-
-
-def _said_layers(config: Mapping, place) -> tuple[str, tuple[int, ...] | None]:
-    """The key that says which hidden states are read, and they, as transformers counts them; None if none says it."""
     nested = config.get("eagle_config")
     nested = nested if isinstance(nested, dict) else {}
     if nested.get("use_aux_hidden_state") is False:
         raise ValueError(f"{place}: use_aux_hidden_state in eagle_config is false: networks without are unknown")
     places = (
-        (f'feature_layers in "{OURS}"', _entry(config, place).get("feature_layers"), 0),
+        (f'feature_layers in "{OURS}"', our_entry(config, place).get("feature_layers"), 0),
         (AUXILIARY, config.get(AUXILIARY), 0),
         (f"{AUXILIARY} in eagle_config", nested.get(AUXILIARY), 1),
     )
@@ -511,8 +393,16 @@ def _said_layers(config: Mapping, place) -> tuple[str, tuple[int, ...] | None]:
         if layers is not None:
             if not isinstance(layers, list) or not layers or any(type(layer) is not int for layer in layers):
                 raise ValueError(f"{place}: {key} must be a list of numbers of the target's layers, got {layers!r}")
-            return key, tuple(layer + shift for layer in layers)
-    return "", None
+            return tuple(layer + shift for layer in layers)
+    if target is None:
+        raise ValueError(
+            f"{place} does not say which of the target's layers this network reads, {AUXILIARY}: "
+            "load_eagle(folder, target) takes the usual ones"
+        )
+    try:
+        return usual_layers(target.layers)
+    except ValueError as error:
+        raise ValueError(f"{place} does not say {AUXILIARY}, and {error}") from None
 
 
 def _embeddings(target, shape: tuple[int, int], path) -> torch.Tensor:
@@ -566,28 +456,8 @@ def _check_known(config: Mapping, said: Mapping, where) -> None:
         )
 
 
-def _check_target(target, sizes: LlamaConfig, where) -> None:
-    """Raise ValueError that names the key when a network cannot be the target's, if there is one."""
-    if target is None:
-        return
-    for key, said, its in (
-        ("vocab_size", sizes.vocab_size, target.vocab_size),
-        ("hidden_size", sizes.hidden_size, target.width),
-    ):
-        if said != its:
-            raise ValueError(f"{where}: {key} is {said}, the target's is {its}: the network is not its")
-
-
 def _flag(config: Mapping, key: str, usual: bool, where) -> bool:
     value = config.get(key)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{where}: {key} must be true or false, got {value!r}")
     return usual if value is None else value
-
-
-def _entry(config: Mapping, place) -> dict:
-    """Our own entry."""
-    entry = config.get(OURS, {})
-    if not isinstance(entry, dict):
-        raise ValueError(f'{place}: "{OURS}" must be an object, got {entry!r}')
-    return entry

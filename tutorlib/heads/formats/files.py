@@ -6,8 +6,9 @@ is in them is up to the layout: see the other files here.
 
 import json
 import pickle
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -27,6 +28,11 @@ FILES = {
     "vllm": MODEL,
     "eagle": MODEL,
     "speculators": MODEL,
+}
+# What a layout calls otherwise than our modules do: patterns of their names, and what stands there in their place.
+OTHERWISE = {
+    "vllm": {r"^(\d+)\.(\d+)\.linear\.": r"blocks.\1.layers.\2.", r"^(\d+)\.\d+\.weight$": r"lm_heads.\1.weight"},
+    "speculators": {r"^midlayer\.": "layers.0."},
 }
 # Our own entry in config.json, which other readers pass over.
 OURS = "tutorlib"
@@ -56,22 +62,43 @@ def whole_number(config: Mapping, key: str, least: int, place: Path) -> int:
     return number
 
 
-def check_size(config: Mapping, key: str, tensors: Mapping, place, path: Path) -> None:
+def check_sizes(config: Mapping, keys: Iterable[str], tensors: Mapping, place, path: Path) -> None:
     """Raise ValueError for a size beyond all that the file holds, before anything of that size is made."""
     most = max((len(tensors), *(side for tensor in tensors.values() for side in tensor.shape)))
-    if isinstance(config.get(key), int) and config[key] > most:
-        raise ValueError(
-            f"{place}: {key} is {config[key]}, but {path} has {len(tensors)} tensors, and no side longer than {most}: "
-            "the two do not belong together"
-        )
+    for key in keys:
+        if isinstance(config.get(key), int) and config[key] > most:
+            raise ValueError(
+                f"{place}: {key} is {config[key]}, but {path} has {len(tensors)} tensors, and no side longer than "
+                f"{most}: the two do not belong together"
+            )
 
 
-def weight_file(folder: Path, files: tuple[str, ...]) -> Path:
-    """The first of these files that there is; a ValueError if there is none."""
-    for name in files:
+def our_entry(config: Mapping, place) -> dict:
+    """What our own entry of a configuration holds."""
+    entry = config.get(OURS, {})
+    if not isinstance(entry, dict):
+        raise ValueError(f'{place}: "{OURS}" must be an object, got {entry!r}')
+    return entry
+
+
+def check_layout(layout: str, known: tuple[str, str]) -> None:
+    """Raise ValueError for a layout that is not among the two known: as published, and another."""
+    if layout not in known:
+        raise ValueError(f'layout={layout!r} is not known: use "{known[0]}", as published, or "{known[1]}"')
+
+
+def read_folder(folder, layout_of: Callable) -> tuple[str, dict, Tensors, Path, Path]:
+    """A folder's layout, configuration and tensors, and the paths of the two files.
+
+    `layout_of` says which layout a configuration belongs to, given it and its path.
+    """
+    folder = Path(folder)
+    config, place = read_config(folder), folder / CONFIG
+    layout = layout_of(config, place)
+    for name in FILES[layout]:
         if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{folder} has a {CONFIG} but no tensors: expected {' or '.join(files)}")
+            return layout, config, read_tensors(folder / name), place, folder / name
+    raise ValueError(f"{folder} has a {CONFIG} but no tensors: expected {' or '.join(FILES[layout])}")
 
 
 def read_tensors(path: Path) -> Tensors:
@@ -119,40 +146,67 @@ def check_names(tensors: Mapping, names: Names, path: Path) -> None:
         )
 
 
-def renamed(tensors: Mapping, names: Names, shapes: Mapping, path: Path) -> Tensors:
-    """The tensors of a file by their names here, checked.
+def without_weights(module: type, *arguments, **settings):
+    """A module that tells the names and shapes of its tensors: nothing is allocated for what is in the file."""
+    with torch.device("meta"):
+        return module(*arguments, **settings)
+
+
+def named(names: Iterable[str], layout: str) -> Names:
+    """What a layout calls the tensors of our modules.
+
+    Examples
+    --------
+    >>> list(named(["0.0.linear.bias", "0.1.weight"], "vllm").values()), named(["midlayer.mlp"], "speculators")
+    (['blocks.0.layers.0.bias', 'lm_heads.0.weight'], {'midlayer.mlp': 'layers.0.mlp'})
+    """
+    there = {name: name for name in names}
+    for pattern, instead in OTHERWISE.get(layout, {}).items():
+        there = {name: re.sub(pattern, instead, other) for name, other in there.items()}
+    return there
+
+
+def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path) -> Tensors:
+    """The tensors of a file by the names that they have in a module, checked against its own.
 
     Parameters
     ----------
+    module : Module
+        May be one `without_weights`.
     tensors : dict of tensors, by name in the file
     names : dict
-        From names here to names in the file; two of them may share a tensor.
-    shapes : dict
-        From names here to the shape expected.
+        From names in the module, all or some, to names in the file; two of them may share a tensor.
 
     Raises
     ------
     ValueError
-        If one is missing or unknown, has another shape, or is not of the floating type that they all have.
+        If one is missing or unknown, has another shape, holds numbers that are not finite, or is not of the floating
+        type that they all have. What is not of a floating type in the module, a map for instance, must be of its type.
     """
     check_names(tensors, names, path)
-    dtype = None
+    dtype, expected = None, module.state_dict()
     for name, there in names.items():
-        tensor = tensors[there]
-        if tuple(tensor.shape) != tuple(shapes[name]):
-            raise ValueError(f"{path}: {there} has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}")
-        dtype = dtype or tensor.dtype
-        if tensor.dtype != dtype or not dtype.is_floating_point:
-            expected = f"{dtype} as the others" if tensor.dtype != dtype else "numbers of a floating type"
-            raise ValueError(f"{path}: {there} is {tensor.dtype}, expected {expected}")
+        tensor, like = tensors[there], expected[name]
+        if tensor.shape != like.shape:
+            raise ValueError(f"{path}: {there} has shape {tuple(tensor.shape)}, expected {tuple(like.shape)}")
+        if like.is_floating_point():
+            dtype = dtype or tensor.dtype
+            right = tensor.dtype == dtype and dtype.is_floating_point
+            wanted = "numbers of a floating type" if tensor.dtype == dtype else f"{dtype} as the others"
+        else:
+            right, wanted = tensor.dtype == like.dtype, like.dtype
+        if not right:
+            raise ValueError(f"{path}: {there} is {tensor.dtype}, expected {wanted}")
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: {there} has numbers that are not finite, such as NaN: the training went wrong")
     return {name: tensors[there] for name, there in names.items()}
 
 
-def write_folder(folder: Path, config: Mapping, tensors: Tensors, files: tuple[str, str], pickled: bool) -> Path:
-    """Write tensors to the first of two files, or as a pickle to the second, and a configuration; return the file."""
-    folder = Path(folder)
+def write_folder(folder, layout: str, config: Mapping, tensors: Tensors, pickled: bool) -> Path:
+    """Write tensors, given by our names, and a configuration as a layout has them; return the file of the tensors."""
+    folder, files, names = Path(folder), FILES[layout], named(tensors, layout)
+    # Copies, so that no two share memory, which safetensors refuses.
+    tensors = {names[name]: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / files[pickled]
     with replacing(path, sum(tensor.nbytes for tensor in tensors.values())) as fresh:
