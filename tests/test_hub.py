@@ -70,8 +70,9 @@ def test_checksums_that_are_missing_or_broken_are_named(weights, content, says):
 
 @pytest.mark.parametrize(
     "added",
-    ["config.json", "target/adapter_config.json", "target/chat_template.jinja", "medusa/config.json", "target/a/b.py"],
-)
+    ["config.json", "target/adapter_config.json", "target/chat_template.jinja", "medusa/config.json",
+     "eagle3/model.safetensors", "target/a/b.py"],
+)  # fmt: skip
 def test_a_file_without_a_checksum_is_refused(weights, added):
     """Some that transformers would read if they were there, one that makes the folder another family's, and others."""
     path = weights / added

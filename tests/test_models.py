@@ -215,17 +215,6 @@ def test_a_familys_heads_are_those_that_were_saved_in_the_targets_type(weights, 
             assert all(map(torch.equal, heads.rotation(positions), (part.to(dtype) for part in exact)))
 
 
-@ROLES
-def test_heads_are_checked_before_they_are_trusted(weights, role):
-    write_heads(weights / role, role)
-    sums = json.loads(models.write_checksums(weights).read_text())
-    (path,) = (weights / role).glob("*.safetensors")
-    assert {f"{role}/config.json", f"{role}/{path.name}"} < set(sums)
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(ValueError, match=re.escape(f"{path} was altered")):
-        models.load("storyworld")
-
-
 @LAYOUTS
 def test_heads_from_a_directory_go_with_any_target(weights, tmp_path, role, layout):
     saved = write_heads(tmp_path / "heads", role, layout)
@@ -300,16 +289,6 @@ def test_one_kind_of_network_in_place_of_the_other_is_named(weights, tmp_path, a
     says = f"{there} holds an {names[there]}, expected an {names[asked]}: load.…, {there}="
     with pytest.raises(ValueError, match=says):
         getattr(models.load(weights / "target", **{asked: tmp_path / there}), asked)
-
-
-def test_a_published_pickle_without_embeddings_takes_the_targets(weights, tmp_path):
-    saved = write_heads(tmp_path / "network", "eagle3")
-    tensors = {name: tensor for name, tensor in saved.state_dict().items() if name != "embed_tokens.weight"}
-    (tmp_path / "network" / "model.safetensors").unlink()
-    torch.save(tensors, tmp_path / "network" / "pytorch_model.bin")
-    family = models.load(weights / "target", eagle3=tmp_path / "network")
-    embeddings = family.target.model.get_input_embeddings().weight
-    assert torch.equal(family.eagle3.embed_tokens.weight, embeddings)
 
 
 # Nothing of a model's repository is executed.
