@@ -39,6 +39,7 @@ from tutorlib.warp import frequency_penalty, temperature, top_k
 
 SLOW = pytest.mark.slow
 every_method = pytest.mark.parametrize("name", METHODS)
+AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
 every_warp = pytest.mark.parametrize("warp", WARPS)
 
 
@@ -68,16 +69,18 @@ def slow_unless(fast, names=METHODS):
 @pytest.mark.parametrize("name", slow_unless(lambda name: name in ("speculative", "suffix_lookup")))
 @every_warp
 def test_it_keeps_the_targets_distribution_under_every_warp(name, warp):
-    assert far(name, with_zeros(3), [0, 2], 3, WARPS[warp]) < EXACT
+    assert far(name, with_zeros(3), [0, 2, 0], 3, WARPS[warp]) < EXACT
 
 
 @pytest.mark.parametrize("warp", ["penalty and top-k", *slow_unless(lambda _: False, ["no warp", "temperature"])])
 @every_method
 def test_it_keeps_it_with_drafts_that_may_say_anything(name, warp):
-    assert far(name, tables(3), [0, 2], 3, WARPS[warp]) < EXACT
+    assert far(name, tables(3), [0, 2, 0], 3, WARPS[warp]) < EXACT
 
 
-@pytest.mark.parametrize("prompt, warp", [([1], "penalty"), pytest.param([0, 1, 1, 0], "no warp", marks=SLOW)])
+@pytest.mark.parametrize(
+    "prompt, warp", [([0, 1, 0], "penalty and temperature"), pytest.param([0, 1, 1, 0], "no warp", marks=SLOW)]
+)
 @every_method
 def test_it_keeps_it_through_full_drafts_and_the_rollback_after_them(name, prompt, warp):
     assert far(name, with_zeros(2), prompt, 4, WARPS[warp], gamma=2) < EXACT
@@ -112,7 +115,7 @@ def test_it_keeps_it_up_to_the_end_of_either_context(name, contexts):
 @every_method
 def test_it_keeps_it_over_real_caches(name):
     pair = small("llama"), small("gpt2", seed=2)
-    assert far(name, pair, [0, 1, 0], 2 if name in SAME_DISTRIBUTION else 3, WARPS["penalty and temperature"]) < EXACT
+    assert far(name, pair, [0, 1, 0], 3 + (name in AFTER_ONE), WARPS["penalty and top-k"]) < EXACT
 
 
 @SLOW
@@ -123,18 +126,18 @@ def test_it_keeps_it_over_real_caches(name):
 )
 @every_method
 def test_it_keeps_it_over_real_caches_of_every_kind_and_under_every_warp(name, family, warp):
-    assert far(name, (small(family), small("gpt2", seed=2)), [0, 1, 2, 0], 3, WARPS[warp]) < EXACT
+    assert far(name, (small(family), small("gpt2", seed=2)), [0, 1, 2, 0], 3 + (name in AFTER_ONE), WARPS[warp]) < EXACT
 
 
 @SLOW
 @pytest.mark.parametrize("warp", ["top-p", "penalty and top-k"])
-@pytest.mark.parametrize("name", [name for name in SAME_DISTRIBUTION if name != "speculative_batch"])
+@pytest.mark.parametrize("name", ["speculative", "eagle, drawn chain"])
 def test_it_keeps_it_under_filters_through_full_drafts_and_the_rollback_after_them(name, warp):
     assert far(name, with_zeros(3), [0, 2], 4, WARPS[warp], gamma=2) < EXACT
 
 
 @SLOW
-@every_method
+@pytest.mark.parametrize("name", [*SAME_TEXT, "speculative"])
 def test_it_keeps_it_with_three_drafted_tokens(name):
     target = TableLM({"": [0.6, 0.4], "aa": [0.2, 0.8], "b": [0.7, 0.3]})
     draft = TableLM({"": [0.5, 0.5], "b": [1.0, 0.0]})  # certain where it can be: there are fewer ways to draw then
