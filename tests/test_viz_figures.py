@@ -260,7 +260,7 @@ def test_every_curve_has_a_colour_a_mark_and_a_line_of_its_own():
         assert len({str(one[look]) for one in style.LOOKS}) == 6
     lines = draw(series.curves, {str(i): [0.5, 0.1 * i] for i in range(6)}, xlabel="x", ylabel="y").lines
     assert [(line.get_color(), line.get_marker()) for line in lines] == [
-        (look["color"], look["marker"]) for look in style.LOOKS
+        (look["color"], look["marker"]) for look in style.ROW_LOOKS
     ]
 
 

@@ -7,11 +7,12 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from ..arguments import takes_iterators
-from .palette import HATCHES, KINDS, LIGHT, LINES, MARKS, check_kind, color
+from .palette import HATCHES, LIGHT, LINES, MARKS, check_kind, color
 from .style import (
     ABOVE,
     BELOW,
     BESIDE,
+    LAST_REJECTED,
     filled,
     looks_for,
     outlined,
@@ -69,7 +70,7 @@ def bar_chart(
     ValueError
         If there are more rows than looks for them.
     """
-    looks = [filled(kind) for kind in KINDS] if looks is None else looks
+    looks = [filled(kind) for kind in LAST_REJECTED] if looks is None else looks
     most = max(map(len, rows.values()), default=0)
     draw, base, size = (ax.barh, "left", "height") if sideways else (ax.bar, "bottom", "width")
     each = thick if stacked else thick / max(len(rows), 1)

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, LINES, MARKS, check_kind, color
-from .style import BESIDE, LOOKS, looks_for, pale, size_axis, spread, titled
+from .style import BESIDE, LOOKS, ROW_LOOKS, looks_for, pale, size_axis, spread, titled
 
 
 @takes_iterators
@@ -57,7 +57,7 @@ def curves(
         If there are more curves than looks for them, or one has another length than `x`.
     """
     ends = []
-    for look, (name, values) in looks_for(rows):
+    for look, (name, values) in looks_for(rows, ROW_LOOKS):
         if not isinstance(values, Mapping):
             at = list(x) if x is not None else range(1, len(values) + 1)
             if len(at) != len(values):
@@ -69,7 +69,7 @@ def curves(
         )
         ax.plot(list(values), list(values.values()), label=name, **{**look, **point})
         ends += values
-    for look, (name, values) in looks_for(marks) if marks else ():
+    for look, (name, values) in looks_for(marks, ROW_LOOKS) if marks else ():
         point = {**look, "linestyle": "none", "markersize": 8, "markeredgecolor": "white", "zorder": 4}
         ax.plot(list(values), list(values.values()), label=name, **point)
         ends += values
@@ -417,7 +417,7 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
         If there are more curves than looks for them.
     """
     ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="as sure as it is right")
-    for look, (name, points) in looks_for(curves):
+    for look, (name, points) in looks_for(curves, ROW_LOOKS):
         confidences, shares, counts, lows, highs = zip(*points, strict=True)
         most = max(sum(counts), 1)
         sizes = [25 + 175 * math.sqrt(count / most) for count in counts]

@@ -23,6 +23,10 @@ LOOKS = tuple(
     for kind, marker, dashes in zip(KINDS, _MARKERS, _DASHES, strict=True)
 )
 
+# Beside drafts that are accepted and rejected, the colour of what is rejected comes last.
+LAST_REJECTED = ("target", "draft", "resampled", "accepted", "bonus", "rejected")
+ROW_LOOKS = tuple(LOOKS[KINDS.index(kind)] for kind in LAST_REJECTED)
+
 # Where legends stand that would cover what is drawn.
 ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "frameon": False}
 BELOW = {"loc": "upper left", "bbox_to_anchor": (0, -0.16), "frameon": False}

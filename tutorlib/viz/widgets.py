@@ -246,18 +246,13 @@ def _warp_panels(names, logits, warps, top, columns):
 
 def _warp_picture(names, logits, values, top):
     """What the sliders say, as PNG bytes; the scale does not move with them."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     before = probabilities(logits)[0].numpy()
     after = probabilities(logits, _active_warps(values))[0].numpy()
-    buffer = io.BytesIO()
-    with rc_context(STYLE):
-        figure = Figure(figsize=(7, 0.3 * (min(top, len(names)) + 1) + 1.3))
-        ax = warp_bars(figure.add_subplot(), names, before, after, top=top, legend=True, title=_warp_title(values))
-        ax.set_xlim(0, 1)
-        figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+
+    def draw(ax):
+        warp_bars(ax, names, before, after, top=top, legend=True, title=_warp_title(values)).set_xlim(0, 1)
+
+    return _png(0.3 * (min(top, len(names)) + 1) + 1.3, draw)
 
 
 def next_logits(lm, prompt):
@@ -283,13 +278,17 @@ def _draw(ax, lm, logits, temperature, top):
 
 
 def _picture(lm, logits, temperature, top):
-    """The figure as PNG bytes."""
+    return _png(0.34 * min(top, len(logits)) + 1.3, lambda ax: _draw(ax, lm, logits, temperature, top))
+
+
+def _png(height, draw):
+    """A figure on which `draw` has drawn, 7 inches wide, as PNG bytes."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     buffer = io.BytesIO()
     with rc_context(STYLE):
-        figure = Figure(figsize=(7, 0.34 * min(top, len(logits)) + 1.3))
-        _draw(figure.add_subplot(), lm, logits, temperature, top)
+        figure = Figure(figsize=(7, height))
+        draw(figure.add_subplot())
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
