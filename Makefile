@@ -14,6 +14,8 @@ TEST_FLAGS ?=
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
+# The bundled models are small: several threads would wait for each other longer than they compute.
+export OMP_NUM_THREADS ?= 1
 # The committed outputs are the bundled models' own, also on a machine with a GPU.
 export TUTORLIB_MODELS ?= storyworld
 
@@ -68,7 +70,7 @@ nbval: $(READY)
 	$(SIDE_BY_SIDE) $(NBVAL)
 
 $(NBVAL): nbval/%: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env \
+	$(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env \
 		--nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval_sanitize.cfg $*
 
 notebooks: $(READY)

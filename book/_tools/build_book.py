@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
@@ -72,13 +73,15 @@ def executed(root, folder):
         Whether all copies are up to date now. If not, a cell has failed, and what went wrong has been printed.
     """
     forget_stale_executions(root, folder)
-    done = True
-    for page in toc_pages(root):
-        path, copy = root / f"{page}.ipynb", folder / f"{page}.ipynb"
-        if path.is_file() and not (copy.is_file() and cells(copy) == cells(path)):
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            done = execute(path, copy) and done
-    return done
+    pairs = [(root / f"{page}.ipynb", folder / f"{page}.ipynb") for page in toc_pages(root)]
+    stale = [
+        pair for pair in pairs if pair[0].is_file() and not (pair[1].is_file() and cells(pair[1]) == cells(pair[0]))
+    ]
+    for _, copy in stale:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+    # Each notebook computes on one thread in a process of its own, so there is a core for each of several.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return all(list(pool.map(lambda pair: execute(*pair), stale)))
 
 
 def build(root=ROOT, committed=False):
