@@ -14,8 +14,8 @@ TEST_FLAGS ?=
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
-# The bundled models are small: several threads would wait for each other longer than they compute.
-export OMP_NUM_THREADS ?= 1
+# The bundled models are small: in a notebook several threads would wait for each other longer than they compute.
+ONE_THREAD = OMP_NUM_THREADS=1
 # The committed outputs are the bundled models' own, also on a machine with a GPU.
 export TUTORLIB_MODELS ?= storyworld
 
@@ -35,7 +35,7 @@ NBVAL = $(NOTEBOOKS:%=nbval/%)
 
 # The pages that are published hold outputs of their own, so they are looked at like those with the committed ones.
 book: $(READY)
-	$(BIN)/python book/_tools/build_book.py
+	$(ONE_THREAD) $(BIN)/python book/_tools/build_book.py
 	$(BIN)/python book/_tools/check_pages.py _build/html
 	BOOK_SITE=_build/html $(BIN)/python -m pytest -q tests/test_browser.py
 	@echo "Open $(CURDIR)/_build/html/index.html"
@@ -70,12 +70,12 @@ nbval: $(READY)
 	$(SIDE_BY_SIDE) $(NBVAL)
 
 $(NBVAL): nbval/%: $(READY)
-	$(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env \
+	$(ONE_THREAD) $(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env \
 		--nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval_sanitize.cfg $*
 
 notebooks: $(READY)
 	$(BIN)/python book/_tools/setup_cells.py
-	$(BIN)/python book/_tools/execute_notebooks.py $(NOTEBOOKS)
+	$(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py $(NOTEBOOKS)
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench
