@@ -13,7 +13,7 @@ import torch
 
 from ..table import TableLM
 from .greedy import table_and_prompt
-from .judge import NOT_YET, Exercise, Verdict, attempt, checker, listed, parts, right, short, wrong
+from .judge import NOT_YET, Exercise, Verdict, attempt, checker, listed, parts, right, short, tensor, wrong
 
 # What a search by hand holds: (tokens, log-probability), best first.
 Beams = list[tuple[tuple[int, ...], float]]
@@ -121,11 +121,7 @@ def best_of_each_row(log_probs, scores, beams):
 
 
 def table(*rows):
-    return torch.tensor(rows, dtype=torch.float64).log()
-
-
-def tensor(*values):
-    return torch.tensor(values, dtype=torch.float64)
+    return tensor(rows).log()
 
 
 ORDINARY = table((0.1, 0.2, 0.65, 0.05), (0.25, 0.05, 0.1, 0.6), (0.35, 0.3, 0.2, 0.15))
@@ -137,11 +133,11 @@ check_beam_step = Exercise(
     returns three lists, best first: which row each hypothesis continues, by which token, and with what score.
     """,
     [
-        (ORDINARY, tensor(-1.0, -1.2, -4.0), 3),
-        (table((0.5, 0.4, 0.1), (0.9, 0.05, 0.05)), tensor(-0.5, -4.0), 2),  # one hypothesis is far ahead
-        (table((0.1, 0.6, 0.3)), tensor(0.0), 2),  # the prompt's single row
+        (ORDINARY, tensor((-1.0, -1.2, -4.0)), 3),
+        (table((0.5, 0.4, 0.1), (0.9, 0.05, 0.05)), tensor((-0.5, -4.0)), 2),  # one hypothesis is far ahead
+        (table((0.1, 0.6, 0.3)), tensor((0.0,)), 2),  # the prompt's single row
         # The first step, where all rows are the same prompt, and all but the first are dead.
-        (ORDINARY[:1].repeat(3, 1), tensor(0.0, -math.inf, -math.inf), 3),
+        (ORDINARY[:1].repeat(3, 1), tensor((0.0, -math.inf, -math.inf)), 3),
     ],
     beam_step,
     {

@@ -89,7 +89,6 @@ def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
 # ----------------------------------------------------------------------------------------------------------------------
 # Answers that are functions
 
-
 FAILED = object()  # stands for the answer of a function that raised an error, or gave something of another form
 
 
@@ -385,6 +384,20 @@ def compare(
             return wrong(message)
     side = "too large" if value > expected else "too small" if value < expected else "not a number"
     return wrong(f"{short(value)} is {side}. {otherwise}".strip())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Making cases
+
+
+def tensor(values) -> torch.Tensor:
+    """Numbers as the float64 tensor that a case holds: one row, or several."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def normalised(weights: torch.Tensor) -> torch.Tensor:
+    """Weights of shape (vocab,), divided by their sum."""
+    return weights / weights.sum()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

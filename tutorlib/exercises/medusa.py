@@ -6,9 +6,8 @@ What is right is computed here from the paper, not with `tutorlib.tree`, `tutorl
 import math
 
 import numpy as np
-import torch
 
-from .judge import Exercise, array
+from .judge import Exercise, array, tensor
 
 TEXTS = [[11, 12, 13, 14, 15, 16], [21, 22, 23, 24], [31, 32]]
 IGNORED = -100  # what torch's cross-entropy leaves out
@@ -194,21 +193,17 @@ def entropy(probs, log=math.log):
     return -math.fsum(prob * log(prob) for prob in probs.tolist() if prob)
 
 
-def probs(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 check_threshold = Exercise(
     """Judge ``my_threshold(probs, epsilon, delta)``: the probability above which a candidate is accepted.
 
     `probs` is the target's distribution, a float64 tensor of shape (vocab,).
     """,
     [
-        (probs(0.97, 0.01, 0.01, 0.01), 0.09, 0.3),
-        (probs(0.25, 0.25, 0.25, 0.25), 0.09, 0.3),
-        (probs(0.4, 0.3, 0.2, 0.1), 0.2, 0.5),
-        (probs(0.9, 0.1), 0.5, 0.2),
-        (probs(0.5, 0.5, 0.0), 0.2, 0.3),
+        (tensor((0.97, 0.01, 0.01, 0.01)), 0.09, 0.3),
+        (tensor((0.25, 0.25, 0.25, 0.25)), 0.09, 0.3),
+        (tensor((0.4, 0.3, 0.2, 0.1)), 0.2, 0.5),
+        (tensor((0.9, 0.1)), 0.5, 0.2),
+        (tensor((0.5, 0.5, 0.0)), 0.2, 0.3),
     ],
     lambda probs, epsilon, delta: min(epsilon, delta * math.exp(-entropy(probs))),
     {

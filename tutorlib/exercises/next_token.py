@@ -4,20 +4,11 @@ import math
 
 import torch
 
-from .judge import Exercise, Verdict, checker, close, compare, number, right, wrong
-
-
-def normalised(weights):
-    return weights / weights.sum()
-
-
-def logits(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
+from .judge import Exercise, Verdict, checker, close, compare, normalised, number, right, tensor, wrong
 
 check_softmax = Exercise(
     """Judge ``softmax(logits: float64 tensor (vocab,)) -> probabilities (vocab,)``.""",
-    [(logits(2.0, -1.0, 0.5, 3.0),), (logits(1002.0, 999.0, 1000.5, 1003.0),)],
+    [(tensor((2.0, -1.0, 0.5, 3.0)),), (tensor((1002.0, 999.0, 1000.5, 1003.0)),)],
     lambda row: row.softmax(-1),
     {
         "Right for small logits, but logits around 1000 overflow: exp(1000) is larger than any float64. Subtract the "

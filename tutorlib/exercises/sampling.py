@@ -9,12 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from .judge import Exercise, Verdict, checker, compare, filled, right
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
-
+from .judge import Exercise, Verdict, checker, compare, filled, right, tensor
 
 # ----------------------------------------------------------------------------------------------------------------------
 # One uniform number, one token

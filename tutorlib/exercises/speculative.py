@@ -10,12 +10,7 @@ import math
 import torch
 
 from ..randomness import Exhaustive
-from .judge import Ended, Exercise, attempt, number, parts, wrong
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
-
+from .judge import Ended, Exercise, attempt, normalised, number, parts, tensor, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The accept probability and the residual
@@ -51,10 +46,6 @@ check_accept_probability = Exercise(
     },
     why="What the target finds at least as likely as the draft does is always kept, and the rest in proportion.",
 )
-
-
-def normalised(weights):
-    return weights / weights.sum()
 
 
 def residual(p, q):
