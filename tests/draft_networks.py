@@ -9,7 +9,7 @@ import math
 import torch
 from transformers import LlamaConfig
 
-from tutorlib.heads.eagle import DraftNetwork, Eagle3Head, EagleHead
+from tutorlib.heads.eagle_head import DraftNetwork, Eagle3Head, EagleHead
 from tutorlib.tree import TokenTree
 
 BASE = 10000.0  # of the rotary angles

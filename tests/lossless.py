@@ -24,10 +24,10 @@ from tutorlib.decoders import (
     suffix_lookup,
     token_intersection,
 )
-from tutorlib.decoders.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded

@@ -12,11 +12,11 @@ from lossless import random_heads, table
 from tutorlib import decoders as d
 from tutorlib import metrics, proof, theory
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads import choices
+from tutorlib.decoding import run, run_batch
+from tutorlib.drafting import choices
 from tutorlib.hugging_face import custom_generate
 from tutorlib.lm import LM
 from tutorlib.randomness import Seeded
-from tutorlib.run import run, run_batch
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 from tutorlib.viz import boxes, distributions

@@ -12,8 +12,8 @@ from conftest import _config as random_config
 from transformers import AutoModelForCausalLM
 
 from tutorlib.decoders import beam_search, greedy
+from tutorlib.decoding import run
 from tutorlib.lm import LM, NaNLogits
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.warp import temperature
 

@@ -28,12 +28,13 @@ from tutorlib.bench_rows import (
 )
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
-from tutorlib.heads.eagle import Eagle3Head, EagleHead
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.decoding import run
+from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.randomness import Seeded
-from tutorlib.run import Step, run
-from tutorlib.training.eagle import layer_config
+from tutorlib.step import Step
+from tutorlib.training.train_eagle import layer_config
 from tutorlib.tree import TokenTree
 from tutorlib.warp import probabilities
 

@@ -11,8 +11,8 @@ import torch
 from conftest import FAMILIES, VOCAB, exactly, random_model
 
 from tutorlib.decoders import beam_search, best_first_beam_search, greedy
+from tutorlib.decoding import run
 from tutorlib.lm import LM
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.warp import temperature
 

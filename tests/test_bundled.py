@@ -10,8 +10,8 @@ import tutorlib
 from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads.eagle import TREE, Eagle3Head, EagleHead
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.heads.eagle_head import TREE, Eagle3Head, EagleHead
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.storyworld.questions import opening
 from tutorlib.training import accuracy
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tutorlib import checking
 from tutorlib.checking import drawn, exact, threshold, typical_acceptance
-from tutorlib.decoders.draft_trees import without
+from tutorlib.drafting.draft_trees import without
 from tutorlib.randomness import Exhaustive, Greedy, Seeded
 from tutorlib.tree import ROOT, TokenTree
 from tutorlib.warp import one_hot

@@ -16,10 +16,10 @@ from tutorlib.decoders.contrastive_decoding import (
     contrastive_sampling,
     contrastive_scores,
 )
+from tutorlib.decoding import run
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.proof import exact_distribution, total_variation
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.warp import repetition_penalty, temperature
 

@@ -9,8 +9,8 @@ from conftest import CONTEXT, VOCAB, exactly, random_model
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.contrastive_search import Directions, contrastive_search, direction
+from tutorlib.decoding import run
 from tutorlib.lm import LM, NaNLogits
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 FAMILIES = ("llama", "gpt2", "gemma2", "opt")

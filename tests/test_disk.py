@@ -10,7 +10,7 @@ from conftest import random_model
 
 from tutorlib import MedusaHeads, disk
 from tutorlib.heads.formats import save_medusa
-from tutorlib.training import loop, storyworld
+from tutorlib.training import loop, train_village
 
 ROOM = 5_000  # bytes that a file may have on the full disk
 
@@ -45,7 +45,7 @@ WRITERS = {
     "safetensors": lambda folder: save_medusa(heads(), folder),
     "pickle": lambda folder: save_medusa(heads(), folder, pickled=True),
     "checkpoint": checkpoint,
-    "model": lambda folder: storyworld.save(random_model("llama"), Tokenizer(), folder),
+    "model": lambda folder: train_village.save(random_model("llama"), Tokenizer(), folder),
 }
 
 

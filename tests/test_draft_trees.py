@@ -9,8 +9,8 @@ from conftest import in_words
 from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
 from tutorlib.checking import exact
-from tutorlib.decoders.draft_trees import Draft, chain, drawn_chain, drawn_tree, dynamic, static
-from tutorlib.heads.choices import full
+from tutorlib.drafting.choices import full
+from tutorlib.drafting.draft_trees import Draft, chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.tree import ROOT, TokenTree
 from tutorlib.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
 

@@ -20,13 +20,13 @@ from draft_networks import (
 from lossless import EXACT, WARPS, distance, on, ring, table
 
 from tutorlib.decoders import greedy, sample
-from tutorlib.decoders.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.decoders.eagle import eagle
-from tutorlib.heads.choices import full
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.decoding import run
+from tutorlib.drafting.choices import full
+from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 from tutorlib.warp import frequency_penalty, probabilities, temperature, top_k
@@ -210,10 +210,12 @@ def test_without_a_tree_it_is_the_dynamic_one_that_the_network_brings(llama):
 
 
 def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch):
-    from tutorlib.heads.eagle import DraftSession
+    from tutorlib.heads.eagle_head import DraftSession
 
     made = []
-    monkeypatch.setattr("tutorlib.heads.eagle.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1])
+    monkeypatch.setattr(
+        "tutorlib.heads.eagle_head.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1]
+    )
     for tree, levels in ((chain(3), 3), (static(full([2, 2])), 2), (drawn_chain(4), 4), (drawn_tree(full([2, 2])), 2)):
         trace = run(eagle(llama, eagle1(llama), [1, 2, 3], tree=tree, rng=Seeded(0)), 20)
         assert trace.target_calls == len(trace.steps)

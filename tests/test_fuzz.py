@@ -18,9 +18,9 @@ from tutorlib import warp as warps
 from tutorlib.checking import typical_acceptance
 from tutorlib.decoders import sample
 from tutorlib.decoders.medusa import medusa
+from tutorlib.decoding import run
 from tutorlib.proof import total_variation
 from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 VOCAB = 3

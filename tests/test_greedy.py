@@ -8,8 +8,8 @@ from conftest import WINDOW, random_model
 
 from tutorlib import decoders
 from tutorlib.decoders import greedy
+from tutorlib.decoding import run
 from tutorlib.lm import LM
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 

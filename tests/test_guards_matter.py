@@ -146,7 +146,7 @@ CHECKING, SPECULATIVE, BATCH = (
     "tutorlib.decoders.speculative",
     "tutorlib.decoders.speculative_batch",
 )
-TLI, TREES = "tutorlib.decoders.token_intersection", "tutorlib.decoders.draft_trees"
+TLI, TREES = "tutorlib.decoders.token_intersection", "tutorlib.drafting.draft_trees"
 
 # What is wrong, in which function, the wrong one, and who notices.
 MISTAKES = [
@@ -300,7 +300,7 @@ MISTAKES = [
     ),
     (
         "one source of randomness for all rows",
-        "tutorlib.run:checked_rngs",
+        "tutorlib.decoding:checked_rngs",
         lambda right: lambda rngs, count: right(rngs, count)[:1] * count,
         test_speculative_batch.test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone,
     ),
@@ -345,7 +345,7 @@ MISTAKES = [
     ),
     (
         "steps that go on after the end of the text",
-        "tutorlib.run:fit",
+        "tutorlib.trace:fit",
         instead(lambda step, room, stop: (step, None)),
         functools.partial(every.test_an_end_of_text_inside_a_draft_is_the_last_token, "prompt_lookup"),
     ),
@@ -388,19 +388,19 @@ MISTAKES = [
     ),
     (
         "features one position late",
-        "tutorlib.heads.eagle:DraftSession.feed",
+        "tutorlib.heads.eagle_head:DraftSession.feed",
         lambda right: lambda session, tokens, features: right(session, tokens, features.roll(1, 0)),
         test_eagle.test_a_network_that_knows_the_ring_is_right_up_to_the_end_of_every_tree,
     ),
     (
         "a network whose siblings see each other",
-        "tutorlib.heads.eagle:DraftSession._call",
+        "tutorlib.heads.eagle_head:DraftSession._call",
         lambda right: lambda session, *args: right(session, *args[:-1], None),
         trees("static"),
     ),
     (
         "a network's positions by the slot",
-        "tutorlib.heads.eagle:DraftSession._call",
+        "tutorlib.heads.eagle_head:DraftSession._call",
         lambda right: (
             lambda session, tokens, hidden, start, places, mask: right(
                 session, tokens, hidden, start, slice(start, start + len(tokens)), mask
@@ -410,7 +410,7 @@ MISTAKES = [
     ),
     (
         "a network's guesses after the first node",
-        "tutorlib.heads.eagle:DraftSession.grow",
+        "tutorlib.heads.eagle_head:DraftSession.grow",
         lambda right: lambda session, tokens, parents: right(session, tokens, parents[::-1]),
         trees("dynamic"),
     ),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.heads.choices import (
+from tutorlib.drafting.choices import (
     best_size,
     checked_accuracies,
     checked_choices,

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from tutorlib.heads.eagle import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
+from tutorlib.heads.eagle_head import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.tree import ROOT

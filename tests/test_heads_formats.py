@@ -17,8 +17,8 @@ from layouts import LAYOUTS, bits, numbers, random_heads, random_network, same, 
 from safetensors.torch import load_file
 
 from tutorlib.decoders import greedy
+from tutorlib.decoding import run
 from tutorlib.heads import formats
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

@@ -38,8 +38,8 @@ from layouts import (
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tutorlib.decoders.draft_trees import dynamic
-from tutorlib.heads.eagle import Eagle3Head
+from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.heads.eagle_head import Eagle3Head
 from tutorlib.heads.formats import load_eagle, save_eagle
 from tutorlib.lm import LM
 from tutorlib.table import TableLM

@@ -20,11 +20,11 @@ from layouts import (
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.medusa import medusa
+from tutorlib.decoding import run
 from tutorlib.heads import formats
 from tutorlib.heads.formats import load_medusa, save_medusa
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 SAFE, PICKLE = LAYOUTS["medusa"].files

@@ -4,8 +4,8 @@ import pytest
 import torch
 from conftest import VOCAB
 
-from tutorlib.heads.choices import grow, usual_accuracies
-from tutorlib.heads.medusa import MedusaHeads, ResidualBlock
+from tutorlib.drafting.choices import grow, usual_accuracies
+from tutorlib.heads.medusa_heads import MedusaHeads, ResidualBlock
 from tutorlib.lm import LM
 
 

@@ -16,13 +16,13 @@ from two_tokenizers import letters_tokenizer
 
 import tutorlib
 from tutorlib import decoders, generate_options
-from tutorlib.decoders.draft_trees import dynamic
 from tutorlib.decoders.eagle import eagle
+from tutorlib.decoding import run
+from tutorlib.drafting.draft_trees import dynamic
 from tutorlib.hugging_face import as_warps, custom_generate
 from tutorlib.lm import LM
 from tutorlib.proof import target_distribution, total_variation
 from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.run import run
 from tutorlib.warp import (
     frequency_penalty,
     min_p,

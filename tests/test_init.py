@@ -15,27 +15,18 @@ def python(code):
     ).stdout
 
 
-def test_importing_tutorlib_prints_nothing_and_loads_nothing_heavy():
-    heavy = ["torch", "transformers", "matplotlib", "ipywidgets", "IPython"]
-    assert python(f"import sys, tutorlib; print([name for name in {heavy} if name in sys.modules])") == "[]\n"
+def test_importing_tutorlib_prints_nothing_and_loads_nothing_that_draws():
+    drawing = ["matplotlib", "seaborn", "ipywidgets", "IPython"]
+    assert python(f"import sys, tutorlib; print([name for name in {drawing} if name in sys.modules])") == "[]\n"
 
 
-def test_run_is_the_function_even_after_the_file_run_py_was_imported_and_nothing_draws():
-    printed = python(
-        "import sys, tutorlib.run\n"
-        "from tutorlib.run import Step\n"
-        "from tutorlib import LM, run, sample\n"
-        "print(run.__name__, tutorlib.run is run, [n for n in ('matplotlib', 'ipywidgets') if n in sys.modules])"
-    )
-    assert printed == "run True []\n"
+def test_what_knows_no_model_loads_no_torch():
+    code = "import sys; sys.modules['tutorlib'] = type(sys)('tutorlib'); sys.modules['tutorlib'].__path__ = [PATH]\n"
+    code += "import tutorlib.storyworld; print('torch' in sys.modules)"
+    assert python(code.replace("PATH", repr(tutorlib.__path__[0]))) == "False\n"
 
 
 @pytest.mark.parametrize("name", tutorlib.__all__)
 def test_every_public_name_is_there(name):
     assert getattr(tutorlib, name) is not None
     assert name in dir(tutorlib)
-
-
-def test_an_unknown_name_is_an_attribute_error_that_lists_the_known_ones():
-    with pytest.raises(AttributeError, match="no 'nonsense'.*TokenTree"):
-        _ = tutorlib.nonsense

@@ -7,8 +7,8 @@ from lossless import EXACT, distance, ring, small, table
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.lookahead import Pool, ends, lookahead
+from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 

@@ -30,10 +30,10 @@ from lossless import (
 )
 
 from tutorlib.decoders import greedy, sample, speculative, string_match, token_intersection
+from tutorlib.decoding import run
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.warp import frequency_penalty, temperature, top_k
 

@@ -8,10 +8,10 @@ from lossless import EXACT, distance, on, random_heads, ring, table
 from tutorlib.checking import exact, typical_acceptance
 from tutorlib.decoders import greedy
 from tutorlib.decoders.medusa import candidates, medusa
-from tutorlib.heads.choices import full
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.decoding import run
+from tutorlib.drafting.choices import full
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 from tutorlib.warp import typical

@@ -18,9 +18,9 @@ from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.families import ENVIRONMENT
-from tutorlib.heads.eagle import Eagle3Head, EagleHead
+from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
 from tutorlib.heads.formats import load_eagle, save_eagle, save_medusa
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.heads.medusa_heads import MedusaHeads
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}[assistant]"
 

@@ -8,8 +8,8 @@ from two_tokenizers import family_lm, renumbered, small_lm, tables
 
 from tutorlib import models
 from tutorlib.decoders import greedy, string_match, token_intersection
+from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.warp import no_repeat_ngram, top_k
 

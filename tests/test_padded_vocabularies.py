@@ -13,10 +13,10 @@ from tutorlib.decoders import (
     speculative,
     speculative_batch,
 )
+from tutorlib.decoding import run, run_batch
 from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution
 from tutorlib.randomness import Seeded
-from tutorlib.run import run, run_batch
 from tutorlib.table import TableLM
 from tutorlib.vocabularies import check_same_vocabulary
 

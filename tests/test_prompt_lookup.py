@@ -4,8 +4,8 @@ import pytest
 from lossless import table
 
 from tutorlib.decoders.prompt_lookup import NGrams, prompt_lookup
+from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ import torch
 from conftest import exactly
 
 from tutorlib.decoders import greedy, sample
+from tutorlib.decoding import decoder, run
 from tutorlib.lm import LM
 from tutorlib.proof import empirical_check, exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
-from tutorlib.run import Step, decoder, run
+from tutorlib.step import Step
 from tutorlib.table import TableLM
 from tutorlib.warp import probabilities, temperature
 

@@ -1,6 +1,5 @@
 """Pulling steps: the budget, stop tokens, the context's end, cutting, streaming, and what the trace says of it all."""
 
-import importlib
 import inspect
 import json
 import math
@@ -14,16 +13,17 @@ import pytest
 import torch
 from conftest import in_words, random_model
 
-from tutorlib import decoders
+from tutorlib import decoders, decoding
+from tutorlib import trace as trace_module
 from tutorlib.decoders import greedy, sample, speculative, speculative_batch, token_intersection
+from tutorlib.decoding import decoder, run, run_batch
 from tutorlib.lm import LM, NaNLogits
 from tutorlib.randomness import Greedy, Seeded
-from tutorlib.run import Candidates, Step, Trace, decoder, run, run_batch
+from tutorlib.step import Candidates, Step
 from tutorlib.table import TableLM
+from tutorlib.trace import Trace
 from tutorlib.tree import TokenTree
 from tutorlib.warp import frequency_penalty, one_hot, temperature
-
-run_module = importlib.import_module("tutorlib.run")  # the package's attribute of this name is the function
 
 ABC = TableLM({"": {"b": 1.0}, "b": {"c": 1.0}, "c": {"a": 1.0}}, ["a", "b", "c"])
 
@@ -299,7 +299,7 @@ class TestDecoder:
         with pytest.raises(ValueError, match="accept must return True or False, but that of .* returned None"):
             run(speculative(ABC, ABC, "a", rng=Odd(0)), 3)
 
-    @pytest.mark.parametrize("prompts", [{"a": 1}, {"a", "b"}, b"a"], ids=str)
+    @pytest.mark.parametrize("prompts", [{"a": 1}, {"a", "b"}, b"a"], ids=lambda given: type(given).__name__)
     def test_prompts_without_an_order_are_refused(self, prompts):
         with pytest.raises(ValueError, match="prompts must be a list of prompts"):
             speculative_batch(ABC, ABC, prompts)
@@ -429,7 +429,7 @@ class TestCounts:
             clock.now += 5
             yield Step([1])
 
-        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=clock))
+        monkeypatch.setattr(trace_module, "time", SimpleNamespace(perf_counter=clock))
         assert run(slow(ABC, "a"), 1).seconds == 5
 
 
@@ -491,7 +491,7 @@ class TestStreaming:
                 return ["do", "do n", "don't", "don't go"][len(tokens) - 1]
 
         pieces = []
-        stream = run_module.TextStream(Tidying(), pieces.append)
+        stream = trace_module.TextStream(Tidying(), pieces.append)
         for end in range(1, 5):
             stream.write([0] * end)
         stream.close([0] * 4)
@@ -515,7 +515,7 @@ class TestProgress:
 
     def test_shows_on_long_runs_in_a_terminal(self, monkeypatch, capsys):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        monkeypatch.setattr(run_module, "PROGRESS_DELAY", 0.0)
+        monkeypatch.setattr(decoding, "PROGRESS_DELAY", 0.0)
         run(greedy(ABC, "a"), 50)
         assert "/50" in capsys.readouterr().err
 
@@ -523,7 +523,7 @@ class TestProgress:
         run(greedy(ABC, "a"), 40, progress=True)
         assert "/40" in capsys.readouterr().err
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        monkeypatch.setattr(run_module, "PROGRESS_DELAY", 0.0)
+        monkeypatch.setattr(decoding, "PROGRESS_DELAY", 0.0)
         run(greedy(ABC, "a"), 40, progress=False)
         assert capsys.readouterr().err == ""
 
@@ -568,7 +568,7 @@ class TestCandidates:
         assert len(told) == 12
 
     def test_a_long_run_holds_a_bounded_amount_of_logits(self, monkeypatch):
-        monkeypatch.setattr(run_module, "CANDIDATE_BYTES", 10 * 3 * 8)
+        monkeypatch.setattr(trace_module, "CANDIDATE_BYTES", 10 * 3 * 8)
         trace = run(greedy(ABC, "a"), 40)
         assert sum(step.candidates.nbytes for step in trace.steps) == 10 * 3 * 8
         assert [step.candidates[0][0][0] for step in trace.steps] == trace.tokens
@@ -715,7 +715,7 @@ class TestBatches:
                 clock.now += 5
                 yield [Step([2]), Step([0])]
 
-        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=clock))
+        monkeypatch.setattr(trace_module, "time", SimpleNamespace(perf_counter=clock))
         short, long = run_batch(calling(ABC, ["a", "b"]), 4, [2])
         assert (short.target_calls, long.target_calls) == (1, 4)
         assert (short.seconds, long.seconds) == (5, 20)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tutorlib.decoders import greedy, sample
+from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 from tutorlib.warp import (
     min_p,

@@ -9,9 +9,10 @@ from lossless import EXACT, WARPS, distance, on, tables, unlike
 
 from tutorlib import theory
 from tutorlib.decoders.speculative import adaptive, speculative
+from tutorlib.decoding import run
 from tutorlib.lm import LM
 from tutorlib.randomness import Seeded
-from tutorlib.run import Step, run
+from tutorlib.step import Step
 from tutorlib.table import TableLM
 
 

@@ -7,10 +7,10 @@ from lossless import EXACT, tables, unlike
 
 from tutorlib.decoders.speculative import adaptive, speculative
 from tutorlib.decoders.speculative_batch import speculative_batch
+from tutorlib.decoding import run, run_batch
 from tutorlib.lm import Batch
 from tutorlib.proof import target_distribution, total_variation
 from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.run import run, run_batch
 from tutorlib.table import TableLM
 from tutorlib.warp import temperature
 

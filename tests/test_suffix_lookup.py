@@ -7,8 +7,8 @@ from lossless import EXACT, distance, table
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.suffix_lookup import SuffixAutomaton, suffix_lookup
+from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 TEXTS = [[0, 1, 1, 0, 1], [0, 0], [1, 0, 0, 1, 1, 1, 0]]

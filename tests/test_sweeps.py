@@ -9,8 +9,8 @@ import pytest
 
 from tutorlib import metrics, models, sweeps
 from tutorlib.decoders import sample
+from tutorlib.decoding import run
 from tutorlib.randomness import Greedy, Seeded
-from tutorlib.run import run
 from tutorlib.storyworld import check
 from tutorlib.sweeps import __main__ as command
 from tutorlib.table import TableLM

@@ -7,13 +7,13 @@ import torch
 from draft_networks import eagle1, eagle3, features_of, law, paths_in
 
 from tutorlib.checking import drawn
-from tutorlib.decoders.draft_trees import Draft, chain, drawn_tree, dynamic, static, without
 from tutorlib.decoders.greedy import greedy
-from tutorlib.heads.choices import grow
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.decoding import run
+from tutorlib.drafting.choices import grow
+from tutorlib.drafting.draft_trees import Draft, chain, drawn_tree, dynamic, static, without
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.run import run
 from tutorlib.sweeps import eagle as sweep
 from tutorlib.sweeps import results
 from tutorlib.sweeps import sample_side_by_side as told_side_by_side

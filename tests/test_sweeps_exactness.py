@@ -7,8 +7,8 @@ import torch
 
 from tutorlib import models, theory
 from tutorlib.decoders.greedy import greedy
+from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.sweeps import acceptance, assisted, results, rounding, specimens, village_prompts
 from tutorlib.table import TableLM
 

@@ -7,8 +7,8 @@ import torch
 
 from tutorlib.sweeps import features as sweep
 from tutorlib.sweeps import results
-from tutorlib.training.eagle import new_eagle, unroll
 from tutorlib.training.own_text import Batches, Text
+from tutorlib.training.train_eagle import new_eagle, unroll
 
 LENGTH = 9
 

@@ -7,7 +7,7 @@ import torch
 
 from tutorlib import TableLM, TokenTree
 from tutorlib.checking import exact, typical_acceptance
-from tutorlib.heads.medusa import MedusaHeads
+from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.randomness import Seeded
 from tutorlib.sweeps import medusa as sweep
 from tutorlib.sweeps import results

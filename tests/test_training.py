@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tutorlib.storyworld import story, told
-from tutorlib.training import accuracy, hints, loop, storyworld
+from tutorlib.training import accuracy, hints, loop, train_village
 from tutorlib.training.__main__ import main
 from tutorlib.training.corpus import IGNORED, Stories
 from tutorlib.training.devices import Devices
 from tutorlib.training.tokenizers import END, START, learn
 
-TINY = storyworld.Recipe(
-    16, 2, 400, "tiny", (START, END), (storyworld.Stage(2, steps=12, rows=2, drill=8, hinted=8, rate=0.01),)
+TINY = train_village.Recipe(
+    16, 2, 400, "tiny", (START, END), (train_village.Stage(2, steps=12, rows=2, drill=8, hinted=8, rate=0.01),)
 )
 
 
@@ -24,7 +24,7 @@ def few_questions_and_stories(monkeypatch):
     """Reports are asked a few questions only, and tokenizers learnt from few stories, so that tests stay quick."""
     answers = accuracy.answers
     monkeypatch.setattr(accuracy, "answers", lambda *models: answers(*models, seeds=range(12), most=4))
-    monkeypatch.setattr(storyworld, "learn", partial(learn, stories=200))
+    monkeypatch.setattr(train_village, "learn", partial(learn, stories=200))
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +148,8 @@ def test_the_hint_is_zero_when_all_attention_goes_there():
 
 
 def test_a_deepened_model_is_the_same_function():
-    shallow = storyworld.build(TINY, 2)
-    deep = storyworld.deepen(shallow, TINY, 6)
+    shallow = train_village.build(TINY, 2)
+    deep = train_village.deepen(shallow, TINY, 6)
     tokens = torch.tensor([[3, 1, 4, 1, 5]])
     assert len(deep.model.layers) == 6
     assert torch.equal(shallow(tokens).logits, deep(tokens).logits)
@@ -159,7 +159,7 @@ def test_a_deepened_model_is_the_same_function():
 
 
 def fit(folder, steps=12):
-    return storyworld.fit(replace(TINY, stages=(replace(TINY.stages[0], steps=steps),)), folder, progress=False)
+    return train_village.fit(replace(TINY, stages=(replace(TINY.stages[0], steps=steps),)), folder, progress=False)
 
 
 def weights(model):
@@ -255,8 +255,8 @@ def test_the_schedule_warms_up_and_decays():
 
 
 def test_the_command_writes_models_a_card_and_checksums(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(storyworld, "RECIPES", {"target": TINY, "draft": TINY})
-    monkeypatch.setattr("tutorlib.training.card.RECIPES", storyworld.RECIPES)
+    monkeypatch.setattr(train_village, "RECIPES", {"target": TINY, "draft": TINY})
+    monkeypatch.setattr("tutorlib.training.card.RECIPES", train_village.RECIPES)
     monkeypatch.setattr("tutorlib.training.card.PROMPTS", 2)
     assert main(["storyworld", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     assert "target:" in capsys.readouterr().out

@@ -8,11 +8,11 @@ from conftest import random_model
 from training_runs import ODD, arguments, drafted, features, fit, habits, loss_of, new, write_family
 
 from tutorlib import greedy, run
-from tutorlib.decoders.draft_trees import dynamic
 from tutorlib.decoders.eagle import eagle
+from tutorlib.drafting.draft_trees import dynamic
 from tutorlib.heads.formats import load_eagle
 from tutorlib.lm import LM
-from tutorlib.training import eagle as training
+from tutorlib.training import train_eagle as training
 from tutorlib.training.__main__ import main
 from tutorlib.training.own_text import Batches, Text
 

@@ -33,10 +33,10 @@ from training_runs import (
 
 import tutorlib
 from tutorlib import greedy, models, run
-from tutorlib.decoders.draft_trees import dynamic
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.training import accuracy, card, devices, learner, loop, storyworld
+from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.training import accuracy, card, devices, learner, loop, train_village
 from tutorlib.training.__main__ import main
 from tutorlib.training.devices import ALONE, Devices
 from tutorlib.training.own_text import Batches, Text
@@ -137,9 +137,9 @@ def test_accuracies_are_counted_as_by_hand(kind):
 def trained(kind, folder):
     """What a training gives: all weights, accuracies, log."""
     if kind == "language model":
-        stage = storyworld.Stage(2, steps=8, rows=2, drill=4, hinted=4, rate=0.01)
-        recipe = storyworld.Recipe(16, 2, 300, "tiny", (START, END), (stage,))
-        model, _, log = storyworld.fit(recipe, folder, progress=False)
+        stage = train_village.Stage(2, steps=8, rows=2, drill=4, hinted=4, rate=0.01)
+        recipe = train_village.Recipe(16, 2, 300, "tiny", (START, END), (stage,))
+        model, _, log = train_village.fit(recipe, folder, progress=False)
         return weights(model), {}, log
     one = new(kind)
     fitted = fit(one, folder)
@@ -149,7 +149,7 @@ def trained(kind, folder):
 @pytest.mark.parametrize("kind", ["language model", *KINDS])
 def test_a_killed_run_goes_on_where_it_was(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(accuracy, "answers", lambda *_: {})
-    monkeypatch.setattr(storyworld, "learn", cache(partial(learn, stories=30)))
+    monkeypatch.setattr(train_village, "learn", cache(partial(learn, stories=30)))
     whole, accuracies, _ = trained(kind, tmp_path / "whole")
     monkeypatch.setattr(loop, "SAVE_EVERY", 3)
     write, killed = loop._write, []

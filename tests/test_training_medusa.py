@@ -7,10 +7,10 @@ import torch
 from conftest import random_model
 from training_runs import COLD, ODD, fit, habits, loss_of, new, weights
 
-from tutorlib.heads.choices import grow
+from tutorlib.drafting.choices import grow
 from tutorlib.lm import LM
 from tutorlib.training import learner
-from tutorlib.training import medusa as training
+from tutorlib.training import train_medusa as training
 from tutorlib.training.own_text import Batches, Text
 
 # -- the loss --

@@ -18,8 +18,8 @@ from tutorlib import TableLM, TokenTree, greedy, run, theory
 from tutorlib.bench import Spread
 from tutorlib.checking import threshold
 from tutorlib.decoders.beam_search import beam_search
-from tutorlib.heads.choices import full, grow
-from tutorlib.run import Trace
+from tutorlib.drafting.choices import full, grow
+from tutorlib.trace import Trace
 from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, trees
 from tutorlib.viz.search_nodes import search_nodes
 

@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from tutorlib import TableLM, greedy, run
-from tutorlib.run import Step, Trace
+from tutorlib.step import Step
+from tutorlib.trace import Trace
 from tutorlib.tree import TokenTree
 from tutorlib.viz.labels import Labels, flowing, visible
 from tutorlib.viz.palette import KINDS

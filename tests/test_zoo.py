@@ -11,9 +11,9 @@ import torch
 from tutorlib import zoo
 from tutorlib.decoders.sample import sample
 from tutorlib.decoders.speculative import speculative
+from tutorlib.decoding import run
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
-from tutorlib.run import run
 from tutorlib.table import TableLM
 
 EXACT = 1e-9
@@ -143,7 +143,7 @@ def test_no_threshold_is_right_wherever_perplexity_moves_it():
 
 def test_the_loops_that_specimens_share_are_right_with_the_right_judge():
     from tutorlib.checking import check_sampled
-    from tutorlib.run import decoder
+    from tutorlib.decoding import decoder
 
     @decoder
     def shared(target, draft, prompt, *, gamma, rng, warp=()):
@@ -165,7 +165,7 @@ def test_the_loops_that_specimens_share_are_right_with_the_right_judge():
 
 
 def test_the_beam_search_that_specimens_share_is_right_as_it_is():
-    from tutorlib.run import decoder
+    from tutorlib.decoding import decoder
 
     @decoder
     def shared(lm, prompt, *, beams, max_new_tokens, length_penalty):

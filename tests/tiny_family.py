@@ -12,8 +12,8 @@ def write_model(folder, vocab_size, seed, specials=None, weights_seed=None):
     """A tiny Llama with a tokenizer of the village, written by what writes the bundled ones."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from tutorlib.training.storyworld import save
     from tutorlib.training.tokenizers import END, START, learn
+    from tutorlib.training.train_village import save
 
     specials = specials or (START, END)
     config = LlamaConfig(

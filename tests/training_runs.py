@@ -13,7 +13,7 @@ from conftest import random_model
 from tiny_family import write_model
 
 from tutorlib.lm import LM
-from tutorlib.training import eagle, learner, medusa
+from tutorlib.training import learner, train_eagle, train_medusa
 from tutorlib.training.devices import ALONE
 from tutorlib.training.own_text import Batches, Telling, Text, own_texts
 
@@ -41,12 +41,12 @@ def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12
     """An untrained learner of a kind."""
     target = target or habits()
     if kind.startswith("medusa"):
-        made = medusa.JointMedusaLearner if kind.endswith("joint") else medusa.MedusaLearner
+        made = train_medusa.JointMedusaLearner if kind.endswith("joint") else train_medusa.MedusaLearner
         return made(target, **{"cold_temperature": COLD, "heads": 2, **settings})
     if kind == "eagle":
-        return eagle.EagleLearner(target, eagle.new_eagle(target), **settings)
-    head = eagle.new_eagle3(target, texts, feature_layers, vocabulary)
-    return eagle.Eagle3Learner(target, head, **{"depth": 3, **settings})
+        return train_eagle.EagleLearner(target, train_eagle.new_eagle(target), **settings)
+    head = train_eagle.new_eagle3(target, texts, feature_layers, vocabulary)
+    return train_eagle.Eagle3Learner(target, head, **{"depth": 3, **settings})
 
 
 def fit(made, folder, texts=None, held_out=None, **settings):

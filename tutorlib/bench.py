@@ -38,11 +38,11 @@ from .bench_rows import PLAIN, ROWS, Row, speculative_row
 from .cost import _synchronize as synchronize
 from .cost import call_times
 from .decoders import sample
-from .decoders.draft_trees import Draft, dynamic
-from .heads.eagle import DraftNetwork
+from .decoding import run
+from .drafting.draft_trees import Draft, dynamic
+from .heads.eagle_head import DraftNetwork
 from .lm import LM
 from .randomness import Seeded
-from .run import run
 from .theory import measured_factor, rounds_factor
 
 # Of calls this wide the time is measured; that of others lies between. The widest is that of EAGLE-2's published tree.

@@ -32,8 +32,9 @@ from .decoders.speculative_batch import speculative_batch
 from .decoders.string_match import string_match
 from .decoders.suffix_lookup import suffix_lookup
 from .decoders.token_intersection import token_intersection
+from .decoding import run, run_batch
 from .randomness import Seeded
-from .run import Step, run, run_batch
+from .step import Step
 from .warp import temperature, top_k, top_p
 
 PLAIN = "bare forward loop"

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 
 from .randomness import Randomness
-from .run import Candidates
+from .step import Candidates
 from .tree import ROOT, TokenTree
 from .warp import is_number, probabilities, takes, warp_names
 

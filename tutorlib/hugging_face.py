@@ -24,10 +24,12 @@ import torch
 import transformers
 
 from .arguments import concrete
+from .decoding import BatchSteps, Steps, why_it_ended
 from .generate_options import refuse, refuse_options
 from .lm import LM
 from .randomness import Seeded
-from .run import BatchSteps, Step, Steps, Text, Trace, fit, why_it_ended
+from .step import Step
+from .trace import Text, Trace, fit
 from .warp import Warp, checked_histories, checked_warp, named
 
 # Arguments of `generate` that it keeps from a custom function, and of which our methods keep none.

@@ -3,7 +3,7 @@
 `LM` wraps any transformers causal LM. `LM.session(prompt)` is one sequence with a key-value cache and an undo;
 `LM.batch(prompts)` is several in one call. Decoding methods are written with these verbs alone: they never touch a
 cache, an attention mask or a position id. What this file does not do: choose tokens (methods do), warp logits
-(`warp.py`), count a budget or look for stop tokens (`run.py`).
+(`warp.py`), count a budget or look for stop tokens (`decoding.py`).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ import torch
 from . import hub
 from .families import BUNDLED, ENVIRONMENT, HEADS, ON_A_GPU, by_short_name, families, largest, named, nearest
 from .heads import formats
-from .heads.eagle import Eagle3Head, EagleHead
-from .heads.medusa import MedusaHeads
+from .heads.eagle_head import Eagle3Head, EagleHead
+from .heads.medusa_heads import MedusaHeads
 from .hub import write_checksums
 from .lm import LM
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .arguments import takes_iterators
+from .decoding import checked_budget, checked_stop, run
 from .randomness import Exhaustive, Randomness
-from .run import Step, checked_budget, checked_stop, run
+from .step import Step
 from .tree import ints
 from .warp import Warp, checked_warp, probabilities
 

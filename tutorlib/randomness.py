@@ -125,7 +125,7 @@ class Seeded:
 class Greedy:
     """No luck: ``choose`` takes the most probable index (the lowest of equals), ``accept`` only what is certain.
 
-    This is what ``rng=None`` means: see `tutorlib.run.decoder`.
+    This is what ``rng=None`` means: see `tutorlib.decoding.decoder`.
     """
 
     def choose(self, probs) -> int:

@@ -245,7 +245,7 @@ def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
     """The filter that leaves one token: the largest logit of each row, and of equals the one of the lowest id.
 
     After the softmax the rows are one-hot. This is how ``rng=None`` makes every method greedy without a branch of its
-    own (see `tutorlib.run.decoder`). A row that holds nothing but -inf stays so.
+    own (see `tutorlib.decoding.decoder`). A row that holds nothing but -inf stays so.
 
     Parameters
     ----------

@@ -25,9 +25,10 @@ from .decoders.sample import sample
 from .decoders.speculative import speculative
 from .decoders.speculative_batch import speculative_batch
 from .decoders.token_intersection import Guesses, token_intersection
+from .decoding import decoder, run, run_batch
 from .proof import Sequences, exact_distribution, target_distribution, total_variation
 from .randomness import Exhaustive, Seeded
-from .run import Step, decoder, run, run_batch
+from .step import Step
 from .table import TableLM
 from .vocabularies import shared_tokens
 from .warp import named, probabilities, temperature, top_k, top_p

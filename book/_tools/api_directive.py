@@ -1,4 +1,4 @@
-"""A Sphinx directive that shows a module's public names with their docstrings: ``{api} tutorlib.run``.
+"""A Sphinx directive that shows a module's public names with their docstrings: ``{api} tutorlib.decoding``.
 
 It builds the page's nodes itself instead of handing docstrings to a parser, so a stray asterisk in a docstring is
 shown, and does not fail the build. What it understands: paragraphs, ``literals``, the sections of a numpydoc docstring,

@@ -1,12 +1,14 @@
-"""One method a file. Each is a generator of steps: see `tutorlib.run`."""
+"""One method a file. Each is a generator of steps: see `tutorlib.decoding`."""
 
 from .beam_search import beam_search
 from .best_first_beam_search import best_first_beam_search
 from .contrastive_decoding import contrastive_beam_search, contrastive_decoding, contrastive_sampling
 from .contrastive_search import contrastive_search
 from .dola import dola, lower_layers, upper_layers
+from .eagle import eagle
 from .greedy import greedy
 from .lookahead import lookahead
+from .medusa import medusa
 from .prompt_lookup import prompt_lookup
 from .sample import sample
 from .speculative import adaptive, speculative
@@ -24,9 +26,11 @@ __all__ = [
     "contrastive_sampling",
     "contrastive_search",
     "dola",
+    "eagle",
     "greedy",
     "lookahead",
     "lower_layers",
+    "medusa",
     "prompt_lookup",
     "sample",
     "speculative",

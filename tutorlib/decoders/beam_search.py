@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ..decoding import checked_budget, checked_stop, decoder
 from ..lm import Batch
-from ..run import Step, checked_budget, checked_stop, decoder
+from ..step import Step
 from ..warp import probabilities
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..run import Step, checked_stop, decoder
+from ..decoding import checked_stop, decoder
+from ..step import Step
 from ..warp import probabilities, takes
 from .beam_search import check as check_beams
 

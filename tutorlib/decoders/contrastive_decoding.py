@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from ..run import Candidates, Step, checked_stop, decoder
+from ..decoding import checked_stop, decoder
+from ..step import Candidates, Step
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..warp import in_float64, is_number, min_p, probabilities
 from .beam_search import Group, feed_running

@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from ..run import Candidates, Step, decoder, likeliest
+from ..decoding import decoder
+from ..step import Candidates, Step, likeliest
 from ..tree import TokenTree
 from ..warp import check_whole_number, in_float64, is_number, probabilities
 

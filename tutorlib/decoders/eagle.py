@@ -3,11 +3,12 @@
 import torch
 
 from ..checking import check_tree, exact
-from ..heads.eagle import DraftNetwork, check_target
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
+from ..heads.eagle_head import DraftNetwork, check_target
+from ..step import Step
 from ..tree import TokenTree
 from ..warp import takes
-from .draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 
 
 def check(target, head, tree):
@@ -49,7 +50,7 @@ def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=())
     prompt : str or list of int
     tree : function
         `dynamic(nodes, depth, top_k)`, `static(paths)`, `chain(length)`, `drawn_tree(paths)` or `drawn_chain(length)`,
-        see `tutorlib.decoders.draft_trees`. By default the dynamic tree that the network comes with.
+        see `tutorlib.drafting.draft_trees`. By default the dynamic tree that the network comes with.
     rng : Randomness or None
         For example ``Seeded(7)``. None takes the likeliest token instead.
     warp : sequence of functions

@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from ..run import Candidates, Step, decoder
+from ..decoding import decoder
+from ..step import Candidates, Step
 from ..warp import probabilities
 
 

@@ -1,7 +1,8 @@
 """Lookahead decoding: the model guesses ahead in places of which it does not know the beginning, and checks later."""
 
 from ..checking import check_tree
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..step import Step
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number
 

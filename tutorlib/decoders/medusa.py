@@ -3,9 +3,10 @@
 import torch
 
 from ..checking import check_rule, check_tree, exact
-from ..heads.choices import Choices, checked_choices
-from ..heads.medusa import check_depth, check_target
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..drafting.choices import Choices, checked_choices
+from ..heads.medusa_heads import check_depth, check_target
+from ..step import Step
 from ..tree import ROOT, TokenTree
 
 
@@ -67,7 +68,7 @@ def medusa(target, heads, prompt, *, tree: Choices | None = None, accept=exact, 
         Trained on this target, see ``python -m tutorlib.training medusa``.
     prompt : str or list of int
     tree : sequence of tuples of int, optional
-        Which guesses are candidates: paths of ranks, head by head, see `tutorlib.heads.choices`. By default the tree
+        Which guesses are candidates: paths of ranks, head by head, see `tutorlib.drafting.choices`. By default the tree
         that the heads come with.
     accept : function
         `exact`, or a rule that is lossy.

@@ -1,7 +1,8 @@
 """Prompt lookup: what followed the last few tokens when they were said before is the draft."""
 
 from ..checking import check_tree
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..step import Step
 from ..tree import TokenTree
 from ..warp import check_whole_number
 

@@ -1,6 +1,7 @@
 """Sampling: draw the next token from the model's distribution, or from a warped one."""
 
-from ..run import Candidates, Step, decoder
+from ..decoding import decoder
+from ..step import Candidates, Step
 from ..warp import probabilities
 
 

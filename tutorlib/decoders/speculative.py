@@ -6,7 +6,8 @@ import torch
 
 from ..arguments import takes_iterators
 from ..checking import check_tree, drawn
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..step import Step
 from ..theory import measured_factor
 from ..tree import TokenTree
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary

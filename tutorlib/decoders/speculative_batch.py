@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import torch
 
 from ..checking import check, drawn
+from ..decoding import decoder
 from ..lm import Batch
 from ..randomness import Randomness
-from ..run import Step, decoder
+from ..step import Step
 from ..tree import TokenTree
 from ..vocabularies import check_prompt_of_both
 from ..warp import Warp, draft_probabilities, over_ids

@@ -1,7 +1,8 @@
 """A draft with another tokenizer, whose text is read in the target's tokens (SLEM)."""
 
 from ..checking import check_tree
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..step import Step
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
 

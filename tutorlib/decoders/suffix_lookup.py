@@ -4,7 +4,8 @@ import heapq
 from collections.abc import Iterable
 
 from ..checking import check_tree
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..step import Step
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number, is_number
 

@@ -5,7 +5,8 @@ import math
 import torch
 
 from ..checking import check_tree, drawn
-from ..run import Step, decoder
+from ..decoding import decoder
+from ..step import Step
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
 from ..warp import draft_probabilities, in_float64

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import torch
 
-from ..run import Step
+from ..step import Step
 from ..tree import TokenTree
 from .judge import Exercise, array, listed, parts
 from .medusa import PARENTS, ancestors, positions, siblings

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import torch
 
 from ..decoders.greedy import greedy
+from ..decoding import run
 from ..lm import LM
-from ..run import run
 from ..table import TableLM
 from .judge import Ended, Exercise, Verdict, attempt, checker, compare, filled, listed, right, wrong
 

@@ -9,8 +9,8 @@ from functools import cache
 from .. import zoo
 from ..decoders.sample import sample
 from ..decoders.speculative import speculative
+from ..decoding import decoder
 from ..proof import exact_distribution
-from ..run import decoder
 from ..table import TableLM
 from .judge import Exercise, Verdict, attempt, checker, compare, filled, number, right, short, wrong
 

@@ -19,10 +19,10 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrain
 
 from .. import hub, models
 from ..decoders.token_intersection import token_intersection
+from ..decoding import run
 from ..lm import LM
 from ..proof import Check, empirical_check
 from ..randomness import Seeded
-from ..run import run
 from . import village_prompts
 
 SETTING = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}

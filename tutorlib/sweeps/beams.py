@@ -3,7 +3,7 @@
 from statistics import fmean
 
 from ..decoders.beam_search import beam_search
-from ..run import run
+from ..decoding import run
 from . import figures, village_prompts
 
 SETTING = {"model": "storyworld target", "prompts": 40, "max_new_tokens": 160}

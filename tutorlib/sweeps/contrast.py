@@ -13,8 +13,8 @@ from .. import metrics, models
 from ..decoders.contrastive_decoding import contrastive_beam_search, contrastive_scores
 from ..decoders.contrastive_search import contrastive_search
 from ..decoders.dola import dola, lower_layers, upper_layers
+from ..decoding import run
 from ..randomness import Greedy, Seeded
-from ..run import run
 from ..storyworld import check
 from ..warp import one_hot, probabilities, repetition_penalty, top_p
 from . import Text, figures, sample_side_by_side, village_prompts

@@ -15,8 +15,8 @@ from ..decoders.speculative import adaptive, speculative
 from ..decoders.string_match import string_match
 from ..decoders.suffix_lookup import suffix_lookup
 from ..decoders.token_intersection import token_intersection
+from ..decoding import run
 from ..randomness import Seeded
-from ..run import run
 from ..storyworld import story, told, words
 from ..storyworld.questions import opening
 

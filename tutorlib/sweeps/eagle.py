@@ -15,17 +15,17 @@ from typing import NamedTuple
 import torch
 
 from .. import models
-from ..decoders.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 from ..decoders.eagle import eagle
 from ..decoders.medusa import medusa
 from ..decoders.prompt_lookup import prompt_lookup
 from ..decoders.speculative import speculative
-from ..heads.choices import Choices, grow
+from ..decoding import run
+from ..drafting.choices import Choices, grow
+from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 from ..randomness import Seeded
-from ..run import run
 from ..storyworld.questions import opening
-from ..training.eagle import EagleLearner, joined, unroll
 from ..training.own_text import Batches, Text
+from ..training.train_eagle import EagleLearner, joined, unroll
 from ..tree import ROOT, TokenTree
 from ..warp import one_hot
 from . import sample_side_by_side, village_prompts
@@ -151,7 +151,7 @@ class Confidences:
     Parameters
     ----------
     shape : function
-        A shape of `tutorlib.decoders.draft_trees`.
+        A shape of `tutorlib.drafting.draft_trees`.
 
     Attributes
     ----------

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from ..heads.eagle import EagleHead, causal
+from ..heads.eagle_head import EagleHead, causal
 from ..metrics import bootstrap_interval
-from ..training.eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 from ..training.learner import fit, right_guesses
 from ..training.own_text import Batches, Telling, Text, own_texts
+from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 
 RUNS = Path("runs/sweeps/features")  # where texts are kept
 SETTING = {

@@ -14,9 +14,9 @@ from functools import cache
 from .. import models
 from ..checking import exact, typical_acceptance
 from ..decoders.medusa import medusa
-from ..heads.choices import grow
+from ..decoding import run
+from ..drafting.choices import grow
 from ..randomness import Seeded
-from ..run import run
 from ..tree import ROOT
 from . import figures, village_prompts
 

@@ -9,7 +9,7 @@ from functools import cache
 from .. import models
 from ..decoders.greedy import greedy
 from ..decoders.speculative import speculative
-from ..run import run
+from ..decoding import run
 from . import village_prompts
 
 SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 5}

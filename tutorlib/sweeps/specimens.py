@@ -8,8 +8,8 @@ from functools import cache
 from .. import models, storyworld, zoo
 from ..decoders.sample import sample
 from ..decoders.speculative import speculative
+from ..decoding import run
 from ..randomness import Seeded
-from ..run import run
 from . import figures, village_prompts
 
 SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 4}

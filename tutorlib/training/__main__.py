@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from tutorlib.heads.eagle import TREE
+from tutorlib.heads.eagle_head import TREE
 from tutorlib.models import load
-from tutorlib.training import card, devices, eagle, medusa, storyworld
+from tutorlib.training import card, devices, train_eagle, train_medusa, train_village
 from tutorlib.training.learner import check_training, make
 from tutorlib.training.tell import tell
 
@@ -22,29 +22,29 @@ def main(arguments=None):
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tutorlib.training", description=__doc__)
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    village = what.add_parser("storyworld", help="the bundled language models", description=storyworld.__doc__)
+    village = what.add_parser("storyworld", help="the bundled language models", description=train_village.__doc__)
     village.add_argument(
-        "--only", action="append", choices=list(storyworld.RECIPES), help="one of them; may be repeated"
+        "--only", action="append", choices=list(train_village.RECIPES), help="one of them; may be repeated"
     )
     village.add_argument("--out", type=Path, default=Path("weights"), help="where the models go (default: weights)")
     village.add_argument("--compile", action="store_true", help="compile the step: quicker, needs a C++ compiler")
-    heads = what.add_parser("medusa", help="Medusa heads for a target", description=medusa.__doc__)
+    heads = what.add_parser("medusa", help="Medusa heads for a target", description=train_medusa.__doc__)
     heads.add_argument("--heads", type=int, default=4, help="how many (default: 4)")
     heads.add_argument("--layers", type=int, default=1, help="residual blocks in each (default: 1)")
-    heads.add_argument("--nodes", type=int, default=medusa.NODES, help="of their tree (default: %(default)s)")
+    heads.add_argument("--nodes", type=int, default=train_medusa.NODES, help="of their tree (default: %(default)s)")
     heads.add_argument("--hard", action="store_true", help="learn from the tokens, not from the target's probabilities")
     heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2); a family is written")
     _add_learning(heads, steps=3000, rate=1e-3)
-    first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=eagle.__doc__)
+    first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=train_eagle.__doc__)
     first.add_argument("--noise", type=float, default=0.2, help="width of the noise on features (default: 0.2)")
     _add_learning(first, steps=4000, rate=3e-3)
-    third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=eagle.__doc__)
+    third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=train_eagle.__doc__)
     third.add_argument(
         "--layers", type=int, nargs="+", metavar="N", help="hidden states that it reads (default: low, middle, high)"
     )
     third.add_argument(
         "--vocabulary", type=int, metavar="N",
-        help=f"tokens that it knows, the most frequent (default: {100 * eagle.KNOWN:g} %% of the target's)",
+        help=f"tokens that it knows, the most frequent (default: {100 * train_eagle.KNOWN:g} %% of the target's)",
     )  # fmt: skip
     third.add_argument("--depth", type=int, default=7, help="its own steps that it learns on (default: 7)")
     _add_learning(third, steps=2500, rate=3e-3)
@@ -90,7 +90,7 @@ def _add_learning(parser, steps, rate):
 def _storyworld(chosen, command):
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("the village's models are trained by one process: start one")
-    storyworld.make(
+    train_village.make(
         chosen.runs,
         chosen.out,
         only=chosen.only,
@@ -122,27 +122,27 @@ def _heads(chosen, command):
 
 def _medusa(chosen, target):
     """From texts to what learns from them."""
-    kind = medusa.JointMedusaLearner if chosen.joint else medusa.MedusaLearner
+    kind = train_medusa.JointMedusaLearner if chosen.joint else train_medusa.MedusaLearner
     learner = kind(target, cold_temperature=chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard"))
     return lambda texts: learner
 
 
 def _eagle(chosen, target):
-    learner = eagle.EagleLearner(target, eagle.new_eagle(target), _tree(chosen), noise=chosen.noise)
+    learner = train_eagle.EagleLearner(target, train_eagle.new_eagle(target), _tree(chosen), noise=chosen.noise)
     return lambda texts: learner
 
 
 def _eagle3(chosen, target):
-    known = round(eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
-    eagle.check_vocabulary(known, target.vocab_size)
-    layers, tree = eagle.checked_layers(target, chosen.layers), _tree(chosen)
-    return lambda texts: eagle.Eagle3Learner(
-        target, eagle.new_eagle3(target, texts, layers, known), tree, depth=chosen.depth
+    known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
+    train_eagle.check_vocabulary(known, target.vocab_size)
+    layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
+    return lambda texts: train_eagle.Eagle3Learner(
+        target, train_eagle.new_eagle3(target, texts, layers, known), tree, depth=chosen.depth
     )
 
 
 def _tree(chosen):
-    return eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
+    return train_eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
 
 
 def _given(chosen, *names):

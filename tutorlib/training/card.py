@@ -5,12 +5,12 @@ from pathlib import Path
 
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
+from tutorlib.decoding import run
 from tutorlib.disk import read_json, write_text
 from tutorlib.models import load, write_checksums
-from tutorlib.run import run
 from tutorlib.storyworld.questions import opening
 from tutorlib.training import accuracy
-from tutorlib.training.storyworld import RECIPES
+from tutorlib.training.train_village import RECIPES
 
 PROMPTS = 200  # how many stories are sampled
 CARD = """\

@@ -7,8 +7,8 @@ of x_{t+2}. Fed with their own guesses they go on from there, without the target
 A step of such a network is a few dozen small operations, so that what surrounds them counts: modules here call each
 other's `forward` directly, past PyTorch's hooks, which nobody sets on them and which would take a fifth of the time.
 
-What this file does not do: decide which tokens are guessed on from (`tutorlib.decoders.draft_trees`), train
-(`tutorlib.training.eagle`), or read files (`tutorlib.heads.formats`).
+What this file does not do: decide which tokens are guessed on from (`tutorlib.drafting.draft_trees`), train
+(`tutorlib.training.train_eagle`), or read files (`tutorlib.heads.formats`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class DraftNetwork(nn.Module):
         The target's layers whose hidden states are its features, joined; as transformers counts them.
     width, vocab_size : int
     tree : dict
-        Arguments of `tutorlib.decoders.draft_trees.dynamic`: the tree that pays with this network.
+        Arguments of `tutorlib.drafting.draft_trees.dynamic`: the tree that pays with this network.
     """
 
     feature_layers: tuple[int, ...]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from ..choices import checked_accuracies, checked_choices
-from ..medusa import MedusaHeads, check_target, checked_token_map
+from ...drafting.choices import checked_accuracies, checked_choices
+from ..medusa_heads import MedusaHeads, check_target, checked_token_map
 from .files import (
     CONFIG,
     OURS,

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..checking import Accept, drawn, exact
-from ..heads.choices import Choices, checked_choices
 from ..tree import ROOT, TokenTree
 from ..warp import check_whole_number, draft_probabilities, in_float64, is_number, one_hot
+from .choices import Choices, checked_choices
 
 
 class Draft:
@@ -125,7 +125,7 @@ def chain(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0)
 
 
 def static(paths: Choices) -> Shape:
-    """A tree of the same shape in every step, as in EAGLE-1: paths of ranks, see `tutorlib.heads.choices`.
+    """A tree of the same shape in every step, as in EAGLE-1: paths of ranks, see `tutorlib.drafting.choices`.
 
     Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1.
 

@@ -19,7 +19,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ...warp import is_number
-from ..eagle import TREE, DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
+from ..eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
 from .files import (
     CONFIG,
     OURS,
@@ -196,7 +196,7 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
         of another shape or type; for a pickle that holds anything but tensors (nothing in it is executed); for more
         layers than one, said or there; for maps `d2t` and `t2d` that point outside the vocabulary, are not filled or
         contradict each other; for a network of another vocabulary, width or number of layers than the target's, or one
-        that does what `tutorlib.heads.eagle` cannot.
+        that does what `tutorlib.heads.eagle_head` cannot.
 
     Notes
     -----
@@ -352,7 +352,7 @@ def check_maps(d2t: torch.Tensor, t2d: torch.Tensor, path) -> None:
 
 
 def checked_tree(tree) -> dict:
-    """Arguments of `tutorlib.decoders.draft_trees.dynamic`; a ValueError for what cannot be."""
+    """Arguments of `tutorlib.drafting.draft_trees.dynamic`; a ValueError for what cannot be."""
     known = ("nodes", "depth", "top_k", "confidence", "greedy_temperature")
     if not isinstance(tree, dict) or not tree.keys() <= set(known):
         raise ValueError(f"tree must have the keys {', '.join(known)}, or some of them, got {tree!r}")

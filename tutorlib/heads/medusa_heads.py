@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..drafting.choices import Accuracies, Choices, checked_accuracies, checked_choices, grow, usual_accuracies
 from ..tree import ints
-from .choices import Accuracies, Choices, checked_accuracies, checked_choices, grow, usual_accuracies
 
 NODES = 16  # of the tree that heads have until somebody has measured a better one
 
@@ -54,8 +54,8 @@ class MedusaHeads(nn.ModuleList):
         What the output layers start as: the weight of the target's own output head, so that each head begins with what
         the target says of the *next* token. By default small random numbers.
     choices : sequence of tuples of int, optional
-        The tree of guesses that pays with these heads, see `tutorlib.heads.choices`; by default one of 16 nodes, grown
-        from their accuracies.
+        The tree of guesses that pays with these heads, see `tutorlib.drafting.choices`; by default one of 16 nodes,
+        grown from their accuracies.
     accuracies : sequence of sequences of floats, optional
         How often each head's guess of each rank is right, where somebody has measured it.
     token_map : sequence of int, optional

@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaConfig
 
-from ..decoders.draft_trees import dynamic
+from ..drafting.draft_trees import dynamic
 from ..heads import formats
-from ..heads.eagle import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
+from ..heads.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
 from ..lm import LM
 from ..warp import check_whole_number, is_number
 from .learner import Learner

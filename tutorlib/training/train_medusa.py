@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from ..disk import filling
-from ..heads.choices import grow
+from ..drafting.choices import grow
 from ..heads.formats import save_medusa
-from ..heads.medusa import NODES, MedusaHeads
+from ..heads.medusa_heads import NODES, MedusaHeads
 from ..lm import LM
 from .learner import Learner
 from .own_text import Batch, Text, hidden_states

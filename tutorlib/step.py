@@ -1,0 +1,198 @@
+"""What a method yields: one `Step` at a time, with the tokens it adds and how they were chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from .tree import TokenTree
+from .warp import in_float64, one_hot, probabilities
+
+
+class Candidates(Sequence):
+    """What a method weighed for each token it emitted: a list of lists of (token, probability), likeliest first.
+
+    Filled in only when somebody looks, so that a method can offer its candidates on every step for nothing.
+
+    Parameters
+    ----------
+    logits : tensor of floats, shape (tokens, vocab)
+        Rows whose softmax, warped, is the distribution that was weighed. Not changed afterwards.
+    count : int
+        How many of the likeliest tokens to keep of each row.
+    warp, histories
+        As for `probabilities`. A `one_hot` at the end is left out: it is how ``rng=None`` chooses, not what it weighs.
+
+    Examples
+    --------
+    >>> Candidates(torch.tensor([[1.0, 1.0, -torch.inf]]))[0]
+    [(0, 0.5), (1, 0.5)]
+    """
+
+    def __init__(self, logits: torch.Tensor, count: int = 5, *, warp: Sequence = (), histories=None):
+        self._logits: torch.Tensor | None = logits
+        self._count = count
+        self._warp = warp[:-1] if warp and warp[-1] is one_hot else warp
+        self._histories = histories
+        self._lists: list[list[tuple[int, float]]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held until somebody looks; 0 afterwards."""
+        return 0 if self._logits is None else self._logits.numel() * self._logits.element_size()
+
+    def settled(self) -> list[list[tuple[int, float]]]:
+        """Compute the lists, if that has not been done yet, and let go of the rows."""
+        if self._logits is not None:
+            rows = in_float64(self._logits)
+            probs = probabilities(rows, self._warp, self._histories) if self._warp else rows.softmax(-1)
+            self._lists = [likeliest(row, self._count) for row in probs]
+            self._logits = self._histories = None
+        return self._lists
+
+    def __getitem__(self, index):
+        if isinstance(index, slice) and self._logits is not None:
+            histories = self._histories and self._histories[index]
+            return Candidates(self._logits[index], self._count, warp=self._warp, histories=histories)
+        return self.settled()[index]
+
+    def __len__(self) -> int:
+        return len(self._lists) if self._logits is None else len(self._logits)
+
+    def __eq__(self, other) -> bool:
+        return list(self) == list(other) if isinstance(other, Candidates | list) else NotImplemented
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return repr(self.settled())
+
+
+def likeliest(probs: torch.Tensor, count: int) -> list[tuple[int, float]]:
+    """The `count` likeliest tokens of one row (vocab,), as (token, probability); none of probability zero.
+
+    Of equal probabilities the lowest id comes first, which `topk` alone does not promise.
+    """
+    least = probs.topk(min(count, len(probs))).values[-1]
+    tokens = ((probs >= least) & (probs > 0)).nonzero()[:, 0].tolist()
+    pairs = list(zip(tokens, probs[tokens].tolist(), strict=True))
+    return sorted(pairs, key=lambda pair: -pair[1])[:count]
+
+
+@dataclass
+class Step:
+    """One step of a method: the tokens it added to the text, and what a reader may want to know of how it got there.
+
+    Only `tokens` is needed. A step without tokens is a search still looking.
+
+    Attributes
+    ----------
+    tokens : list of int
+        The tokens emitted, in order.
+    drafted : list of int
+        What was guessed beforehand: a chain of tokens, or the tokens of `tree` in its order.
+    accepted : int
+        How many of `tokens`, counted from the front, were drafted and accepted.
+    tree : TokenTree or None
+        The tree of candidates, for methods that draft one.
+    path : tuple of int
+        The nodes of `tree` that were kept, from its root on.
+    candidates : list of lists of (token, probability)
+        For each token emitted, a few of the likeliest tokens it was chosen from. `Candidates` makes them when needed.
+    note : str
+        A remark for the reader.
+    hypotheses : list
+        For searches: what they hold, as lists ``[tokens, score]``.
+    score : float or None
+        For searches: the score of what was emitted.
+    scored : int
+        For searches: how many hypotheses the model scored in this step, each with one distribution over what may
+        follow it.
+    cut : int
+        How many tokens `run` cut off the end, to keep the budget or to end at a stop token.
+    calls : int or None
+        Calls of the target up to the end of this step, as `run` counted them.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    accepted: int = 0
+    tree: TokenTree | None = None
+    path: tuple[int, ...] = ()
+    candidates: Sequence[list[tuple[int, float]]] = field(default_factory=list)
+    note: str = ""
+    hypotheses: list = field(default_factory=list)
+    score: float | None = None
+    scored: int = 0
+    cut: int = 0
+    calls: int | None = None
+
+    @property
+    def judged(self) -> int:
+        """How many drafted tokens were judged: the accepted ones, and one more if the next was rejected.
+
+        What was drafted after a rejection was never judged, and neither was what `run` cut off. In a tree, the draw at
+        a node is one judgement, however many children it has: the last one counts if no child was taken and there was
+        one to take.
+        """
+        last = self.path[self.accepted - 1] if self.accepted and self.tree is not None else -1
+        goes_on = len(self.drafted) > self.accepted if self.tree is None else last in self.tree.parents
+        return self.accepted + (goes_on and len(self.tokens) > self.accepted)
+
+    def first(self, count: int) -> "Step":
+        """This step as if it had stopped after its first `count` tokens (itself, when it is no longer than that).
+
+        What was drafted beyond them is taken out of the count of drafted tokens too: nobody asked whether it was right.
+        """
+        if count >= len(self.tokens):
+            return self
+        accepted = min(self.accepted, count)
+        return replace(
+            self,
+            tokens=self.tokens[:count],
+            accepted=accepted,
+            drafted=self.drafted if self.tree is not None else self.drafted[:count],
+            path=tuple(self.path[:accepted]),
+            candidates=self.candidates[:count],
+            cut=self.cut + len(self.tokens) - count,
+        )
+
+    def to_dict(self) -> dict:
+        """This step as plain lists, numbers and strings; what is empty is left out."""
+        plain: dict[str, Any] = {"tokens": list(self.tokens)}
+        if self.drafted:
+            plain["drafted"] = list(self.drafted)
+        if self.accepted:
+            plain["accepted"] = self.accepted
+        if self.tree is not None:
+            plain["tree"] = {"tokens": list(self.tree.tokens), "parents": list(self.tree.parents)}
+        if self.path:
+            plain["path"] = list(self.path)
+        if len(self.candidates):
+            plain["candidates"] = [[[token, round(prob, 6)] for token, prob in row] for row in self.candidates]
+        if self.note:
+            plain["note"] = self.note
+        if self.hypotheses:
+            plain["hypotheses"] = [[list(tokens), round(float(score), 6)] for tokens, score in self.hypotheses]
+        if self.score is not None:
+            plain["score"] = round(float(self.score), 6)
+        if self.scored:
+            plain["scored"] = self.scored
+        if self.cut:
+            plain["cut"] = self.cut
+        if self.calls is not None:
+            plain["calls"] = self.calls
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict) -> "Step":
+        """The step that `to_dict` wrote."""
+        plain = dict(plain)
+        if "tree" in plain:
+            plain["tree"] = TokenTree(**plain["tree"])
+        if "path" in plain:
+            plain["path"] = tuple(plain["path"])
+        if "candidates" in plain:
+            plain["candidates"] = [[(token, prob) for token, prob in row] for row in plain["candidates"]]
+        return cls(**plain)
