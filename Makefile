@@ -59,6 +59,7 @@ unit/slow: $(READY)
 lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python book/_tools/setup_cells.py --check
+	$(BIN)/python book/_tools/renumber.py --check
 
 # The outputs as they are committed, rendered without executing anything, and then looked at.
 pages: $(READY)

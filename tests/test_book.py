@@ -11,6 +11,7 @@ import check_pages
 import nbformat
 import offline
 import pytest
+import renumber
 import setup_cells
 import yaml
 from build_book import ROOT
@@ -48,6 +49,34 @@ def text_files():
             left_out = generated & set(parts) or any(part.endswith(".egg-info") for part in parts)
             if path.is_file() and path.suffix in suffixes and not left_out:
                 yield path
+
+
+# The chapters' numbers.
+
+
+def test_the_chapters_are_numbered_as_the_contents_list_them():
+    assert renumber.out_of_step(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("Chapter 3's tree", "Chapter 4's tree"),
+        ("chapters 1, 3 and 4, or 9", "chapters 1, 4 and 3, or 9"),
+        (
+            "chapters [3](03_beam.ipynb) and [4](04_sample.ipynb)",
+            "chapters [4](04_beam.ipynb) and [3](03_sample.ipynb)",
+        ),
+        ("| 3 | [Beam](../notebooks/03_beam.ipynb) | 3 beams", "| 4 | [Beam](../notebooks/04_beam.ipynb) | 3 beams"),
+        (
+            'story("chapter 3, story 4")',
+            'story("chapter 3, story 4")',
+        ),  # the name of a story, which decides what it tells
+        ("take 3 of 4", "take 3 of 4"),
+    ],
+)
+def test_renumbering_rewrites_what_is_said_of_chapters_and_no_other_number(old, new):
+    assert renumber.renumbered(old, {"01_first": 1, "04_sample": 3, "03_beam": 4}) == new
 
 
 # The files at the top.
