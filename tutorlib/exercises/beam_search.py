@@ -3,7 +3,6 @@
 What is right is worked out here from the model's own log-probabilities; no decoder of the library is asked.
 """
 
-import functools
 import heapq
 import itertools
 import math
@@ -42,18 +41,7 @@ def search(lm: TableLM, prompt: Sequence[int], beams: int, length: int) -> list[
 
 @checker
 def check_beams(prediction, lm, prompt, beams=2, length=None) -> Verdict:
-    """Judge which hypotheses were said to be in the beam, length by length.
-
-    Parameters
-    ----------
-    prediction : list of lists of str
-        For each length the texts in the beam, best first, without the prompt.
-    lm : TableLM
-    prompt : str
-    beams : int
-    length : int, optional
-        How many lengths were asked for.
-    """
+    """Judge which hypotheses were said to be in the beam, length by length."""
     levels = [level if level in (None, ...) else [level] if isinstance(level, str) else listed(level)
               for level in listed(prediction)]  # fmt: skip
     if not levels or any(level in (None, ...) or None in level or ... in level for level in levels):
@@ -127,11 +115,7 @@ def table(*rows):
 ORDINARY = table((0.1, 0.2, 0.65, 0.05), (0.25, 0.05, 0.1, 0.6), (0.35, 0.3, 0.2, 0.15))
 
 check_beam_step = Exercise(
-    """Judge a function ``my_beam_step(log_probs, scores, beams)`` that returns (parents, tokens, scores).
-
-    It gets log-probabilities, (rows, vocab), the rows' scores so far, (rows,), and how many hypotheses to keep. It
-    returns three lists, best first: which row each hypothesis continues, by which token, and with what score.
-    """,
+    """Judge ``my_beam_step(log_probs, scores, beams)`` that returns (parents, tokens, scores).""",
     [
         (ORDINARY, tensor((-1.0, -1.2, -4.0)), 3),
         (table((0.5, 0.4, 0.1), (0.9, 0.05, 0.05)), tensor((-0.5, -4.0)), 2),  # one hypothesis is far ahead
@@ -182,7 +166,7 @@ def score(log_prob, prompt, tokens, length_penalty):
 
 
 check_score = Exercise(
-    """Judge a function ``my_score(log_prob, prompt, tokens, length_penalty)``: the score of a finished hypothesis.""",
+    """Judge ``my_score(log_prob, prompt, tokens, length_penalty)``: the score of a finished hypothesis.""",
     [
         (-6.0, [3, 1, 4, 1, 5], tokens, penalty)
         for tokens, penalty in (([2, 7, 2, 8, 0], 0.5), ([2, 7, 0], 2.0), ([2, 7, 1, 0], 1.0))
@@ -227,11 +211,7 @@ CLOSE = [
 RUNNING = [([3, 1, 3, 1, 3, 1, 3, 1], -2.4), ([3, 1, 3, 1, 3, 1, 3, 2], -2.6)]
 
 check_winner = Exercise(
-    """Judge a function ``my_winner(finished, running, length_penalty)`` that returns the tokens of the winner.
-
-    Both lists hold pairs (tokens, log-probability): finished ones in the order in which they were finished, running
-    ones cut off by the budget.
-    """,
+    """Judge ``my_winner(finished, running, length_penalty)`` that returns the tokens of the winner.""",
     [
         (FINISHED, RUNNING, 1.0),
         (FINISHED, RUNNING, 0.0),
@@ -242,13 +222,13 @@ check_winner = Exercise(
     winner,
     {
         "You took a hypothesis that is not finished although there are finished ones. Its sum is still falling, so it "
-        "cannot be compared yet.": functools.partial(winner, pool=lambda finished, running: finished + running),
+        "cannot be compared yet.": {"pool": lambda finished, running: finished + running},
         "You compared raw sums, which prefer short texts. Compare sum / length ** penalty.": (
             lambda finished, running, penalty: winner(finished, running, 0.0)
         ),
         "The length is off by one. All new tokens count, the stop token too, and nothing else does.": (
-            functools.partial(winner, length=lambda tokens: len(tokens) + 1),
-            functools.partial(winner, length=lambda tokens: max(len(tokens) - 1, 1)),
+            {"length": lambda tokens: len(tokens) + 1},
+            {"length": lambda tokens: max(len(tokens) - 1, 1)},
         ),
         "You took the first to finish. It finished first because it is short; the best may come later.": (
             lambda finished, running, penalty: finished[0][0] if finished else winner(finished, running, penalty),
@@ -270,16 +250,7 @@ check_winner = Exercise(
 
 @checker
 def check_worse_beam(table, prompt="a", length=3, beams=2) -> Verdict:
-    """Judge a table on which beam search with `beams` beams ends with a less probable text than greedy.
-
-    Parameters
-    ----------
-    table : dict or TableLM
-        A dict becomes ``TableLM(table, ["a", "b", "c"])``.
-    prompt : str
-    length : int
-        New tokens.
-    """
+    """Judge a table on which beam search with `beams` beams ends with a less probable text than greedy."""
     table, start = table_and_prompt(table, prompt, length)
     greedy, levels = search(table, start, 1, length), search(table, start, beams, length)
     own, found = math.exp(greedy[-1][0][1]), math.exp(levels[-1][0][1])
@@ -361,11 +332,7 @@ def about_search(given, due):
 
 
 check_best_first = Exercise(
-    """Judge a function ``my_best_first(successors, beams, length)`` that returns the tokens beam search would.
-
-    ``successors(tokens)`` scores a hypothesis, a tuple: it returns the continuations' log-probabilities by token. The
-    checker looks at what was scored, and in which order.
-    """,
+    """Judge ``my_best_first(successors, beams, length)`` that returns the tokens beam search would.""",
     [
         (TableLM.random(4, order=2, seed=seed), beams, length)
         for seed, beams, length in ((4, 2, 4), (22, 2, 5), (7, 3, 4))
@@ -373,18 +340,14 @@ check_best_first = Exercise(
     best_first,
     {
         "Your queue pops the worst. A heap pops the smallest number: push minus the score.": (
-            functools.partial(best_first, sign=1.0),
-            functools.partial(best_first, sign=1.0, limit=False),
+            {"sign": 1.0},
+            {"sign": 1.0, "limit": False},
         ),
         "You left out the count for each length. Without it the search is exact, and no longer beam search: once as "
-        "many hypotheses of a length have been taken as there are beams, skip the others.": (
-            functools.partial(best_first, limit=False)
-        ),
+        "many hypotheses of a length have been taken as there are beams, skip the others.": {"limit": False},
         "You stopped as soon as a whole text was pushed. Another one in the queue may still be better: stop when a "
-        "whole one is popped.": functools.partial(best_first, at_push=True),
-        "The priority has to be the whole hypothesis's score: its parent's plus the new token's.": functools.partial(
-            best_first, parent=False
-        ),
+        "whole one is popped.": {"at_push": True},
+        "The priority has to be the whole hypothesis's score: its parent's plus the new token's.": {"parent": False},
     },
     through=what_is_scored,
     read=lambda answer, due: parts(answer, 2),

@@ -13,15 +13,7 @@ from .judge import NOT_YET, Ended, Exercise, Verdict, attempt, checker, compare,
 
 @checker
 def check_thresholds(prediction, expert: Mapping[str, float], amateur: Mapping[str, float]) -> Verdict:
-    """Judge at which alpha the cut begins to remove two tokens, given by their texts.
-
-    Parameters
-    ----------
-    prediction : dict
-        From the texts of tokens to the largest alpha that keeps them.
-    expert, amateur : mappings from texts to probabilities
-        What the two models say; the amateur plays no part in the right answer.
-    """
+    """Judge at which alpha the cut begins to remove two tokens, given by their texts."""
     if not isinstance(prediction, Mapping) or not prediction or not set(prediction) <= set(expert):
         return wrong(f"Expected a dict whose keys are texts of tokens; got {short(prediction)}.")
     if any(value is None or value is ... for value in prediction.values()):
@@ -67,10 +59,7 @@ AMATEUR = tensor((2.1, 3.5, 0.4, -1.8, -0.9, -2.9, 3.3, 2.5))
 POWERS_OF_TWO = tensor((-2.0, 0.0, -1.0, -3.0)) * math.log(2)  # every share is exact
 
 check_cut = Exercise(
-    """Judge ``my_cut(expert_logits, alpha)``: a boolean tensor, True for the plausible tokens.
-
-    `expert_logits` is a tensor, shape (vocab,).
-    """,
+    """Judge ``my_cut(expert_logits, alpha)``: a boolean tensor, True for the plausible tokens.""",
     [(UNEVEN, 0.3), (AMATEUR, 0.6), (POWERS_OF_TWO, 0.5), (AMATEUR, 0.0)],
     plausible,
     {
@@ -96,10 +85,7 @@ def scores(expert, amateur, alpha, temperature, cut=plausible, of=torch.Tensor.l
 
 
 check_scores = Exercise(
-    """Judge ``my_scores(expert_logits, amateur_logits, alpha, amateur_temperature)``: a row of scores, shape (vocab,).
-
-    Both logits are tensors, shape (vocab,). What the cut removes scores -inf.
-    """,
+    """Judge ``my_scores(expert_logits, amateur_logits, alpha, amateur_temperature)``: a score for each token.""",
     [(EXPERT, AMATEUR, alpha, temperature) for alpha, temperature in ((0.3, 1.0), (0.2, 0.5), (0.1, 2.0))],
     scores,
     {
@@ -116,12 +102,12 @@ check_scores = Exercise(
                 expert, amateur, alpha, temperature, cut=lambda _, alpha: plausible(amateur / temperature, alpha)
             ),
         ),
-        LOG_CUT: lambda *given: scores(*given, cut=by_log_probs),
+        LOG_CUT: {"cut": by_log_probs},
         "You subtract numbers that are not log-probabilities. Take log_softmax of both logits first, and only once: "
         "otherwise scores of different steps cannot be added up.": (
-            lambda *given: scores(*given, of=lambda logits, _: logits),
-            lambda *given: scores(*given, of=lambda logits, _: logits.softmax(-1)),
-            lambda *given: scores(*given, of=lambda logits, _: logits.softmax(-1).log_softmax(-1)),
+            {"of": lambda logits, _: logits},
+            {"of": lambda logits, _: logits.softmax(-1)},
+            {"of": lambda logits, _: logits.softmax(-1).log_softmax(-1)},
         ),
         "The temperature divides the amateur's logits, and nothing else.": (
             lambda expert, amateur, alpha, temperature: scores(expert, amateur, alpha, 1.0),
@@ -159,11 +145,7 @@ TOY_AMATEUR = ((5.0,) + (0.0,) * 6, (0.0,) * 7, (1.0, 0.0, 4.0, -9.0, 1.8, 1.0, 
 
 @checker
 def check_step(my_step) -> Verdict:
-    """Judge ``my_step(expert, amateur, tokens, alpha)``: the next token of contrastive decoding, without a cache.
-
-    `expert` and `amateur` are modules: called with `tokens`, shape (1, n), they return logits (1, n, vocab). `alpha` is
-    the cut. The answer is the id of a token.
-    """
+    """Judge ``my_step(expert, amateur, tokens, alpha)``: the next token of contrastive decoding, without a cache."""
     expert, amateur = Toy(TOY_EXPERT), Toy(TOY_AMATEUR)
     answer = attempt(my_step, expert, amateur, torch.tensor([[0, 1, 2]]), 0.1)
     if isinstance(answer, torch.Tensor) and answer.numel() > 1:
@@ -210,11 +192,7 @@ def search_scores(probs, states, past, penalty, nearest=lambda cosines: cosines.
 
 
 check_search_scores = Exercise(
-    """Judge ``my_scores(probs, states, past, penalty)``: the scores of contrastive search's candidates, shape (k,).
-
-    `probs` (k,) are their probabilities, `states` (k, width) their hidden states, `past` (n, width) those of all tokens
-    before them.
-    """,
+    """Judge ``my_scores(probs, states, past, penalty)``: the scores of contrastive search's candidates, shape (k,).""",
     [
         (
             tensor((0.55, 0.30, 0.10)),
@@ -231,20 +209,18 @@ check_search_scores = Exercise(
             probs, states, torch.cat([past, states]), penalty
         ),
         "You did not normalise both: that is a dot product, in which long vectors win. Give every state length 1.": (
-            lambda *given: search_scores(*given, norm=(torch.Tensor.clone, torch.Tensor.clone)),
-            lambda *given: search_scores(*given, norm=(directions, torch.Tensor.clone)),
-            lambda *given: search_scores(*given, norm=(torch.Tensor.clone, directions)),
+            {"norm": (torch.Tensor.clone, torch.Tensor.clone)},
+            {"norm": (directions, torch.Tensor.clone)},
+            {"norm": (torch.Tensor.clone, directions)},
         ),
         "You do not take the largest similarity. A repetition resembles *one* earlier position, and a mean or a sum "
         "hides it.": (
-            lambda *given: search_scores(*given, nearest=lambda cosines: cosines.mean(1)),
-            lambda *given: search_scores(*given, nearest=lambda cosines: cosines.sum(1)),
-            lambda *given: search_scores(*given, nearest=lambda cosines: cosines.amin(1)),
-            lambda *given: search_scores(*given, nearest=lambda cosines: cosines[:, -1]),
+            {"nearest": lambda cosines: cosines.mean(1)},
+            {"nearest": lambda cosines: cosines.sum(1)},
+            {"nearest": lambda cosines: cosines.amin(1)},
+            {"nearest": lambda cosines: cosines[:, -1]},
         ),
-        "The sign is wrong: you reward what resembles the past.": (
-            lambda *given: search_scores(*given, nearest=lambda cosines: -cosines.amax(1))
-        ),
+        "The sign is wrong: you reward what resembles the past.": {"nearest": lambda cosines: -cosines.amax(1)},
         "The weights are wrong: the probability has the factor (1 - penalty), and the similarity the penalty.": (
             lambda probs, states, past, penalty: search_scores(probs, states, past, 1 - penalty),
             lambda probs, states, past, penalty: search_scores(probs, states, past, penalty) + penalty * probs,
@@ -277,10 +253,7 @@ def finite_number(answer, due):
 
 
 check_jsd = Exercise(
-    """Judge ``my_jsd(p, q)``: the Jensen-Shannon divergence of two distributions (tensors of shape (vocab,)), in nats.
-
-    Probabilities may be 0.
-    """,
+    """Judge ``my_jsd(p, q)``: the Jensen-Shannon divergence of two distributions, in nats.""",
     [
         (tensor(p), tensor(q))
         for p, q in (

@@ -3,7 +3,6 @@
 What is right is written out here from definitions, not taken from `tutorlib.decoders`.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -28,11 +27,7 @@ def continuation(tokens, longest, count, *, latest=True, lengths=None, itself=Fa
 LOOKED_UP = "The longest n-gram first, its latest occurrence, and no further than the text goes."
 
 check_continuation = Exercise(
-    """Judge ``my_continuation(tokens, longest, count)``: what followed the last n-gram when it last occurred.
-
-    `tokens` is a list of ids, `longest` the largest n to try, `count` how many tokens to return at most. The answer is
-    a list, empty where not even the last token occurred before.
-    """,
+    """Judge ``my_continuation(tokens, longest, count)``: what followed the last n-gram when it last occurred.""",
     [
         ([1, 2, 7, 8, 1, 2, 9, 5, 2, 6, 1, 2], 3, 3),
         ([4, 4, 4, 4], 2, 3),
@@ -45,19 +40,19 @@ check_continuation = Exercise(
     continuation,
     {
         "You never find anything: the last n-gram finds *itself*, and nothing follows the end of the text. An "
-        "occurrence counts only if it begins earlier.": functools.partial(continuation, itself=True),
+        "occurrence counts only if it begins earlier.": {"itself": True},
         "You take the *first* occurrence. Take the latest: where things change, what was said last is right more "
-        "often.": functools.partial(continuation, latest=False),
-        "You begin with the shortest n-gram, which nearly always occurs. The longest comes first: it says most.": (
-            functools.partial(continuation, lengths=lambda longest: range(1, longest + 1))
-        ),
+        "often.": {"latest": False},
+        "You begin with the shortest n-gram, which nearly always occurs. The longest comes first: it says most.": {
+            "lengths": lambda longest: range(1, longest + 1)
+        },
         "You do not try all lengths. Where an n-gram is not found, try one token fewer, down to a single token.": (
-            functools.partial(continuation, lengths=lambda longest: [longest]),
-            functools.partial(continuation, lengths=lambda longest: range(longest, 1, -1)),
+            {"lengths": lambda longest: [longest]},
+            {"lengths": lambda longest: range(longest, 1, -1)},
         ),
-        "Your draft begins with the n-gram itself. The text has it already; the draft is what *followed* it.": (
-            functools.partial(continuation, keep=1)
-        ),
+        "Your draft begins with the n-gram itself. The text has it already; the draft is what *followed* it.": {
+            "keep": 1
+        },
     },
     why=LOOKED_UP,
     hint="A draft may be shorter than `count`, and occurrences may overlap with the end of the text.",
@@ -66,10 +61,7 @@ check_continuation = Exercise(
 
 @checker
 def check_draft(prediction, text: str | Sequence[str], longest: int, count: int) -> Verdict:
-    """Judge a draft that was predicted by hand. It and the text are lists of words, or one string of them.
-
-    What is wrong is said without giving the draft away.
-    """
+    """Judge a draft that was predicted by hand. It and the text are lists of words, or one string of them."""
     words, text = (part.split() if isinstance(part, str) else listed(part) for part in (prediction, text))
     due = continuation(text, longest, count)
     if words == due:
@@ -141,30 +133,22 @@ def ask_for_pool(add, pool, ngram, size):
 
 
 check_pool = Exercise(
-    """Judge ``my_add(pool, ngram, size)``: file an n-gram under its first token, and return the pool.
-
-    `pool` is a dict from a first token to a list of rests, each a list, the most recent first. Each list holds at most
-    `size` of them, and none twice.
-    """,
+    """Judge ``my_add(pool, ngram, size)``: file an n-gram under its first token, and return the pool.""",
     # One n-gram comes again, one is crowded out, and another first token has a list of its own.
     [([[1, 5, 5], [1, 6, 6], [2, 1, 1], [2, 1, 1], [1, 5, 5], [1, 8, 5], [3, 1, 1]], 2)],
     add,
     {
-        "Your oldest n-gram comes first. The one that was seen last fits best: put it in front.": (
-            functools.partial(add, to_front=False)
-        ),
-        "An n-gram that is seen again stays where it was. It is the most recent now: move it to the front.": (
-            functools.partial(add, again="stays")
-        ),
-        "A full list takes nothing new in. The *oldest* has to make room, or the pool never learns.": (
-            functools.partial(add, full="takes nothing")
-        ),
-        "Your lists grow without end. Each keeps `size` n-grams, or the calls get wider and wider.": (
-            functools.partial(add, full="grows")
-        ),
+        "Your oldest n-gram comes first. The one that was seen last fits best: put it in front.": {"to_front": False},
+        "An n-gram that is seen again stays where it was. It is the most recent now: move it to the front.": {
+            "again": "stays"
+        },
+        "A full list takes nothing new in. The *oldest* has to make room, or the pool never learns.": {
+            "full": "takes nothing"
+        },
+        "Your lists grow without end. Each keeps `size` n-grams, or the calls get wider and wider.": {"full": "grows"},
         "File the n-gram under its *first* token, the one that the text has, and keep the rest of it.": (
-            functools.partial(add, key=-1),
-            functools.partial(add, whole=True),
+            {"key": -1},
+            {"whole": True},
         ),
     },
     through=replayed,
@@ -196,10 +180,7 @@ def over_the_target(answer, due):
 
 
 check_law = Exercise(
-    """Judge ``my_law(draft_logits, target_vocab, draft_vocab)``: q, a probability for each of the target's tokens.
-
-    Both vocabularies are lists of texts by id; `draft_logits` is a list of floats, one for each of the draft's tokens.
-    """,
+    """Judge ``my_law(draft_logits, target_vocab, draft_vocab)``: q, a probability for each of the target's tokens.""",
     [
         ([0.5, 1.5, 2.0, -0.5], [" kite", "a", " red", "b", "."], [".", " red", "x", " kite"]),
         ([0.3, -1.0, 1.1, 0.4], ["c", "b", "a"], ["a", "b", "c", "d"]),
@@ -207,7 +188,7 @@ check_law = Exercise(
     law,
     {
         "It does not sum to 1: what the draft gives to tokens that the target lacks is missing. The guess is drawn "
-        "from the renormalised distribution, so that one is q.": functools.partial(law, renormalised=False),
+        "from the renormalised distribution, so that one is q.": {"renormalised": False},
         "You pair the first shared token of one vocabulary with the first of the other, and so on. They list their "
         "tokens in different orders: pair them by their text. (This mistake was published.)": in_each_ones_order,
         "You pair equal *ids*. In another vocabulary the same id is another text: pair tokens by their text.": (
@@ -216,7 +197,7 @@ check_law = Exercise(
             )
         ),
         "Tokens that the draft lacks have the logit 0, and so a probability. The draft cannot draw them: use -inf, or "
-        "0 after the softmax.": functools.partial(law, missing=0.0),
+        "0 after the softmax.": {"missing": 0.0},
         "You divide logits by their sum. Probabilities come from their exponentials: a softmax.": (
             lambda logits, target, draft: [
                 logits[draft.index(text)] / sum(logits[draft.index(other)] for other in target if other in draft)
@@ -262,26 +243,21 @@ def rectangles(answer, due):
 
 
 check_padding = Exercise(
-    """Judge ``my_pad(rows)``: the rows as one rectangle, padded on the left, as ``(ids, mask, positions)``.
-
-    Each is a list of lists of equal length (or a tensor). `mask` is 1 where there is a token and 0 where there is
-    filler; `positions` count each row's own tokens from 0. It does not matter which ids and positions the filler has.
-    Token 0 is a token like any other.
-    """,
+    """Judge ``my_pad(rows)``: the rows as one rectangle, padded on the left, as ``(ids, mask, positions)``.""",
     [([[5, 0, 7, 2], [0, 3], [4, 1, 6]],)],
     pad,
     {
         "You pad on the right. Then the last column holds filler, and what follows a row is in another column for each "
-        "row: pad on the left here.": functools.partial(pad, left=False),
-        "Your mask is 1 everywhere, so filler is read as text. It is 0 where there is no token.": functools.partial(
-            pad, mask=lambda row, skip: [1] * (skip + len(row))
-        ),
+        "row: pad on the left here.": {"left": False},
+        "Your mask is 1 everywhere, so filler is read as text. It is 0 where there is no token.": {
+            "mask": lambda row, skip: [1] * (skip + len(row))
+        },
         "Your mask asks whether the id is 0, and so hides real tokens. The rows' lengths tell what is filler, not the "
-        "ids.": functools.partial(pad, mask=lambda row, skip: [0] * skip + [int(token != 0) for token in row]),
-        "Your positions count the filler too. Each row counts its own tokens from 0, as if it were alone.": (
-            functools.partial(pad, skipped=True)
-        ),
-        "Your positions begin at 1. Take a running sum of the mask, less 1.": functools.partial(pad, first=1),
+        "ids.": {"mask": lambda row, skip: [0] * skip + [int(token != 0) for token in row]},
+        "Your positions count the filler too. Each row counts its own tokens from 0, as if it were alone.": {
+            "skipped": True
+        },
+        "Your positions begin at 1. Take a running sum of the mask, less 1.": {"first": 1},
     },
     read=rectangles,
     why="Filler is hidden, whatever its id, and each row counts its own tokens, as if it were alone.",
@@ -301,18 +277,16 @@ check_alpha = Exercise(
     alpha,
     {
         "You count what came after a rejection as rejected, but those tokens were never judged. A round judges the "
-        "accepted tokens, and the first rejected one if there is one.": functools.partial(
-            alpha, judged=lambda drafted, kept: drafted
-        ),
+        "accepted tokens, and the first rejected one if there is one.": {"judged": lambda drafted, kept: drafted},
         "You leave out the rounds in which all tokens were accepted. They were judged too.": lambda rounds: alpha(
             [(drafted, kept) for drafted, kept in rounds if kept < drafted]
         ),
-        "You count one rejection in each round. A round in which all tokens were accepted has none.": functools.partial(
-            alpha, judged=lambda drafted, kept: kept + 1
-        ),
+        "You count one rejection in each round. A round in which all tokens were accepted has none.": {
+            "judged": lambda drafted, kept: kept + 1
+        },
         "You count the target's own token as an accepted one. It was not drafted.": (
-            functools.partial(alpha, own=1),
-            functools.partial(alpha, judged=lambda drafted, kept: drafted, own=1),
+            {"own": 1},
+            {"judged": lambda drafted, kept: drafted, "own": 1},
         ),
         "You average the shares of the rounds, so a round of one judged token counts as much as one of six. Add up, "
         "then divide.": (
@@ -326,17 +300,7 @@ check_alpha = Exercise(
 
 @checker
 def check_pays(prediction, methods: Mapping[str, tuple], costs: Mapping[int, float], draft: float) -> Verdict:
-    """Judge how much faster than the plain loop methods are.
-
-    Parameters
-    ----------
-    prediction : dict
-        From a method's name to its factor.
-    methods : mapping from names to (tokens per call, tokens in a call, draft calls a round)
-    costs : mapping from the tokens in a call to its time, in plain calls
-    draft : float
-        Time of a draft call, in plain calls.
-    """
+    """Judge how much faster than the plain loop methods of (tokens per call, tokens in a call, draft calls) are."""
     for name, value in filled(prediction, methods).items():
         tokens, width, calls = methods[name]
         cost = costs[width]

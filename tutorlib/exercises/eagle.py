@@ -3,7 +3,6 @@
 What is right is computed here from the papers, not with `tutorlib.heads` or `tutorlib.decoders`.
 """
 
-import functools
 import math
 
 import numpy as np
@@ -48,13 +47,7 @@ def tokens_and_features(answer, due):
 
 
 check_pairs = Exercise(
-    """Judge ``my_pairs(read, features, path, drawn)``: the tokens and the features that the draft network reads next.
-
-    The target has read the tokens `read` in one call, and `features` has a row for each of them: row 0 is the last
-    token of the text (in the first call, the first token of the prompt), and row n + 1 is node n of the tree. The nodes
-    `path` were accepted, and then the token `drawn` was drawn. The answer is a list of tokens and, equally long, the
-    rows of features that go with them.
-    """,
+    """Judge ``my_pairs(read, features, path, drawn)``: the tokens and features that the draft network reads next.""",
     # The prompt; a tree with an accepted path; a tree of which nothing is accepted; a chain, accepted in part.
     [
         call((11, 12, 13, 14), (0, 1, 2), 15),
@@ -130,12 +123,7 @@ def a_feature(token):
 
 
 check_draft = Exercise(
-    """Judge ``my_draft(network, token, feature, count)``: a chain of `count` tokens, each the most likely one.
-
-    `network` has `layer(token, state)`, `norm(state)` and `head(state)`, and `network.eagle` is 1 or 3. The first call
-    of the layer gets `token` and `feature`. For EAGLE-3, `norm` is the network's own. For EAGLE-1 it is the target's
-    final norm, and `feature` has been through it already. The answer is a list of `count` tokens.
-    """,
+    """Judge ``my_draft(network, token, feature, count)``: a chain of `count` tokens, each the most likely one.""",
     [
         (Network(eagle), token, a_feature(token), count)
         for eagle in (3, 1)
@@ -144,19 +132,17 @@ check_draft = Exercise(
     draft,
     {
         "You go on with the normalised state. The norm stands in front of EAGLE-3's head and nowhere else.": (
-            functools.partial(draft, on="normed"),
-            functools.partial(draft, on="normed", read="normed"),
+            {"on": "normed"},
+            {"on": "normed", "read": "normed"},
         ),
-        "The head reads the state as the layer made it. In EAGLE-3 the norm stands between the two.": functools.partial(
-            draft, read="made"
-        ),
+        "The head reads the state as the layer made it. In EAGLE-3 the norm stands between the two.": {"read": "made"},
         "EAGLE-1's features come after the target's final norm, and the network predicts such features: do not "
-        "normalise a second time for its head.": functools.partial(draft, read="normed"),
+        "normalise a second time for its head.": {"read": "normed"},
         "You give the layer the target's feature in every step. After the first step, give it the state that it "
-        "made.": functools.partial(draft, frozen=True),
-        "You give the layer the first token in every step. After the first step, give it the token just guessed.": (
-            functools.partial(draft, same_token=True)
-        ),
+        "made.": {"frozen": True},
+        "You give the layer the first token in every step. After the first step, give it the token just guessed.": {
+            "same_token": True
+        },
     },
     why="The state goes on as the layer made it. Only EAGLE-3's head has a norm in front of it.",
 )
@@ -190,12 +176,7 @@ def in_words(steps):
 
 
 check_counts = Exercise(
-    """Judge ``my_counts(steps)``: the mean accepted length τ, and the tokens per call, of a run's steps.
-
-    Each step is one call of the target. τ is how many tokens a call that checks a draft gives on average, had the
-    budget not cut the last one; NaN if no call checks a draft. Tokens per call counts the text as it is, and every
-    call.
-    """,
+    """Judge ``my_counts(steps)``: the mean accepted length τ, and the tokens per call, of a run's steps.""",
     # The last step is cut by two; a step without a draft in the middle; cut by one; the prompt's call alone.
     [
         ([step(0, 0), step(3, 9), step(0, 9), step(4, 9, cut=2)],),
@@ -214,7 +195,7 @@ check_counts = Exercise(
             lambda steps: counts(steps, lambda step: step.accepted + 1),
         ),
         "Your τ is the mean over all calls. Calls that checked no draft, like the prompt's, say nothing about the "
-        "drafts.": lambda steps: counts(steps, over=lambda step: True),
+        "drafts.": {"over": lambda step: True},
         "Your tokens per call leave out the prompt's call. It is a call of the target too, and it gave a token.": (
             lambda steps: counts(steps, per_call=lambda steps: mean([len(step.tokens) for step in steps[1:]])),
             lambda steps: counts(steps, per_call=lambda steps: sum(len(s.tokens) for s in steps) / len(steps[1:])),
@@ -238,20 +219,12 @@ def places(parents, length, tree=ancestors, before=0):
 
 
 check_places = Exercise(
-    """Judge ``my_places(parents, length)``: positions of drafted nodes in the draft network's sequence, and their mask.
-
-    The text has `length` tokens. The network's position t pairs token t + 1 with the target's feature t, so the text
-    fills `length` - 1 positions, from 0. `parents[i]` is the node that node i follows, -1 for the text. The answer is
-    two things: a position for each node; and a matrix of bool, with a row for each node, and a column for each position
-    of the text and then for each node. It is True where the row's node may attend to the column.
-    """,
+    """Judge ``my_places(parents, length)``: positions of drafted nodes in the network's sequence, and their mask.""",
     [(PARENTS, 7), (PARENTS, 2)],
     places,
     {
         "Your positions are those of the *target*. The draft network's sequence is shorter by one: its position 0 "
-        "holds the second token of the text, with the feature of the first.": (
-            lambda parents, length: places(parents, length, before=1)
-        ),
+        "holds the second token of the text, with the feature of the first.": {"before": 1},
         "Your positions count nodes. A position says how far into the sequence a token stands: siblings share it.": (
             lambda parents, length: (length - 1 + np.arange(len(parents)), places(parents, length)[1]),
             lambda parents, length: (length + np.arange(len(parents)), places(parents, length)[1]),
@@ -290,13 +263,7 @@ def guesses(probs, parents, nodes):
 
 
 check_rerank = Exercise(
-    """Judge ``my_rerank(log_probs, parents, nodes)``: which candidates are kept, and their parents among those.
-
-    `log_probs[i]` is how probable the network finds candidate i after its parent, `parents[i]`, which is -1 for the
-    text and otherwise comes before i. Keep the `nodes` candidates with the most probable paths, and of equal ones the
-    earlier. The answer is two lists: the numbers of those kept, in ascending order; and for each the index of its
-    parent in that list, -1 for the text.
-    """,
+    """Judge ``my_rerank(log_probs, parents, nodes)``: which candidates are kept, and their parents among those.""",
     [
         guesses((0.6, 0.35, 0.3, 0.2, 0.31), (-1, -1, 0, 0, 1), 3),
         guesses((0.5, 0.3, 0.1, 0.64, 0.22, 0.9, 0.05, 0.7, 0.1, 0.95), (-1, -1, -1, 0, 0, 1, 1, 3, 3, 5), 5),
@@ -308,18 +275,16 @@ check_rerank = Exercise(
     rerank,
     {
         "You rank candidates by their own probability. However certain a guess is, it is worth nothing where its "
-        "parent is wrong: add the log-probabilities along the path.": functools.partial(
-            rerank, score=lambda path: path[-1]
-        ),
+        "parent is wrong: add the log-probabilities along the path.": {"score": lambda path: path[-1]},
         "You take the mean along the path. That hides that a long path is right less often than its beginning: take "
-        "the sum.": functools.partial(rerank, score=lambda path: sum(path) / len(path)),
+        "the sum.": {"score": lambda path: sum(path) / len(path)},
         "You keep the *least* probable paths. Log-probabilities are negative: the largest, nearest to 0, is the "
-        "best.": functools.partial(rerank, score=lambda path: -sum(path)),
+        "best.": {"score": lambda path: -sum(path)},
         "You keep one candidate too few. The last token of the text is not one of the `nodes`.": (
             lambda log_probs, parents, nodes: rerank(log_probs, parents, nodes - 1)
         ),
         "The right candidates, but their parents have their old numbers. Give the index of each parent in the list of "
-        "those kept.": functools.partial(rerank, number=lambda kept, parent: parent),
+        "those kept.": {"number": lambda kept, parent: parent},
     },
     why="A path is never more probable than its own beginning, so the best ones form a tree.",
 )
@@ -341,26 +306,20 @@ def reduced(tokens, vocab_size):
 
 
 check_spread = Exercise(
-    """Judge ``my_spread(logits, d2t, vocab_size)``: the draft network's logits over the target's vocabulary.
-
-    `logits` has a column for each token that the network knows, and `d2t` (int64) says for each what to *add* to its
-    number to get the target's. The answer has shape (rows, vocab_size), and -inf for every token that is not known.
-    """,
+    """Judge ``my_spread(logits, d2t, vocab_size)``: the draft network's logits over the target's vocabulary.""",
     [reduced((1, 2, 5, 6, 9), 20), reduced((0, 1, 2, 3), 5), reduced((3, 4, 5), 9), reduced((0, 1), 5)],
     spread,
     {
         "The known tokens are right. But unknown ones have the logit 0, and where all others are negative that is the "
-        "largest. -inf makes them impossible.": functools.partial(spread, filler=0.0),
+        "largest. -inf makes them impossible.": {"filler": 0.0},
         "You took d2t for the target's numbers. It holds *offsets*, to be added: several tokens have the same offset, "
-        "and overwrite each other.": functools.partial(spread, target=lambda own, offset: offset),
+        "and overwrite each other.": {"target": lambda own, offset: offset},
         "You left the map out: the draft's token i is not the target's token i. Nothing raises an error, but guesses "
-        "are rejected.": functools.partial(spread, target=lambda own, offset: own),
-        "You added the offset twice: the target's number is i + d2t[i].": functools.partial(
-            spread, target=lambda own, offset: own + 2 * offset
-        ),
-        "You subtracted the offset: the target's number is i + d2t[i].": functools.partial(
-            spread, target=lambda own, offset: own - offset
-        ),
+        "are rejected.": {"target": lambda own, offset: own},
+        "You added the offset twice: the target's number is i + d2t[i].": {
+            "target": lambda own, offset: own + 2 * offset
+        },
+        "You subtracted the offset: the target's number is i + d2t[i].": {"target": lambda own, offset: own - offset},
     },
     why="A token's own number plus its offset is the target's number. Tokens that the network lacks are impossible.",
 )

@@ -22,13 +22,7 @@ MOST_SEQUENCES = 20_000  # that a counterexample may have: enough for any that c
 
 @checker
 def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
-    """Judge what was predicted of ``run(greedy(lm, prompt), max_new_tokens)``.
-
-    Parameters
-    ----------
-    prediction : dict
-        With the keys "tokens" (how many new ones), "target_calls" and "stopped".
-    """
+    """Judge what was predicted of ``run(greedy(lm, prompt), max_new_tokens)``."""
     prediction = filled(prediction, ("tokens", "target_calls", "stopped"))
     trace = run(greedy(lm, prompt), max_new_tokens)
     tokens, stopped, said = len(trace.tokens), trace.stopped, prediction["stopped"]
@@ -97,12 +91,12 @@ MISTAKEN_LOOPS = {
     ],
     "You read the first row of logits: it says what follows the prompt's first token. What follows the whole text is "
     "in the last row, logits[0, -1].": (
-        functools.partial(loop, choose=lambda rows, first: rows[0 if first else -1].argmax()),
-        functools.partial(loop, choose=lambda rows, first: rows[0].argmax()),
+        {"choose": lambda rows, first: rows[0 if first else -1].argmax()},
+        {"choose": lambda rows, first: rows[0].argmax()},
     ),
-    "You dropped the stop token. It was chosen like any other, and is the last of the new tokens.": functools.partial(
-        loop, keep_stop=False
-    ),
+    "You dropped the stop token. It was chosen like any other, and is the last of the new tokens.": {
+        "keep_stop": False
+    },
     "You go on after the stop token.": lambda model, prompt, budget, stop: loop(model, prompt, budget, ()),
     "You are off by one: the budget counts the new tokens, and the first comes from the prompt's call.": (
         lambda model, prompt, budget, stop: loop(model, prompt, budget - 1, stop),
@@ -113,11 +107,7 @@ MISTAKEN_LOOPS = {
 
 @checker
 def check_greedy(my_greedy) -> Verdict:
-    """Judge a function ``my_greedy(model, prompt, max_new_tokens, stop_tokens)`` that returns the new tokens.
-
-    It gets a transformers model, a list of ids, a budget, and a tuple of ids, and is to use the key-value cache. The
-    stop token, where one comes, is the last of the tokens.
-    """
+    """Judge ``my_greedy(model, prompt, max_new_tokens, stop_tokens)`` that returns the new tokens."""
     model, prompt, budget = small_model(seed=2), [3, 1, 4, 1, 5, 9], 9
     tokens = loop(model, prompt, budget, ())
     # The last token that has not been there before stops the second run: as late as can be.
@@ -196,8 +186,9 @@ def log_probability(lm, prompt, tokens):
 
 
 check_log_probability = Exercise(
-    """Judge a function ``my_log_probability(lm, prompt, tokens)``: the log-probability of `tokens` after `prompt`.""",
-    [(LM(small_model(seed=3)), *texts) for texts in (([2, 7, 1, 8], [12, 8, 1]), ([5, 3], [11, 3, 6, 10, 3]))],
+    """Judge ``my_log_probability(lm, prompt, tokens)``: the log-probability of `tokens` after `prompt`.""",
+    # The model is made when the first answer comes, and not when the chapter asks for its exercises.
+    lambda: [(LM(small_model(seed=3)), *texts) for texts in (([2, 7, 1, 8], [12, 8, 1]), ([5, 3], [11, 3, 6, 10, 3]))],
     log_probability,
     {
         "That is the probability itself, or made from a sum of probabilities. Probabilities of a sequence multiply, so "
@@ -230,16 +221,7 @@ check_log_probability = Exercise(
 
 @checker
 def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
-    """Judge a table on which some sequence is at least `factor` times as probable as greedy's.
-
-    Parameters
-    ----------
-    table : dict or TableLM
-        A dict becomes ``TableLM(table, ["a", "b", "c"])``.
-    prompt : str
-    length : int
-        New tokens.
-    """
+    """Judge a table on which some sequence is at least `factor` times as probable as greedy's."""
     table, start = table_and_prompt(table, prompt, length)
     chosen = []
     for _ in range(length):
@@ -303,11 +285,7 @@ def log_odds(share):
 
 
 check_temperature = Exercise(
-    """Judge a function ``my_temperature(margin, share)``.
-
-    Of two tokens the more likely one has a logit larger by `margin`; the function returns the temperature at which it
-    is drawn with probability `share`.
-    """,
+    """Judge ``my_temperature(margin, share)``: at which temperature a logit larger by `margin` is drawn so often.""",
     [(2.0, 0.99), (0.3, 0.75)],
     lambda margin, share: margin / log_odds(share),
     {

@@ -171,11 +171,7 @@ WRONG_ONES = {
 
 @checker
 def check_my_check(my_check) -> Verdict:
-    """Judge ``my_check(method) -> bool``: whether a method with the signature of `speculative` is exact.
-
-    It has to let right methods pass, and catch `zoo.greedy_drafts`, `zoo.unwarped_bonus` and
-    `zoo.forgets_at_least_one`.
-    """
+    """Judge ``my_check(method) -> bool``: whether a method with the signature of `speculative` is exact."""
     for method in RIGHT_ONES:
         answer = attempt(my_check, method)
         if type(answer).__name__ not in ("bool", "bool_"):  # numpy has one of its own

@@ -19,8 +19,8 @@ import torch
 
 NOT_YET = "not answered yet"
 
-# What to say to a mistake -> the function, or the functions, that make it.
-Mistakes = Mapping[str, Callable | tuple[Callable, ...]]
+# A mistake is the function that makes it, or the options with which the right function makes it.
+Mistake = Callable | Mapping
 
 
 class Verdict(NamedTuple):
@@ -99,12 +99,14 @@ class Exercise:
     ----------
     task : str
         What the function is to do.
-    cases : iterable of tuples
-        The arguments of each call. The function gets copies, and must not change them.
+    cases : iterable of tuples, or function that returns it
+        The arguments of each call. The function gets copies, and must not change them. A function where they take time
+        to make: it is called when the first answer is judged.
     expected : function
         Called with the same arguments, returns what is right: numbers, arrays, or lists and tuples of them.
-    mistakes : mapping from str to a function or a tuple of functions
-        What to say, and what a reader with this mistake would write. The first that fits in all cases is named.
+    mistakes : mapping from str to a mistake or a tuple of mistakes
+        What to say, and what a reader with this mistake would write: a function, or options of `expected` with which it
+        goes wrong in that way. The first that fits in all cases is named.
     through : function, optional
         Makes of a function like the reader's the one that is tried: where a case is several calls, for instance.
         Applied to the answer, to what is expected and to the mistakes.
@@ -132,11 +134,15 @@ class Exercise:
     ✓ Twice as much.
     """
 
-    def __init__(self, task: str, cases: Iterable[tuple], expected: Callable, mistakes: Mistakes, *,
+    def __init__(self, task: str, cases: Iterable[tuple] | Callable, expected: Callable,
+                 mistakes: Mapping[str, Mistake | tuple[Mistake, ...]], *,
                  through: Callable = lambda function: function, read: Callable | None = None,
                  show: Callable | None = None, said: Callable | None = None, why: str = "Right.", hint: str = "",
                  tolerance: float = 1e-6):  # fmt: skip
-        self.__doc__, self.cases, self.expected, self.mistakes = task, list(cases), expected, mistakes
+        self.__doc__, self.expected = task, expected
+        self._cases = cases if callable(cases) else lambda: cases
+        self.mistakes = {message: tuple(map(self._rule, rules if isinstance(rules, tuple) else (rules,)))
+                         for message, rules in mistakes.items()}  # fmt: skip
         self._through, self._read, self._show, self._said = through, read or like, show or _arguments, said
         self._why, self._hint, self._tolerance = why, hint, tolerance
 
@@ -164,6 +170,14 @@ class Exercise:
             return wrong(said) if len(given) > 1 else failed
         return wrong(f"{self._difference(off, given[off], failed)} {self._mistake(given) or self._hint}".strip())
 
+    def _rule(self, mistake: Mistake) -> Callable:
+        return mistake if callable(mistake) else functools.partial(self.expected, **mistake)
+
+    @functools.cached_property
+    def cases(self) -> list[tuple]:
+        """The arguments of each call."""
+        return list(self._cases())
+
     @functools.cached_property
     def _due(self) -> list:
         return [self._through(self.expected)(*map(copy_of, case)) for case in self.cases]
@@ -171,11 +185,11 @@ class Exercise:
     @functools.cached_property
     def _made(self) -> list[tuple[str, list]]:
         """What each mistake comes to in all cases, with what to say."""
-        made = []
-        for message, rules in self.mistakes.items():
-            for rule in rules if isinstance(rules, tuple) else (rules,):
-                made.append((message, [self._outcome(rule, *pair) for pair in zip(self.cases, self._due, strict=True)]))
-        return made
+        return [
+            (message, [self._outcome(rule, *pair) for pair in zip(self.cases, self._due, strict=True)])
+            for message, rules in self.mistakes.items()
+            for rule in rules
+        ]
 
     def _outcome(self, mistake: Callable, case: tuple, due):
         with contextlib.suppress(ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, Ended):

@@ -29,11 +29,7 @@ def labels_that_repeat_the_last_token(texts, head):
 
 
 check_labels = Exercise(
-    """Judge ``my_labels(texts, head)``: at each position of each text, the token that this head should guess there.
-
-    `texts` are lists of tokens of different lengths; `head` counts from 0. The answer has shape (texts, longest), with
-    -100 wherever there is no such token.
-    """,
+    """Judge ``my_labels(texts, head)``: at each position of each text, the token that this head should guess there.""",
     [(TEXTS, head) for head in range(3)],
     labels,
     {
@@ -47,12 +43,10 @@ check_labels = Exercise(
         ),
         "After the end of a text you fill up with a real token, so the head would learn to say it there. Use -100: "
         "cross-entropy leaves it out.": (
-            lambda texts, head: labels(texts, head, filler=0),
+            {"filler": 0},
             labels_that_repeat_the_last_token,
         ),
-        "The tokens are right. But cross-entropy leaves out -100 only, and raises an error for -1.": (
-            lambda texts, head: labels(texts, head, filler=-1)
-        ),
+        "The tokens are right. But cross-entropy leaves out -100 only, and raises an error for -1.": {"filler": -1},
     },
     why="Head i looks i + 2 positions ahead. After the end of a text there is nothing to learn.",
 )
@@ -79,10 +73,7 @@ def square_of_booleans(answer, due):
 
 
 check_mask = Exercise(
-    """Judge ``my_mask(parents)``: which node of a tree may attend to which, shape (nodes, nodes), of bool.
-
-    `parents[i]` is the node that node i follows, -1 for the text. True at [i, j] where node i may attend to node j.
-    """,
+    """Judge ``my_mask(parents)``: which node of a tree may attend to which, shape (nodes, nodes), of bool.""",
     [(PARENTS,)],
     ancestors,
     {
@@ -115,10 +106,7 @@ def positions(parents, length):
 
 
 check_positions = Exercise(
-    """Judge ``my_positions(parents, length)``: the position of each node, after a text of `length` tokens.
-
-    The text's own positions are 0, 1, ..., length - 1.
-    """,
+    """Judge ``my_positions(parents, length)``: the position of each node, after a text of `length` tokens.""",
     [(PARENTS, 7), (PARENTS, 1)],
     positions,
     {
@@ -160,11 +148,7 @@ def matrix_of_tokens(answer, due):
 
 
 check_paths = Exercise(
-    """Judge ``my_paths(tokens, paths)``: the tokens of each path, a row for each, filled up to the longest.
-
-    `tokens` are those of the tree's nodes; `paths` are lists of nodes of different lengths. The matrix is compared with
-    the target's tokens in one go, and in each row the equal tokens from the left are counted.
-    """,
+    """Judge ``my_paths(tokens, paths)``: the tokens of each path, a row for each, filled up to the longest.""",
     [([5, 0, 6, 0, 4, 2], [[0, 2, 5], [0, 3], [1, 4], [1]])],
     matrix,
     {
@@ -177,9 +161,7 @@ check_paths = Exercise(
         "Those are the numbers of the nodes. Look up their tokens.": (
             lambda tokens, paths: matrix(range(len(tokens)), paths)
         ),
-        "You fill up on the left. Tokens are compared from the left, so the path has to begin there.": (
-            lambda tokens, paths: matrix(tokens, paths, left=True)
-        ),
+        "You fill up on the left. Tokens are compared from the left, so the path has to begin there.": {"left": True},
         "Your paths run from the leaf up. Begin with the node that follows the text.": (
             lambda tokens, paths: matrix(tokens, [path[::-1] for path in paths])
         ),
@@ -194,10 +176,7 @@ def entropy(probs, log=math.log):
 
 
 check_threshold = Exercise(
-    """Judge ``my_threshold(probs, epsilon, delta)``: the probability above which a candidate is accepted.
-
-    `probs` is the target's distribution, a float64 tensor of shape (vocab,).
-    """,
+    """Judge ``my_threshold(probs, epsilon, delta)``: the probability above which a candidate is accepted.""",
     [
         (tensor((0.97, 0.01, 0.01, 0.01)), 0.09, 0.3),
         (tensor((0.25, 0.25, 0.25, 0.25)), 0.09, 0.3),
@@ -244,11 +223,7 @@ def leaves(tree):
 
 
 check_worth = Exercise(
-    """Judge ``my_worth(accuracies, choices)``: how many tokens a step with this tree gives on average.
-
-    `accuracies[i][r]` is how often head i's guess of rank r is right; `choices` are all nodes of the tree as paths of
-    ranks. Assume that heads are right independently of each other.
-    """,
+    """Judge ``my_worth(accuracies, choices)``: how many tokens a step with this tree gives on average.""",
     [(ACCURACIES, tree) for tree in TREES],
     lambda accuracies, tree: 1 + sum(path_right(accuracies, path) for path in tree),
     {

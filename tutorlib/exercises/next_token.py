@@ -120,10 +120,7 @@ def check_intensity(answer, *, bytes_each, tokens=1) -> Verdict:
 
 @checker
 def check_break_even(answer, *, peak_operations, bandwidth, bytes_each) -> Verdict:
-    """Judge a number of tokens: the fewest in a call for which computing takes as long as reading the weights.
-
-    A whole number, or the exact crossing.
-    """
+    """Judge a number of tokens: the fewest in a call for which computing takes as long as reading the weights."""
     ridge = peak_operations / bandwidth
     expected, value = ridge * bytes_each / 2, number(answer)
     if abs(value - expected) < 1:
@@ -159,10 +156,7 @@ def rows_with(*best):
 
 
 check_agreeing = Exercise(
-    """Judge ``agreeing(logits: (n + 1, vocab), guess: n tokens) -> int``: how many guessed tokens the loop would write.
-
-    Row i of the logits says what follows the text *before* guessed token i; the last row comes after all of them.
-    """,
+    """Judge ``agreeing(logits, guess) -> int``: how many guessed tokens, from the front, the loop would write.""",
     [
         (rows_with(3, 1, 4, 1, 5), [3, 1, 4, 1]),  # all agree
         (rows_with(3, 1, 4, 1, 5), [3, 1, 0, 1]),  # agrees again after the first mistake

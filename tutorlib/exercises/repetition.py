@@ -21,7 +21,7 @@ def counts(tokens, n):
 
 
 check_repetition = Exercise(
-    """Judge a function ``my_repetition(tokens, n)``: the share of n-grams that occurred before.""",
+    """Judge ``my_repetition(tokens, n)``: the share of n-grams that occurred before.""",
     [([2, 0, 2, 2, 0, 1, 0, 1, 0, 1, 0, 0], 3), ([2, 1, 1, 2, 0, 1, 1, 1, 1, 0, 0], 2), ([3, 1, 4, 1, 5], 4)],
     lambda tokens, n: 1 - distinct(tokens, n),
     {
@@ -85,17 +85,13 @@ check_repetition_penalty = Exercise(
     repetition_penalty,
     {
         "You divide negative logits too. Then -3 becomes -1.5, and the token is more likely because it was said. "
-        "Multiply where the logit is negative.": lambda *given: repetition_penalty(
-            *given, by=lambda theta: lambda logit: logit / theta
-        ),
-        "The two cases are the wrong way round: positive logits are divided, negative ones multiplied.": (
-            lambda *given: repetition_penalty(
-                *given, by=lambda theta: lambda logit: logit * theta if logit > 0 else logit / theta
-            )
-        ),
-        "A token that occurs twice is penalised twice. What counts is whether it occurs, and not how often.": (
-            lambda *given: repetition_penalty(*given, which=list)
-        ),
+        "Multiply where the logit is negative.": {"by": lambda theta: lambda logit: logit / theta},
+        "The two cases are the wrong way round: positive logits are divided, negative ones multiplied.": {
+            "by": lambda theta: lambda logit: logit * theta if logit > 0 else logit / theta
+        },
+        "A token that occurs twice is penalised twice. What counts is whether it occurs, and not how often.": {
+            "which": list
+        },
         COUNTS_THE_PROMPT: lambda logits, history, theta, ignore: repetition_penalty(logits, history, theta, 0),
         "You penalise probabilities. The repetition penalty works on the logits, before the softmax.": (
             lambda logits, *given: repetition_penalty(logits.softmax(-1), *given),
@@ -118,9 +114,9 @@ check_frequency_penalty = Exercise(
     [(LOGITS, HISTORY, 0.75, 0), (LOGITS, HISTORY, 0.5, 2)],
     frequency_penalty,
     {
-        "You subtract once, however often the token occurs. That is the presence penalty; here the count matters.": (
-            lambda *given: frequency_penalty(*given, which=once)
-        ),
+        "You subtract once, however often the token occurs. That is the presence penalty; here the count matters.": {
+            "which": once
+        },
         "The sign is wrong: you add, so a token that was said often becomes more likely.": (
             lambda logits, history, strength, ignore: frequency_penalty(logits, history, -strength, ignore)
         ),
@@ -130,9 +126,7 @@ check_frequency_penalty = Exercise(
             )
         ),
         COUNTS_THE_PROMPT: lambda logits, history, strength, ignore: frequency_penalty(logits, history, strength, 0),
-        "You divide and multiply, as the repetition penalty does. This penalty subtracts.": lambda *given: (
-            frequency_penalty(*given, by=keskar)
-        ),
+        "You divide and multiply, as the repetition penalty does. This penalty subtracts.": {"by": keskar},
     },
     why="Count times strength, subtracted: the same whatever the logit's sign.",
 )
@@ -205,11 +199,7 @@ def presence_penalty(logits, padded, mask, strength, which=once):
 
 
 check_batch_penalty = Exercise(
-    """Judge ``my_batch_penalty(logits, padded, mask, strength)``: a presence penalty on a batch of padded histories.
-
-    `padded` (rows, longest) holds histories filled up with id 0 at the front; `mask`, of the same shape, is 1 where
-    there is a token and 0 where there is padding. It returns logits (rows, vocab).
-    """,
+    """Judge ``my_batch_penalty(logits, padded, mask, strength)``: a presence penalty for padded histories.""",
     [
         (
             torch.stack([LOGITS, LOGITS.flip(0), LOGITS.roll(-3)]),
@@ -230,9 +220,7 @@ check_batch_penalty = Exercise(
         "Your mask is the wrong way round: 1 is a token, 0 is padding.": lambda logits, padded, mask, strength: (
             presence_penalty(logits, padded, 1 - mask, strength)
         ),
-        "Token 3 was said twice in row 0 and is penalised twice: that is the frequency penalty.": lambda *given: (
-            presence_penalty(*given, which=list)
-        ),
+        "Token 3 was said twice in row 0 and is penalised twice: that is the frequency penalty.": {"which": list},
         "The sign is wrong: you add the strength, so what was said becomes more likely.": (
             lambda logits, padded, mask, strength: presence_penalty(logits, padded, mask, -strength)
         ),

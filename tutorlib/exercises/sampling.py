@@ -29,10 +29,7 @@ def draw_in_sorted_order(probs, u):
 DRAW = (0.2, 0.1, 0.4, 0.05, 0.25)
 
 check_draw = Exercise(
-    """Judge a function ``my_draw(probs, u)``: the token whose interval of the running sum holds the number `u`.
-
-    `probs` is a tensor of probabilities, shape (vocab,), and `u` lies in [0, 1).
-    """,
+    """Judge ``my_draw(probs, u)``: the token whose interval of the running sum holds the number `u`.""",
     [
         *((tensor(DRAW), u) for u in (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.72, 0.8, 0.9, 0.97)),
         # Exactly on an edge: all of these are sums of powers of two, so nothing is rounded.
@@ -89,10 +86,7 @@ def above_the_kth(logits, k):
 
 
 check_top_k = Exercise(
-    """Judge a function ``my_top_k(logits, k)``: the logits with all but the k largest at -inf, ties kept.
-
-    `logits` is a tensor, shape (vocab,).
-    """,
+    """Judge ``my_top_k(logits, k)``: the logits with all but the k largest at -inf, ties kept.""",
     [
         (tensor([1.0, 3.0, 2.5, 2.0, 0.5, -1.0]), 2),
         (tensor([1.0, 3.0, 2.0, 2.0, 0.5, -1.0]), 2),
@@ -160,14 +154,11 @@ DROPS_THE_CROSSING = (
 NOT_NORMALISED = "What you keep does not sum to 1: divide it by its sum."
 
 check_top_p = Exercise(
-    """Judge a function ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, the others 0.
-
-    `probs` is a tensor of probabilities, shape (vocab,); what is returned sums to 1 again.
-    """,
+    """Judge ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, the others 0.""",
     [(MIXED, 0.7), (ONE_LARGE, 0.5), (POWERS_OF_TWO, 0.75), (POWERS_OF_TWO, 1.0), (MIXED, 0.93)],
     nucleus,
     {
-        DROPS_THE_CROSSING: lambda probs, p: nucleus(probs, p, crossing=False),
+        DROPS_THE_CROSSING: {"crossing": False},
         "You add up from the least likely token. Sort with descending=True.": (
             lambda probs, p: until(probs, p, probs),
             lambda probs, p: until(probs, p, probs, crossing=False),
@@ -185,7 +176,7 @@ check_top_p = Exercise(
 )
 
 check_min_p = Exercise(
-    """Judge a function ``my_min_p(probs, p)`` that returns the probabilities of what min-p keeps, the others 0.""",
+    """Judge ``my_min_p(probs, p)`` that returns the probabilities of what min-p keeps, the others 0.""",
     [(HESITANT, 0.36), (SIXTEENTHS, 0.5), (ONE_LARGE, 0.7), (tensor((0.25,) * 4), 0.9)],
     lambda probs, p: keep(probs, probs >= p * probs.max()),
     {
@@ -205,7 +196,7 @@ check_min_p = Exercise(
 )
 
 check_typical = Exercise(
-    """Judge a function ``my_typical(probs, mass)`` that returns the probabilities of the typical set, the others 0.""",
+    """Judge ``my_typical(probs, mass)`` that returns the probabilities of the typical set, the others 0.""",
     [(SURPRISING, 0.3), (MIXED, 0.6), (ONE_LARGE, 0.3)],
     lambda probs, mass: until(probs, mass, surprise(probs)),
     {
@@ -234,15 +225,7 @@ def heat(probs, temperature):
 
 @checker
 def check_order(prediction, probs: Sequence[float], temperature: float, p: float) -> Verdict:
-    """Judge what was predicted of a temperature and a top-p filter, applied in both orders.
-
-    Parameters
-    ----------
-    prediction : dict
-        With the keys "temperature first" and "filter first": the probability of the most likely token after both.
-    probs : sequence of floats
-        The distribution before both.
-    """
+    """Judge what was predicted of a temperature and a top-p filter, applied in both orders."""
     prediction, probs = filled(prediction, ("temperature first", "filter first")), tensor(probs)
     heated, cold, cut = heat(probs, temperature), heat(probs, 1 / temperature), nucleus(probs, p)
     both = {"temperature first": nucleus(heated, p), "filter first": heat(cut, temperature)}
@@ -268,10 +251,7 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
 
 
 check_two_warps = Exercise(
-    """Judge a function ``my_warped(logits, temperature, p)``: the temperature, then top-p; it returns probabilities.
-
-    `logits` is a tensor of shape (vocab,); so is what is returned.
-    """,
+    """Judge ``my_warped(logits, temperature, p)``: the probabilities after a temperature and top-p.""",
     # Logits need not be log-probabilities: 1.5 is added for those who take them for that.
     [
         (tensor((0.5, 0.24, 0.11, 0.06, 0.05, 0.04)).log() + 1.5, 2.0, 0.7),

@@ -4,7 +4,6 @@ What is right is computed here from the papers' formulas, not with `tutorlib.dec
 check is not tried but enumerated: every way its random draws can come out.
 """
 
-import functools
 import math
 
 import torch
@@ -18,10 +17,7 @@ from .judge import Ended, Exercise, attempt, normalised, number, parts, tensor, 
 TARGET, DRAFT = tensor((0.5, 0.2, 0.3)), tensor((0.1, 0.8, 0.1))
 
 check_accept_probability = Exercise(
-    """Judge ``my_accept_probability(p, q, token)``: with what probability a drafted token is kept.
-
-    `p` and `q` are tensors, shape (vocab,): the target's and the draft's probabilities.
-    """,
+    """Judge ``my_accept_probability(p, q, token)``: with what probability a drafted token is kept.""",
     # The target finds the token less likely than the draft does, more likely, as likely, and impossible.
     [
         (TARGET, DRAFT, 1),
@@ -54,10 +50,7 @@ def residual(p, q):
 
 
 check_residual = Exercise(
-    """Judge ``my_residual(p, q)``: what is drawn from in place of a rejected token, shape (vocab,).
-
-    `p` and `q` are tensors, shape (vocab,). Where they are equal nothing is left of the difference: then p.
-    """,
+    """Judge ``my_residual(p, q)``: what is drawn from in place of a rejected token, shape (vocab,).""",
     [
         (tensor((0.40, 0.30, 0.20, 0.10)), tensor((0.15, 0.25, 0.45, 0.15))),
         (tensor((0.05, 0.35, 0.60)), tensor((0.55, 0.15, 0.30))),
@@ -145,33 +138,26 @@ def about_distributions(given, due):
 
 
 check_check = Exercise(
-    """Judge ``my_check(drafted, q, p, rng)``: how many drafted tokens are kept, and the token that comes after them.
-
-    `drafted` are n tokens, `q` their n rows of draft probabilities, `p` n + 1 rows of target probabilities (tensors,
-    shape (rows, vocab)). `rng` has `accept(probability)` and `choose(probs)`. Every draft, and every way that the
-    random draws can come out, is tried; the result must have the target's distribution.
-    """,
+    """Judge ``my_check(drafted, q, p, rng)``: how many drafted tokens are kept, and the token after them.""",
     [()],
     check,
     {
-        "After a rejection you draw from p. What the draft has given already comes twice: draw from the residual.": (
-            functools.partial(check, redraw=lambda p, q: p)
-        ),
-        "You judge by the row *after* the token. Row i of p is what the target says before it has read drafted[i].": (
-            functools.partial(check, shift=1)
-        ),
+        "After a rejection you draw from p. What the draft has given already comes twice: draw from the residual.": {
+            "redraw": lambda p, q: p
+        },
+        "You judge by the row *after* the token. Row i of p is what the target says before it has read drafted[i].": {
+            "shift": 1
+        },
         "The rule is wrong: keep the token with probability min(1, p/q), by rng.accept.": (
-            functools.partial(check, accept=lambda p, q, x: float(p[x])),
-            functools.partial(check, accept=lambda p, q, x: min(1.0, float(q[x] / p[x]))),
-            functools.partial(check, accept=lambda p, q, x: 1.0),
-            functools.partial(check, accept=lambda p, q, x: float(p[x] >= q[x])),
-            functools.partial(check, accept=lambda p, q, x: float(p.argmax() == x)),
-            functools.partial(check, accept=lambda p, q, x: float(p[x] > 0.3)),
-            functools.partial(check, accept=lambda p, q, x: float(p[x] > 0.5)),
+            {"accept": lambda p, q, x: float(p[x])},
+            {"accept": lambda p, q, x: min(1.0, float(q[x] / p[x]))},
+            {"accept": lambda p, q, x: 1.0},
+            {"accept": lambda p, q, x: float(p[x] >= q[x])},
+            {"accept": lambda p, q, x: float(p.argmax() == x)},
+            {"accept": lambda p, q, x: float(p[x] > 0.3)},
+            {"accept": lambda p, q, x: float(p[x] > 0.5)},
         ),
-        "The bonus token comes from the wrong row. After n kept tokens the row is p[n], the last one.": (
-            functools.partial(check, bonus=-2)
-        ),
+        "The bonus token comes from the wrong row. After n kept tokens the row is p[n], the last one.": {"bonus": -2},
         "You go on after a rejection. What was drafted there follows a token that is not in the text: stop at the "
         "first.": goes_on_after_a_rejection,
     },
@@ -191,10 +177,7 @@ def tokens(alpha, gamma):
 
 
 check_expected_tokens = Exercise(
-    """Judge ``my_expected_tokens(alpha, gamma)``: how many tokens a round gives on average.
-
-    Each drafted token is accepted with probability `alpha`, independently of the others.
-    """,
+    """Judge ``my_expected_tokens(alpha, gamma)``: how many tokens a round gives on average.""",
     [(0.8, 4), (0.6, 3), (0.0, 5), (0.9, 1), (1.0, 4)],
     tokens,
     {
@@ -222,11 +205,7 @@ def rollback(gamma, accepted):
 
 
 check_rollback = Exercise(
-    """Judge ``my_rollback(gamma, accepted)``: how many tokens the target has to forget, and how many the draft.
-
-    The target has read all `gamma` drafted tokens. The draft has read all but the last: nobody asked it what comes
-    after that one.
-    """,
+    """Judge ``my_rollback(gamma, accepted)``: how many tokens the target has to forget, and how many the draft.""",
     [(5, 2), (4, 0), (3, 2), (1, 0), (4, 4), (1, 1)],
     rollback,
     {
@@ -266,10 +245,7 @@ def best_gamma(alpha, call_times, draft_time, made=tokens, time=lambda gamma, ti
 
 
 check_gamma = Exercise(
-    """Judge ``my_gamma(alpha, call_times, draft_time)``: the γ that makes the most tokens in a second; 0 if none pays.
-
-    ``call_times[i]`` is what a target call with i + 1 tokens takes, `draft_time` what a draft call takes.
-    """,
+    """Judge ``my_gamma(alpha, call_times, draft_time)``: the γ that makes the most tokens a second, 0 if none pays.""",
     # Nothing pays in the first case.
     [
         (0.6, [3.0, 5.0, 5.1, 5.4, 5.6, 5.8, 6.0, 6.1, 9.1, 10.1, 10.6, 10.8], 0.8),
@@ -281,19 +257,17 @@ check_gamma = Exercise(
         "You took the most tokens for a *call*: that is always the largest γ. Divide by the time of the round.": (
             lambda alpha, call_times, draft_time: len(call_times) - 1
         ),
-        "You took the same time for every target call, as the published formula does. Here a wider call costs more.": (
-            functools.partial(best_gamma, time=lambda gamma, times: times[0])
-        ),
-        "You took the time of a call with γ tokens. It has γ + 1: the last token of the text, and the draft.": (
-            functools.partial(best_gamma, time=lambda gamma, times: times[max(gamma - 1, 0)])
-        ),
+        "You took the same time for every target call, as the published formula does. Here a wider call costs more.": {
+            "time": lambda gamma, times: times[0]
+        },
+        "You took the time of a call with γ tokens. It has γ + 1: the last token of the text, and the draft.": {
+            "time": lambda gamma, times: times[max(gamma - 1, 0)]
+        },
         "Drafting takes γ calls, one after the other.": (
-            functools.partial(best_gamma, calls=lambda gamma: 0),
-            functools.partial(best_gamma, calls=lambda gamma: min(gamma, 1)),
+            {"calls": lambda gamma: 0},
+            {"calls": lambda gamma: min(gamma, 1)},
         ),
-        "Where no draft pays, the answer is 0: compare with the plain loop too.": functools.partial(
-            best_gamma, least=1
-        ),
+        "Where no draft pays, the answer is 0: compare with the plain loop too.": {"least": 1},
     },
     show=lambda alpha, times, draft: f"α = {alpha:g}, a draft call of {draft:g} and target calls of {times}",
     why="Tokens of a round over the time of a round, for each γ: the flat parts of the cost curve decide.",
