@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from tutorlib.decoders import beam_search, greedy
 from tutorlib.decoding import run
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.warp import temperature
 

@@ -17,9 +17,10 @@ from tutorlib.decoders.contrastive_decoding import (
     contrastive_scores,
 )
 from tutorlib.decoding import run
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, total_variation
 from tutorlib.randomness import Seeded
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.warp import repetition_penalty, temperature
 

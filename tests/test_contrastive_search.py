@@ -10,7 +10,8 @@ from conftest import CONTEXT, VOCAB, exactly, random_model
 from tutorlib.decoders import greedy
 from tutorlib.decoders.contrastive_search import Directions, contrastive_search, direction
 from tutorlib.decoding import run
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 
 FAMILIES = ("llama", "gpt2", "gemma2", "opt")

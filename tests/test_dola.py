@@ -14,9 +14,10 @@ from transformers import AutoModelForCausalLM
 from tutorlib.decoders import greedy
 from tutorlib.decoders.dola import dola, jensen_shannon, lower_layers, upper_layers
 from tutorlib.decoding import run
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, total_variation
 from tutorlib.randomness import Seeded
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.warp import repetition_penalty
 

@@ -25,8 +25,9 @@ from tutorlib.decoding import run
 from tutorlib.drafting.choices import full
 from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
 from tutorlib.randomness import Exhaustive, Seeded
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 from tutorlib.warp import frequency_penalty, probabilities, temperature, top_k

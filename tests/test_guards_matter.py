@@ -230,22 +230,22 @@ MISTAKES = [
         functools.partial(test_fuzz.test_what_lies_after_a_stop_token_does_not_matter, "speculative", "llama"),
     ),
     # Sessions, their trees and caches
-    ("a rejected token kept", "tutorlib.lm:Session.keep", keeping_a_rejected_token, longer("speculative")),
+    ("a rejected token kept", "tutorlib.session:Session.keep", keeping_a_rejected_token, longer("speculative")),
     (
         "accepted tokens not kept",
-        "tutorlib.lm:Session.keep",
+        "tutorlib.session:Session.keep",
         lambda right: lambda session, path: right(session, path[:1]),
         longer("eagle, chain"),
     ),
     (
         "rolled back by one too few",
-        "tutorlib.lm:Session.rollback",
+        "tutorlib.session:Session.rollback",
         lambda right: lambda session, n: right(session, max(n - 1, 0)),
         distribution("prompt_lookup"),
     ),
     (
         "a draft that keeps what was rejected",
-        "tutorlib.lm:Session.advance_to",
+        "tutorlib.session:Session.advance_to",
         instead(lambda session, tokens: session.feed(tokens[-1:])),
         test_speculative.test_with_the_target_as_draft_every_round_gives_gamma_and_one_tokens,
     ),
@@ -276,19 +276,19 @@ MISTAKES = [
     # Batches
     (
         "all rows rolled back as far as one",
-        "tutorlib.lm:Batch.rollback",
+        "tutorlib.batch:Batch.rollback",
         lambda right: lambda batch, counts: right(batch, [max(counts)] * len(counts)),
         distribution("speculative_batch"),
     ),
     (
         "rejected tokens left in the rows",
-        "tutorlib.lm:Batch.rollback",
+        "tutorlib.batch:Batch.rollback",
         instead(lambda batch, counts: None),
         distribution("speculative_batch"),
     ),
     (
         "rows that stay after they have ended",
-        "tutorlib.lm:Batch.reorder",
+        "tutorlib.batch:Batch.reorder",
         instead(lambda batch, rows: None),
         test_speculative_batch.test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone,
     ),

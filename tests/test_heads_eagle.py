@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from tutorlib.heads.eagle_head import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.tree import ROOT
 

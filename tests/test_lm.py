@@ -12,7 +12,8 @@ from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, exactly, in_
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 from tutorlib.vocabularies import check_same_vocabulary

@@ -31,9 +31,10 @@ from lossless import (
 
 from tutorlib.decoders import greedy, sample, speculative, string_match, token_intersection
 from tutorlib.decoding import run
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
+from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
 from tutorlib.warp import frequency_penalty, temperature, top_k
 

@@ -17,8 +17,9 @@ from tutorlib import decoders, decoding
 from tutorlib import trace as trace_module
 from tutorlib.decoders import greedy, sample, speculative, speculative_batch, token_intersection
 from tutorlib.decoding import decoder, run, run_batch
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
 from tutorlib.randomness import Greedy, Seeded
+from tutorlib.session import NaNLogits
 from tutorlib.step import Candidates, Step
 from tutorlib.table import TableLM
 from tutorlib.trace import Trace

@@ -5,10 +5,10 @@ import torch
 from conftest import exactly
 from lossless import EXACT, tables, unlike
 
+from tutorlib.batch import Batch
 from tutorlib.decoders.speculative import adaptive, speculative
 from tutorlib.decoders.speculative_batch import speculative_batch
 from tutorlib.decoding import run, run_batch
-from tutorlib.lm import Batch
 from tutorlib.proof import target_distribution, total_variation
 from tutorlib.randomness import Exhaustive, Seeded
 from tutorlib.table import TableLM

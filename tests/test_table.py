@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.lm import LM, Session
+from tutorlib.lm import LM
+from tutorlib.session import Session
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 

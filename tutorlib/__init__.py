@@ -34,8 +34,9 @@ from .drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, stati
 from .heads.eagle_head import Eagle3Head, EagleHead
 from .heads.medusa_heads import MedusaHeads
 from .hugging_face import custom_generate
-from .lm import LM, NaNLogits
+from .lm import LM
 from .randomness import Exhaustive, Greedy, Seeded
+from .session import NaNLogits
 from .step import Step
 from .table import TableLM
 from .trace import Trace

@@ -203,7 +203,7 @@ def log_probabilities(lm, prompt: str | Sequence[int], tokens: Sequence[int]):
         )
     if not len(tokens):
         raise ValueError("there are no tokens to judge: give what follows the prompt, such as trace.tokens")
-    tokens = lm._check(tokens, "tokens")
+    tokens = lm.check_tokens(tokens, "tokens")
     # Row i says what may stand where tokens[i] stands. What may follow the last of them is not asked.
     rows = session.feed(tokens[:-1]).cpu().double().log_softmax(-1)
     return rows[range(len(tokens)), tokens]

@@ -153,7 +153,7 @@ def _judge(lm, open_cache, window: int) -> str | ValueError | None:
 
 def _faults(lm, open_cache, length: int) -> str | None:
     """What is wrong with a cache, in words; None if it gives the logits that a model gives without one."""
-    lm._open_cache = lambda rows, static=False: open_cache(rows)
+    lm.open_cache = lambda rows, static=False: open_cache(rows)
     texts = 2 if _epsilon(lm) > 1e-4 else 1  # rounded coarsely, one text may differ by a near tie between experts
     for seed in range(texts):
         found = _faults_of_a_text(lm, *_texts(lm, length, seed))

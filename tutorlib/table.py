@@ -1,7 +1,7 @@
 """A language model that is a table: small enough to prove things on, and to count by hand.
 
 `TableLM` is an `LM` whose model is a table: the next token's distribution is looked up from the last few tokens, in
-float64, and its hidden state is its own log-probabilities. Sessions and batches are those of `lm.py`, so every method
+float64, and its hidden state is its own log-probabilities. Sessions and batches are those of any `LM`, so every method
 runs on it unchanged; only the cache beneath them is another, one that holds the tokens themselves. A session that
 forgets too few tokens, or keeps the wrong branch of a tree, therefore goes wrong here as it would over a real model.
 """
@@ -127,7 +127,7 @@ class TableLM(LM):
     def __repr__(self) -> str:
         return f"TableLM(vocab_size={self.vocab_size}, order={self.order}, context={self.context})"
 
-    def _open_cache(self, rows: int, static: bool = False) -> TokenCache:
+    def open_cache(self, rows: int, static: bool = False) -> TokenCache:
         return TokenCache(self, [[] for _ in range(rows)])
 
     def in_full(
@@ -155,7 +155,7 @@ class TableLM(LM):
             if token not in self.tokenizer.vocab:
                 raise ValueError(f"{token!r} is not a token of this table; its tokens are {self.tokenizer.vocab}")
             return self.tokenizer.vocab.index(token)
-        return self._check([token], "the table")[0]
+        return self.check_tokens([token], "the table")[0]
 
     def _context_key(self, key) -> tuple[int, ...]:
         return tuple(self.encode(key)) if isinstance(key, str) else tuple(self._token(token) for token in key)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ..batch import Batch
 from ..decoding import checked_budget, checked_stop, decoder
-from ..lm import Batch
 from ..step import Step
 from ..warp import probabilities
 

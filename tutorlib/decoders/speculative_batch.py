@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..batch import Batch
 from ..checking import check, drawn
 from ..decoding import decoder
-from ..lm import Batch
 from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ..lm import NaNLogits
+from ..session import NaNLogits
 from ..tree import ROOT, ints
 
 # How queries read keys and values, each (rows, heads, length, head size): what comes of it has the queries' shape.
