@@ -205,7 +205,8 @@ def test_every_method_of_the_front_door_is_run():
 CHAPTERS = [
     ("01_next_token", "write_with_cache(lm.model, ids, 4), write_without_cache(lm.model, ids, 4), next_probs(ids)"),
     ("02_greedy", "greedy_by_hand(target.model, ids, 4)"),
-    ("03_beam_search", "beam_search_by_hand(target, prompt, 2, 4), best_first_by_hand(target, prompt, 2, 3)"),
+    ("03_beam_search", "beam_search_by_hand(target, prompt, 2, 4)"),
+    ("90_best_first", "best_first_by_hand(target, prompt, 2, 3)"),
     ("04_sampling", "sample_by_hand(target.model, ids, 4, seed=7), broken_top_p(0.7)(rows)"),
     ("05_repetition", "repetition_by_hand(row, ids, 1.2), frequency_by_hand(row, ids, 0.5)"),
     ("05_repetition", "presence_by_hand(row, ids, 0.5), no_repeat_by_hand(row, ids, 2), once_more(ids, ids[:3], 2)"),

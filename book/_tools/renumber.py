@@ -23,6 +23,7 @@ from build_book import ROOT, toc_pages
 from execute_notebooks import normalise
 
 WRITTEN = {".md", ".py", ".yml", ".toml", ".cff", ".svg", ".js", ".css", ".cfg"}
+EXAMPLES = {"renumber.py", "test_book.py", "developer.md"}  # they speak of chapters that do not exist
 NUMBER = r"(?:\d+|\[\d+\]\([^)\s]*\))"
 CHAPTERS = re.compile(rf"""(?<!["'])\b(?P<word>[Cc]hapters? ){NUMBER}(?:(?:, and |, | and | or | to ){NUMBER}\b)*""")
 LINK = re.compile(r"\[(?P<before>(?:[Cc]hapter )?)(?P<number>\d+)\]\((?:\.\./notebooks/)?(?P<file>\d\d)_\w+\.ipynb")
@@ -52,15 +53,16 @@ def renumbered(text, numbers):
 
 
 def texts(root):
-    """Every file that may speak of a chapter: what git knows of, apart from notebooks and the history of changes."""
+    """Every file that may speak of a chapter: what git knows of, apart from notebooks."""
     listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
-    return [root / line for line in listed.splitlines() if Path(line).suffix in WRITTEN and (root / line).is_file()]
+    paths = [root / line for line in listed.splitlines() if Path(line).suffix in WRITTEN]
+    return [path for path in paths if path.is_file() and path.name not in EXAMPLES]
 
 
 def renumber(root):
     """Rename the notebooks of a checkout, and rewrite what speaks of them; returns the paths that have changed."""
     numbers, changed = wanted(root), []
-    for path in [path for path in texts(root) if path.name != Path(__file__).name]:
+    for path in texts(root):
         old = path.read_text(encoding="utf-8")
         new = renumbered(old, numbers)
         if new != old:
