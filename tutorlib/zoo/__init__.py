@@ -1,0 +1,66 @@
+"""The bug zoo: mistakes that are easy to make, each in a decoder of its own, so that it can be seen and caught.
+
+Nothing here is for use. Every specimen is a small function with the signature of the method that it wants to be. Its
+docstring says what is wrong, and its mistake is marked ``# the mistake``. `SPECIMENS` says of each why somebody writes
+it, where it was seen (if that is known), what the right method is, and how the two are told apart: `Specimen.outcomes`
+enumerates everything that a method can do in a small case made for the purpose, beside what it should do.
+
+To add one: write the function, with a mark at the mistake, import it here, and add a `Specimen` to the list. The tests
+and the pictures of chapter 8 take it from there.
+"""
+
+from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
+from .beams import beam_starts_at_one, first_finished_beam, length_off_by_one
+from .bookkeeping import forgets_at_least_one, lagging_draft, rollback_too_short
+from .cases import tables, texts
+from .judges import (
+    feature_predictor,
+    fixed_threshold,
+    greedy_drafts,
+    greedy_with_coins,
+    inverted_coin,
+    mixed_with_prediction,
+    other_warp,
+    perplexity_threshold,
+    resample_from_target,
+    rows_one_late,
+    score_only,
+    unwarped_bonus,
+)
+from .specimens import MARK, SPECIMENS, Specimen
+from .vocabularies import foreign_ids, map_in_hash_order
+from .warps import top_k_one_for_greedy, top_p_without_the_crossing
+
+__all__ = [
+    "MARK",
+    "SPECIMENS",
+    "Specimen",
+    "beam_starts_at_one",
+    "feature_predictor",
+    "first_finished_beam",
+    "fixed_threshold",
+    "foreign_ids",
+    "forgets_at_least_one",
+    "greedy_drafts",
+    "greedy_with_coins",
+    "inverted_coin",
+    "lagging_draft",
+    "length_off_by_one",
+    "map_in_hash_order",
+    "mixed_with_prediction",
+    "other_warp",
+    "padding_as_text",
+    "padding_is_token_zero",
+    "past_the_end",
+    "perplexity_threshold",
+    "prefixes_as_rows",
+    "resample_from_target",
+    "rollback_too_short",
+    "rows_one_late",
+    "score_only",
+    "tables",
+    "texts",
+    "top_k_one_for_greedy",
+    "top_p_without_the_crossing",
+    "unwarped_bonus",
+]

@@ -1,0 +1,49 @@
+"""Wrong bookkeeping: the judge is right, and is shown the wrong thing."""
+
+from ..checking import check_sampled
+from ..decoding import decoder
+from ..step import Step
+from ..warp import probabilities
+from .loops import histories, speculate
+
+
+@decoder
+def rollback_too_short(target, draft, prompt, *, gamma, rng, warp=()):
+    """The cache is rolled back by one token too few."""
+
+    def forget(target_session, drafted, accepted):
+        target_session.rollback(max(len(drafted) - accepted - 1, 0))  # the mistake: len(drafted) - accepted
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, forget=forget))
+
+
+@decoder
+def forgets_at_least_one(target, draft, prompt, *, gamma, rng, warp=()):
+    """After a draft that was accepted whole, one accepted token is forgotten with the rejected ones."""
+
+    def forget(target_session, drafted, accepted):
+        target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, nothing
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, forget=forget))
+
+
+@decoder
+def lagging_draft(target, draft, prompt, *, gamma, rng, warp=()):
+    """After a draft that was accepted whole, the draft never reads its own last token."""
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread, draft_unread = list(prompt), [], []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, draft_probs, fresh = [], [], draft_unread
+        for _ in range(gamma):
+            draft_probs.append(probabilities(draft_session.feed(fresh)[-1:], warp, [text + drafted])[0])
+            fresh = [rng.choose(draft_probs[-1])]
+            drafted += fresh
+        target_probs = probabilities(target_session.feed(unread + drafted), warp, histories(text, drafted))
+        accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
+        target_session.rollback(len(drafted) - accepted)
+        draft_session.rollback(max(len(drafted) - 1 - accepted, 0))
+        unread = draft_unread = [token]  # the mistake: after a full draft, drafted[-1:] + [token]
+        tokens = drafted[:accepted] + unread
+        text += tokens
+        yield Step(tokens, drafted, accepted)
+    return "context"

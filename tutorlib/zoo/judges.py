@@ -1,0 +1,222 @@
+"""Wrong judges: which drafted tokens are kept, and what comes in the place of the others."""
+
+import torch
+
+from ..checking import check_sampled, residual
+from ..decoders.speculative import speculative
+from ..decoding import decoder
+from ..step import Step
+from ..warp import probabilities
+from .loops import drafts, draw_token, speculate
+
+
+@decoder
+def rows_one_late(target, draft, prompt, *, gamma, rng, warp=()):
+    """The target's rows are one position late: each drafted token is judged by what may follow it."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            row = round.target_probs[place + 1]  # the mistake: the row of a token comes before it, [place]
+            if not rng.accept(row[token] / round.draft_probs[place][token]):
+                return place, rng.choose(residual(row, round.draft_probs[place]))
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def inverted_coin(target, draft, prompt, *, gamma, rng, warp=()):
+    """Where q is larger than p, the drafted token is rejected with probability p/q. It should be accepted with it."""
+
+    def judge(round, rng):
+        for position, token in enumerate(round.drafted):
+            p, q = round.target_probs[position], round.draft_probs[position]
+            if q[token] > p[token] and rng.accept(p[token] / q[token]):  # the mistake: r > 1 - p/q, for "reject"
+                return position, rng.choose(residual(p, q))
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def resample_from_target(target, draft, prompt, *, gamma, rng, warp=()):
+    """After a rejection the next token is drawn from p, not from the residual."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            if not rng.accept(round.target_probs[place][token] / round.draft_probs[place][token]):
+                return place, rng.choose(round.target_probs[place])  # the mistake: from the residual
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def fixed_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3):
+    """A token is accepted when the target's probability for it exceeds a fixed threshold."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            if round.target_probs[place][token] < threshold:  # the mistake: no p/q, and no luck
+                return place, rng.choose(round.target_probs[place])
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def perplexity_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3):
+    """ "EAGLE" as a guard over a draft model: the draft's perplexity moves a threshold, tokens above it are kept."""
+
+    def judge(round, rng):
+        own = round.draft_probs[range(gamma), round.drafted]
+        bar = threshold * own.log().mean().neg().exp()  # times the draft's perplexity
+        for place, token in enumerate(round.drafted):
+            if round.target_probs[place][token] <= bar:  # the mistake: no p/q, no luck, wherever the bar is put
+                return place, rng.choose(round.target_probs[place])
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def mixed_with_prediction(target, draft, prompt, *, gamma, rng, warp=(), predict, alpha=0.5, threshold=0.05):
+    """ "EAGLE" as a network trained by mean squared error to predict features: the probability that it predicts is
+    mixed with the target's, and what exceeds a threshold is accepted.
+
+    `predict` comes from `feature_predictor`. The first row of a round follows no feature of that round, and is p.
+    """
+
+    def judge(round, rng):
+        predicted = probabilities(target.read_out(predict(round.features), normed=True))
+        predicted = torch.cat([round.target_probs[:1], predicted[:-1]])  # row i is predicted from feature i - 1
+        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: the target's own row is known
+        for position, token in enumerate(round.drafted):
+            if mixed[position][token] <= threshold:
+                return position, rng.choose(round.target_probs[position])
+        return len(round.drafted), rng.choose(round.target_probs[-1])
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+def feature_predictor(lm, texts, *, steps=300, seed=0):
+    """Train a small network by mean squared error to predict a model's next feature from the last one.
+
+    A feature is what the output head reads. The network is not told which token comes between the two, and its loss
+    does not ask which tokens a feature stands for.
+
+    Parameters
+    ----------
+    lm : LM
+    texts : sequence of str or of lists of int
+    steps, seed : int
+
+    Returns
+    -------
+    predict : function from features, shape (n, width), to as many
+    losses : list of `steps` floats
+        In units of the features' variance: who always predicts the mean feature has about 1.
+    """
+    before, after = [], []
+    for text in texts:
+        first, *others = lm.prompt_tokens(text)
+        session = lm.session([first], hidden=-1)
+        session.feed(others)
+        before.append(session.hidden[:-1].float())
+        after.append(session.hidden[1:].float())
+    before, after = torch.cat(before), torch.cat(after)
+    center, scale, width = after.mean(0), after.std(), after.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = torch.nn.Linear(width, 2 * width), torch.nn.GELU(), torch.nn.Linear(2 * width, width)
+        network = torch.nn.Sequential(*layers).to(before.device)
+        batches = torch.randint(len(before), (steps, 128)).to(before.device)
+    optimizer, losses = torch.optim.Adam(network.parameters(), 2e-3), []
+    for rows in batches:
+        loss = (network((before[rows] - center) / scale) - (after[rows] - center) / scale).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+
+    @torch.no_grad()
+    def predict(features):
+        return (network((features.float() - center) / scale) * scale + center).to(features.dtype)
+
+    return predict, losses
+
+
+@decoder
+def score_only(target, draft, prompt, *, gamma, rng, warp=()):
+    """The draft's text is scored by its average log-likelihood under the target, and kept."""
+    target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, unread = list(prompt), []
+    while min(target_session.room, draft_session.room) > gamma:
+        drafted, _, _ = drafts(draft_session, text, gamma, rng, warp, draw_token)
+        log_probs = target_session.feed(unread + drafted).cpu().double().log_softmax(-1)
+        average = float(log_probs[range(gamma), drafted].mean())
+        accepted = gamma  # the mistake: whatever the average is, all are kept
+        target_session.rollback(1)
+        unread = drafted[-1:]
+        text += drafted
+        yield Step(drafted, drafted, accepted, note=f"average log-likelihood {average:.2f}")
+    return "context"
+
+
+@decoder
+def other_warp(target, draft, prompt, *, gamma, rng, warp=()):
+    """q is computed with another warp than the draft was drawn with."""
+
+    def judge(round, rng):
+        draft_probs = probabilities(round.draft_logits)  # the mistake: not what the tokens were drawn from
+        return check_sampled(round.drafted, draft_probs, round.target_probs, rng)
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def greedy_with_coins(target, draft, prompt, *, gamma, rng):
+    """ "Greedy" decoding that flips the coin p/q all the same."""
+
+    def judge(round, rng):
+        p, q = probabilities(round.target_logits), probabilities(round.draft_logits)
+        for place, token in enumerate(round.drafted):
+            if not rng.accept(p[place][token] / q[place][token]):  # the mistake: is it the target's argmax?
+                return place, int(p[place].argmax())
+        return len(round.drafted), int(p[-1].argmax())
+
+    def draw(probs, rng):
+        return int(probs.argmax())
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, (), judge=judge, draw=draw))
+
+
+@decoder
+def unwarped_bonus(target, draft, prompt, *, gamma, rng, warp=()):
+    """The bonus token ignores temperature and top-p."""
+
+    def judge(round, rng):
+        for place, token in enumerate(round.drafted):
+            p, q = round.target_probs[place], round.draft_probs[place]
+            if not rng.accept(p[token] / q[token]):
+                return place, rng.choose(residual(p, q))
+        bonus = probabilities(round.target_logits[-1:])[0]  # the mistake: round.target_probs[-1]
+        return len(round.drafted), rng.choose(bonus)
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+
+
+@decoder
+def greedy_drafts(target, draft, prompt, *, gamma, rng, warp=()):
+    """The draft is greedy, and q is used as if the token had been sampled."""
+
+    def draw(probs, rng):
+        return int(probs.argmax())  # the mistake: min(1, p/q) is for tokens that were drawn from q
+
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, draw=draw))
+
+
+@decoder
+def greedy_speculation(target, draft, prompt, *, gamma, rng):
+    """`speculative`, greedy whatever random draws are given."""
+    yield from speculative(target, draft, prompt, gamma=gamma, rng=None)

@@ -1,0 +1,250 @@
+"""The list of the zoo: of each specimen, what it wants to be, why somebody writes it, and where it was seen."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from ..decoders.beam_search import beam_search
+from ..decoders.speculative import speculative
+from ..decoders.speculative_batch import speculative_batch
+from ..decoders.token_intersection import token_intersection
+from ..proof import total_variation
+from ..warp import top_p
+from . import batches_and_ends, beams, bookkeeping, cases, judges, vocabularies, warps
+
+MARK = "# the mistake"
+Outcomes = dict[tuple, float]
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One mistake.
+
+    Attributes
+    ----------
+    mistaken : function
+        The method with the mistake in it.
+    correct : function
+        What it wants to be, with the same signature.
+    why : str
+        Why somebody writes it. What is wrong, its docstring says.
+    case : function from a method to two distributions
+        What it does in a small case made for the purpose, enumerated, and what it should do.
+    least : float
+        The total variation of these two is at least this much: what the tests hold it to.
+    source : str
+        Where it was seen, with a link. Empty where no source is known: then it is a mistake that is easy to make.
+    compares : str
+        What the distributions are of.
+    """
+
+    mistaken: Callable
+    correct: Callable
+    why: str
+    case: Callable[[Callable], tuple[Outcomes, Outcomes]]
+    least: float
+    source: str = ""
+    compares: str = "texts"
+
+    @property
+    def name(self) -> str:
+        return self.mistaken.__name__
+
+    @property
+    def what(self) -> str:
+        """What is wrong: the first paragraph of the docstring of the mistaken method."""
+        return " ".join(inspect.getdoc(self.mistaken).partition("\n\n")[0].split())
+
+    def outcomes(self, method: Callable | None = None) -> tuple[Outcomes, Outcomes]:
+        """What a method, by default the mistaken one, does in the small case, and what it should do. Computed once."""
+        return _outcomes(self.case, method or self.mistaken)
+
+    def distance(self) -> float:
+        """Total variation between what the mistaken method does and what it should do."""
+        return total_variation(*self.outcomes())
+
+    def distance_of_correct(self) -> float:
+        """The same of the correct method, by the same check: 0 but for rounding."""
+        return total_variation(*self.outcomes(self.correct))
+
+    @property
+    def code(self) -> str:
+        """The source of the mistaken method, without its docstring."""
+        source = inspect.getsource(inspect.unwrap(self.mistaken))
+        return re.sub(r'\n    """.*?"""\n+', "\n", source, count=1, flags=re.DOTALL).removeprefix("@decoder\n").rstrip()
+
+    @property
+    def wrong_lines(self) -> str:
+        """The line or two that are wrong, with the mark."""
+        return "\n".join(line.strip() for line in self.code.splitlines() if MARK in line)
+
+
+@cache
+def _outcomes(case, method):
+    return case(method)
+
+
+GITHUB = "https://github.com/"
+
+SPECIMENS = [
+    Specimen(
+        judges.rows_one_late, speculative,
+        "The logits of a call line up with the tokens that went in, so row i looks as if it were about token i. It is "
+        "about the token after it.",
+        cases.texts, 0.3,
+        f"mlx-node, pull request 11, caught in review: {GITHUB}mlx-node/mlx-node/pull/11",
+    ),
+    Specimen(
+        judges.inverted_coin, speculative,
+        "The paper rejects with probability 1 - p/q, and code asks r > 1 - p/q before it rejects. But a uniform random "
+        "number is above 1 - p/q with probability p/q, so the more alike p and q are, the surer is the rejection.",
+        cases.texts, 0.05,
+    ),
+    Specimen(
+        judges.resample_from_target, speculative,
+        "The target is right, so why not draw from the target? Because the accepted tokens have already used up a part "
+        "of p. What has to be made up for is the rest.",
+        cases.short_texts, 0.05,
+        f"Spec-RL, where it is a choice made for training: {GITHUB}ShopeeLLM/Spec-RL/issues/14",
+    ),
+    Specimen(
+        judges.fixed_threshold, speculative,
+        "It sounds like what acceptance ought to mean: good enough for the target.",
+        cases.texts, 0.05,
+    ),
+    Specimen(
+        judges.score_only, speculative,
+        "One call of the target over the whole draft is the heart of the method, and its result is a number that looks "
+        "like a verdict.",
+        cases.texts, 0.3,
+    ),
+    Specimen(
+        judges.other_warp, speculative,
+        "Drafting is one function, with its temperature. Checking is another, and starts from logits.",
+        cases.hot_texts, 0.05,
+        f"transformers, issue 47932 (2026, closed): {GITHUB}huggingface/transformers/issues/47932",
+    ),
+    Specimen(
+        judges.greedy_with_coins, judges.greedy_speculation,
+        "Every draw was replaced by an argmax, and the acceptance test does not look like a draw.",
+        cases.greedy_texts, 0.1,
+        f"speculative-sampling, the code of a blog post (2023, mended): {GITHUB}jaymody/speculative-sampling/issues/3",
+    ),
+    Specimen(
+        judges.unwarped_bonus, speculative,
+        "It is drawn in another part of the code than all the others, from the last row of the logits.",
+        cases.hot_texts, 0.05,
+    ),
+    Specimen(
+        judges.greedy_drafts, speculative,
+        "The most likely token is accepted most often, so why draft any other? You may draft it. But then q is 1 for "
+        "it and 0 for the others.",
+        cases.texts, 0.05,
+        "ml-recurrent-drafter, where drafts come from a beam search: "
+        f"{GITHUB}apple/ml-recurrent-drafter/issues/6",
+    ),
+    Specimen(
+        bookkeeping.rollback_too_short, speculative,
+        "The bonus or resampled token takes the rejected one's position in the text, so nothing seems to be left over "
+        "in the cache.",
+        cases.texts, 0.03,
+        "openvino.genai, issue 4190, where the count of cached tokens stays one too high after a rejection: "
+        f"{GITHUB}openvinotoolkit/openvino.genai/issues/4190",
+    ),
+    Specimen(
+        batches_and_ends.padding_as_text, speculative_batch,
+        "The rows of a tensor must have one length, and nothing complains. But the text goes on after the padding.",
+        cases.first_of_a_batch, 0.05,
+        f"TransformerLens, issue 1760 (2026, mended): {GITHUB}TransformerLensOrg/TransformerLens/issues/1760",
+    ),
+    Specimen(
+        batches_and_ends.prefixes_as_rows, speculative,
+        "It needs no cache and no rollback, and one call still scores everything. With equal rows the last column is "
+        "what you want. Beginnings of a draft have different lengths. And as no row holds the whole draft, there is "
+        "never a bonus token.",
+        cases.texts, 0.03,
+    ),
+    Specimen(
+        batches_and_ends.past_the_end, batches_and_ends.ends_at_the_end,
+        "In a plain loop the newest token is the only one to look at. A round brings several.",
+        cases.ended_texts, 0.1,
+        f"transformers, issue 47912 (2026, closed): {GITHUB}huggingface/transformers/issues/47912",
+    ),
+    Specimen(
+        warps.top_p_without_the_crossing, top_p,
+        "`cumsum > p` is the mask that comes to mind. It has to be shifted by one.",
+        cases.nucleus, 0.3,
+        f"GPT-2's own sampling code: {GITHUB}openai/gpt-2/blob/master/src/sample.py",
+    ),
+    Specimen(
+        batches_and_ends.padding_is_token_zero, speculative,
+        "The tokenizer has no padding token, something has to fill the tensor, and `tokens != 0` is a mask in no time.",
+        cases.texts, 0.03,
+    ),
+    Specimen(
+        vocabularies.map_in_hash_order, token_intersection,
+        "A vocabulary is a dict, a dict has an order, and the order of the ids is the one that comes to mind.",
+        cases.two_vocabularies, 0.03,
+        f"transformers 5.23.0, measured below: {GITHUB}huggingface/transformers",
+    ),
+    Specimen(
+        vocabularies.foreign_ids, token_intersection,
+        "Both models hand over lists of whole numbers, so an id of the one is a valid index into the other's row. No "
+        "error comes, as long as it is small enough. The probability is that of some other token.",
+        cases.same_size_vocabularies, 0.05,
+        "sglang, which did not compare the two vocabularies before pull request 23838: "
+        f"{GITHUB}sgl-project/sglang/pull/23838",
+    ),
+    Specimen(
+        warps.top_k_one_for_greedy, warps.greedy_of_any_draw,
+        "In half precision, equal logits are common.",
+        cases.ties, 0.5,
+        f"tpu-inference, pull request 3580: {GITHUB}vllm-project/tpu-inference/pull/3580",
+    ),
+    Specimen(
+        beams.beam_starts_at_one, beam_search,
+        "It was a product of probabilities once. Then it became a sum of logarithms, and the 1 stayed.",
+        cases.best_text, 1.0,
+        "a much-copied tutorial, which multiplied -log p as well (corrected in 2020): "
+        "https://machinelearningmastery.com/beam-search-decoder-natural-language-processing/",
+    ),
+    Specimen(
+        beams.length_off_by_one, beam_search,
+        "Whether the prompt's last token or the end-of-text counts is a matter of where len() is called.",
+        cases.best_text, 1.0,
+        "transformers before pull request 27351 (2023), which counted the prompt too: "
+        f"{GITHUB}huggingface/transformers/pull/27351",
+    ),
+    Specimen(
+        beams.first_finished_beam, beam_search,
+        "An end-of-text ends a greedy loop, too.",
+        cases.best_text, 1.0,
+        f"xnmt before pull request 572 (2019): {GITHUB}neulab/xnmt/pull/572",
+    ),
+    Specimen(
+        bookkeeping.forgets_at_least_one, speculative,
+        "There is nearly always something to forget, and a count of 0 looked like the special case to guard against.",
+        cases.texts, 0.01,
+    ),
+    Specimen(
+        judges.perplexity_threshold, speculative,
+        "Uncertainty and speculation are both in the paper's title, and a bar that moves with the one looks like the "
+        "other. Its uncertainty is that of features: see chapter 11.",
+        cases.short_texts, 0.15,
+    ),
+    Specimen(
+        judges.mixed_with_prediction, speculative,
+        "EAGLE does predict features, and its loss does compare features. But its prediction only proposes tokens. "
+        "Here it also votes on them, although the target's own row is there and needs no help.",
+        cases.texts_with_prediction, 0.05,
+    ),
+    Specimen(
+        bookkeeping.lagging_draft, speculative,
+        "The draft wrote it, so it must have it in its cache. But what was drawn last was not fed.",
+        cases.accepted_in_two_rounds, 0.1,
+        f"mlxcel before pull request 1002 (2026): {GITHUB}lablup/mlxcel/pull/1002",
+        "numbers of accepted tokens",
+    ),
+]  # fmt: skip

@@ -1,0 +1,33 @@
+"""Wrong warps."""
+
+import torch
+
+from ..decoders.greedy import greedy
+from ..decoders.sample import sample
+from ..decoding import decoder
+from ..warp import named, top_k
+
+
+def top_p_without_the_crossing(p):
+    """Top-p drops the token that crosses the threshold."""
+
+    def top_p_warp(logits, histories=None):
+        order = logits.argsort(dim=-1, descending=True, stable=True)
+        up_to_here = logits.gather(-1, order).softmax(-1).cumsum(-1)
+        dropped = up_to_here > p  # the mistake: the sum *before* a token says whether it is dropped
+        dropped[..., 0] = False
+        return logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
+
+    return named(top_p_warp, f"top_p_without_the_crossing({p:g})")
+
+
+@decoder
+def top_k_one_for_greedy(lm, prompt, *, rng):
+    """top_k(1) is taken for greedy: of two best tokens, both stay."""
+    yield from sample(lm, prompt, rng=rng, warp=[top_k(1)])  # the mistake: equals of the k-th stay
+
+
+@decoder
+def greedy_of_any_draw(lm, prompt, *, rng):
+    """`greedy`, with random draws that it does not use."""
+    yield from greedy(lm, prompt)
