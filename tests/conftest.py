@@ -81,6 +81,16 @@ def random_model(family, dtype=torch.float32, seed=0, **settings):
     return model.to(dtype).eval()
 
 
+def encoder_with_decoder():
+    """A tiny model of a kind that this book is not about."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings"), 8)
+    sizes |= {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return BartForConditionalGeneration(BartConfig(vocab_size=9, **sizes, **special)).eval()
+
+
 class Float64Throughout:
     """Lets models in float64 stay in float64.
 

@@ -748,13 +748,9 @@ def test_running_out_of_memory_says_how_much_was_asked(llama, monkeypatch):
 
 
 def test_encoders_with_decoders_and_attention_without_masks_are_refused():
-    bart = hf.BartForConditionalGeneration(
-        hf.BartConfig(vocab_size=9, d_model=8, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=8, decoder_ffn_dim=8,
-                      encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=8)
-    )  # fmt: skip
     flash = random_model("llama")
     flash.config._attn_implementation = "flash_attention_2"
-    for model, message in ((bart, "decoder-only"), (flash, "sdpa")):
+    for model, message in ((encoder_with_decoder(), "decoder-only"), (flash, "sdpa")):
         with pytest.raises(ValueError, match=message):
             LM(model)
 

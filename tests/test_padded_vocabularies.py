@@ -36,8 +36,7 @@ either_way = pytest.mark.parametrize(("target", "draft"), PAIRS.values(), ids=PA
 
 @pytest.mark.parametrize(
     ("pair", "name", "gamma"),
-    [(pair, name, 1) for pair in list(PAIRS)[:2] for name in ("no warp", "top-p", "penalty")]
-    + [(pair, "temperature and top-p", 2) for pair in list(PAIRS)[:2]]
+    [(pair, name, gamma) for pair in list(PAIRS)[:2] for name, gamma in (("penalty", 1), ("temperature and top-p", 2))]
     + [(pair, "penalty and top-k", 1) for pair in list(PAIRS)[2:]],
 )
 def test_speculative_keeps_the_targets_distribution(pair, name, gamma):

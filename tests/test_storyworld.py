@@ -17,14 +17,19 @@ def verdicts(text):
     return [verdict.verdict for verdict in storyworld.check(text)]
 
 
-def test_the_same_seed_tells_the_same_story():
-    assert storyworld.story(7) == storyworld.story(7) != storyworld.story(8)
+def few_and_slowly_many(few, many):
+    """The same claim of a few seeds in the fast tests, and of many in the slow ones."""
+    return pytest.mark.parametrize("seeds", [few, pytest.param(many, marks=pytest.mark.slow)], ids=["few", "many"])
 
 
-def test_every_generated_story_is_consistent_and_readable():
-    for seed in range(3000):
-        for verdict in storyworld.check(storyworld.story(seed)):
+@few_and_slowly_many(range(300), range(300, 5000))
+def test_every_story_is_told_again_by_its_seed_and_consistent_and_readable(seeds):
+    for seed in seeds:
+        story = storyworld.story(seed)
+        for verdict in storyworld.check(story):
             assert verdict.verdict == CONSISTENT, (seed, verdict)
+        assert story.startswith(opening(seed))
+    assert story == storyworld.story(seeds[-1]) != storyworld.story(seeds[0])
 
 
 def test_a_story_starts_by_telling_every_fact():
@@ -39,22 +44,20 @@ def test_a_story_starts_by_telling_every_fact():
         assert len(state.count) >= 2
 
 
+@few_and_slowly_many(range(40), range(10_000))
 @pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_are_found(fault):
-    """The full ten thousand of each are counted by the slow test below."""
-    for seed in range(300):
-        text, index = plant(seed, fault)
-        assert verdicts(text)[index] == CONTRADICTION, text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_99_percent_of_ten_thousand_planted_faults_are_found(fault):
+def test_planted_faults_are_found(fault, seeds):
+    """Nearly all of them: in 10,000, one in a hundred may pass."""
     found = 0
-    for seed in range(10_000):
-        text, index = plant(f"many {seed}", fault)
+    for seed in seeds:
+        text, index = plant(seed, fault)
         found += verdicts(text)[index] == CONTRADICTION
-    assert found >= 9_900
+    assert found >= len(seeds) - len(seeds) // 100
+
+
+def test_an_unknown_fault_is_refused():
+    with pytest.raises(ValueError, match="weather.*holder, place"):
+        plant(0, "weather")
 
 
 def test_a_contradiction_names_the_fact():
@@ -77,25 +80,20 @@ def test_a_contradiction_names_the_fact():
     assert reasons[8] == "no lamp was mentioned before"
 
 
-def test_what_was_told_first_is_believed():
-    text = (
-        "Mia, Ben and Tom lived in a small village. Ben was at the mill. Ben was at the barn. Ben stayed at the mill."
-    )
-    assert verdicts(text) == [CONSISTENT, CONSISTENT, CONTRADICTION, CONSISTENT]
-
-
-def test_a_pronoun_means_the_subject_of_the_sentence_before():
-    start = "Mia, Ben and Tom lived in a small village. Mia was at the mill. Ben was at the barn. "
-    assert verdicts(start + "He went to the well. He stayed at the well.")[3:] == [CONSISTENT, CONSISTENT]
-    assert verdicts(start + "She went to the well.")[3:] == [CONTRADICTION]
-
-
 NAMED = "Mia, Ben and Tom lived in a small village. Mia was at the mill. Ben was at the barn. The kite was with Mia. "
 
 
 @pytest.mark.parametrize(
     "text, expected",
     [
+        # What was told first is believed, and a sentence that was cut off is not judged.
+        ("Ben was at the well. Ben stayed at the barn. Mia was at", "01"),
+        # A pronoun means the subject of the sentence before; "he" and "she" are told apart.
+        ("Tom grew sad. He went to the well. He stayed at the well.", "111"),
+        ("Ben stayed at the barn. She went to the well.", "10"),
+        # An answer must be about what was asked.
+        ('"Where is Mia?" asked the baker. "Mia is at the mill," said Tom.', "11"),
+        ('"Where is Mia?" asked the baker. "Ben is at the barn," said Tom.', "10"),
         # A false sentence without a person as its subject gives the next pronoun nobody to mean.
         ("The kite went from Ben to Tom. He went to the mill. Ben stayed at the barn.", "001"),
         ("He went to the mill. The kite went from Ben to Tom. Ben stayed at the barn.", "001"),
@@ -135,9 +133,11 @@ def faulty(story, rng):
     ]
 
 
-def test_faults_put_into_a_right_story_are_all_that_is_found():
-    """Wherever they stand and in whatever order, with every person told by name."""
-    for seed in range(400):
+@few_and_slowly_many(range(60), range(60, 1000))
+def test_faults_put_into_a_right_story_are_all_that_is_found(seeds):
+    """Wherever they stand and in whatever order, with every person told by name; or, of those that name nobody as their
+    subject, one in a story with its pronouns."""
+    for seed in seeds:
         rng = random.Random(seed)
         told = storyworld.told(seed)
         named = [
@@ -145,34 +145,17 @@ def test_faults_put_into_a_right_story_are_all_that_is_found():
             for sentence, kind, slots in told
         ]
         false = rng.sample(faulty(" ".join(named), rng), 2)
-        sentences = [(sentence, True) for sentence in named]
-        for sentence in false:
-            sentences.insert(rng.randint(1, len(sentences)), (sentence, False))
-        found = verdicts(" ".join(sentence for sentence, _ in sentences))
-        assert [verdict == CONSISTENT for verdict in found] == [right for _, right in sentences], (seed, sentences)
+        assert_only_these_are_found(named, false, rng)
+        nobodys = [one for one in faulty(" ".join(named), rng) if not one.startswith(words.NAMES)]
+        assert_only_these_are_found([sentence for sentence, _, _ in told], [rng.choice(nobodys)], rng)
 
 
-def test_a_fault_that_names_nobody_as_its_subject_leaves_the_pronouns_after_it_alone():
-    for seed in range(400):
-        rng = random.Random(seed)
-        sentences = [sentence for sentence, _, _ in storyworld.told(seed)]
-        at = rng.randint(1, len(sentences))
-        false = rng.choice([one for one in faulty(" ".join(sentences), rng) if not one.startswith(words.NAMES)])
-        found = verdicts(" ".join([*sentences[:at], false, *sentences[at:]]))
-        assert [index for index, verdict in enumerate(found) if verdict != CONSISTENT] == [at], (seed, false)
-
-
-def test_an_answer_must_be_about_what_was_asked():
-    start = "Mia, Ben and Tom lived in a small village. Mia was at the mill. Ben was at the barn. "
-    right = start + '"Where is Mia?" asked the baker. "Mia is at the mill," said Tom.'
-    beside = start + '"Where is Mia?" asked the baker. "Ben is at the barn," said Tom.'
-    assert verdicts(right)[-1] == CONSISTENT
-    assert verdicts(beside)[-1] == CONTRADICTION
-
-
-def test_a_sentence_that_was_cut_off_is_not_judged():
-    assert verdicts("Mia, Ben and Tom lived in a small village. Mia was at") == [CONSISTENT]
-    assert verdicts("") == []
+def assert_only_these_are_found(told, false, rng):
+    sentences = [(sentence, True) for sentence in told]
+    for sentence in false:
+        sentences.insert(rng.randint(1, len(sentences)), (sentence, False))
+    found = verdicts(" ".join(sentence for sentence, _ in sentences))
+    assert [verdict == CONSISTENT for verdict in found] == [right for _, right in sentences], sentences
 
 
 def test_a_contradiction_leaves_the_facts_as_they_were():
@@ -186,19 +169,17 @@ def test_a_contradiction_leaves_the_facts_as_they_were():
 
 def test_every_template_is_read_back_as_what_it_tells():
     """No two kinds read alike, so the reader never takes one sentence for another."""
-    seen = dict.fromkeys(grammar.TEMPLATES, 0)
-    for seed in range(1500):
+    seen = set()
+    for seed in range(400):
         for sentence, kind, _ in storyworld.told(seed):
             assert grammar.read(sentence)[0] == kind, sentence
-            seen[kind] += 1
-    assert all(seen.values()), seen
-    assert set(seen) == set(world.RULES)
+            seen.add(kind)
+    assert seen == set(grammar.TEMPLATES) == set(world.RULES)
 
 
-def test_about_twelve_kinds_of_event_each_told_in_several_ways():
+def test_about_twelve_kinds_of_event_are_each_told_in_several_ways():
     events = ["move", "give", "lose", "find", "hide", "take", "carry", "gain", "spend"]
     events += ["become", "leave", "come_back", "paint"]
-    assert len(events) >= 12
     assert all(len(grammar.TEMPLATES[event]) >= 2 for event in events)
 
 
@@ -210,16 +191,6 @@ def test_questions_are_cut_right_before_the_answer():
         assert question.answer.startswith(" ")
         answered = f'{question.prompt}{question.answer}{"" if question.topic != "how many" else " eggs"},"'
         assert answered.count('"') % 2 == 0
-
-
-def test_an_opening_is_the_part_of_a_story_before_anything_happens():
-    assert storyworld.story(3).startswith(opening(3))
-    assert all(verdict.verdict == CONSISTENT for verdict in storyworld.check(opening(3)))
-
-
-def test_an_unknown_fault_is_refused():
-    with pytest.raises(ValueError, match="weather.*holder, place"):
-        plant(0, "weather")
 
 
 def test_the_story_in_the_book_is_the_one_that_its_seed_tells():
