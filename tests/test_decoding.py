@@ -13,11 +13,21 @@ from scripted import ABC, run_scripted
 from tutorlib import decoders, decoding
 from tutorlib.decoders import greedy, sample, speculative, speculative_batch
 from tutorlib.decoding import decoder, run, run_batch
-from tutorlib.lm import LM, NaNLogits
+from tutorlib.lm import LM
 from tutorlib.randomness import Greedy, Seeded
+from tutorlib.session import NaNLogits
 from tutorlib.step import Step
 from tutorlib.table import TableLM
 from tutorlib.warp import one_hot, temperature
+
+
+@decoder
+def scripted_batch(lm, prompts, rounds, *, rngs=None, warp=(), asked=None):
+    """Yields the rounds it is given, and writes down which rows it is asked to go on with."""
+    for made in rounds:
+        wanted = yield made
+        if asked is not None:
+            asked.append(wanted)
 
 
 def until_ctrl_c(made, closed):
@@ -100,8 +110,9 @@ class TestHowARunEnds:
 class TestArguments:
     @pytest.mark.parametrize("budget", [0, -1, 2.5, "ten", None, True])
     def test_a_budget_that_is_no_number_of_tokens(self, budget):
-        with pytest.raises(ValueError, match=f"max_new_tokens must be .*{budget!r}"):
-            run(greedy(ABC, "a"), budget)
+        for pull, steps in ((run, greedy(ABC, "a")), (run_batch, scripted_batch(ABC, ["a"], []))):
+            with pytest.raises(ValueError, match=f"max_new_tokens must be .*{budget!r}"):
+                pull(steps, budget)
 
     @pytest.mark.parametrize(
         ("stop", "words"),
@@ -114,8 +125,9 @@ class TestArguments:
         ],
     )
     def test_a_stop_that_is_no_token(self, stop, words):
-        with pytest.raises(ValueError, match=words):
-            run(greedy(ABC, "a"), 5, stop=stop)
+        for pull, steps in ((run, greedy(ABC, "a")), (run_batch, scripted_batch(ABC, ["a"], []))):
+            with pytest.raises(ValueError, match=words):
+                pull(steps, 5, stop=stop)
 
     def test_steps_and_rounds_that_have_been_run(self):
         for pull, steps in ((run, greedy(ABC, "a")), (run_batch, speculative_batch(ABC, ABC, ["a", "b"]))):
@@ -309,29 +321,13 @@ def test_progress_is_shown_of_long_runs_in_a_terminal_or_as_asked(terminal, long
     assert shown or not err.strip()
 
 
-@decoder
-def scripted_batch(lm, prompts, rounds, *, rngs=None, warp=(), asked=None):
-    """Yields the rounds it is given, and writes down which rows it is asked to go on with."""
-    for made in rounds:
-        wanted = yield made
-        if asked is not None:
-            asked.append(wanted)
-
-
 class TestBatches:
     def run(self, rounds, budget=100, prompts=("a", "b"), lm=ABC, stop=None, **options):
         return run_batch(scripted_batch(lm, prompts, rounds, **options), budget, stop)
 
-    def test_every_row_is_cut_and_ends_as_it_would_alone(self):
-        rounds = [[Step([1, 2, 0], drafted=[1, 2], accepted=2), Step([0])], [Step([1]), Step([1, 2])]]
-        first, second = self.run(rounds, budget=2, stop=[2])
-        assert (first.tokens, first.stopped, len(first.steps)) == ([1, 2], "stop", 1)
-        assert (first.steps[0].accepted, first.steps[0].cut) == (2, 1)
-        assert (second.tokens, second.stopped, len(second.steps)) == ([0, 1], "budget", 2)
-
     def test_a_row_can_be_run_alone_with_the_same_trace(self):
-        steps = [Step([1, 2]), Step([0, 1, 1]), Step([2, 2])]
-        for budget, stop in ((4, ()), (10, [0]), (10, ()), (1, None)):
+        steps = [Step([1, 2, 0], drafted=[1, 2], accepted=2), Step([0, 1, 1]), Step([2, 2])]
+        for budget, stop in ((2, ()), (4, ()), (10, [0]), (10, ()), (1, None)):
             traces = self.run([[step, Step([0])] for step in steps], budget, stop=stop)
             assert traces[0].to_dict() | {"method": ""} == (
                 run_scripted(steps, budget, stop=stop).to_dict() | {"method": ""}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, exactly, in_words, random_model
+from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, encoder_with_decoder, exactly, random_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,10 +32,13 @@ tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
 in_float64_and_slowly_in_float32 = pytest.mark.parametrize(
     "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=str
 )
+TABLE = TableLM.random(VOCAB, 2, 5, context=CONTEXT)  # whose reference is the table itself
 
 
 def recomputed(model, tokens):
     """Logits after each of `tokens`, (len, vocab), by one call of the model without any cache: the reference."""
+    if model is TABLE:
+        return torch.stack([TABLE.log_probs(tokens[:end]) for end in range(1, len(tokens) + 1)])
     with torch.no_grad():
         return model(torch.tensor([tokens]), use_cache=False).logits[0]
 
@@ -63,13 +66,13 @@ def random_tree(data, room):
 
 
 @in_float64_and_slowly_in_float32
-@pytest.mark.parametrize("family", EVERY_FAMILY)
+@pytest.mark.parametrize("family", [*EVERY_FAMILY, "table"])
 def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
-    model = models(family, dtype)
-    lm = LM(model)
+    model = TABLE if family == "table" else models(family, dtype)
+    lm = TABLE if family == "table" else LM(model)
 
-    @settings(max_examples=25, **PROPERTY)
+    @settings(max_examples=15, **PROPERTY)
     @given(st.data())
     def check(data):
         prompt = data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12), label="prompt")
@@ -117,13 +120,13 @@ def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, fa
 
 
 @in_float64_and_slowly_in_float32
-@pytest.mark.parametrize("family", EVERY_FAMILY)
+@pytest.mark.parametrize("family", [*EVERY_FAMILY, "table"])
 def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
-    model = models(family, dtype)
-    lm = LM(model)
+    model = TABLE if family == "table" else models(family, dtype)
+    lm = TABLE if family == "table" else LM(model)
 
-    @settings(max_examples=15, **PROPERTY)
+    @settings(max_examples=10, **PROPERTY)
     @given(st.data())
     def check(data):
         prompts = data.draw(
@@ -142,7 +145,7 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
                     old += tokens
                     count = len(tokens) + precedes
                     assert_rows(
-                        logits, recomputed(model, old)[-count:] if count else torch.empty(0, VOCAB, dtype=dtype)
+                        logits, recomputed(model, old)[-count:] if count else torch.empty(0, VOCAB, dtype=lm.dtype)
                     )
                 fresh = False
             elif verb == "rollback":
@@ -159,76 +162,54 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
         check()
 
 
-def test_a_batch_and_single_sessions_agree_call_by_call(lm):
-    prompts, feeds = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [0], [5, 5]], [[[1], [2, 3], []], [[4, 5, 6], [], [7]], [[0]] * 3]
-    batch, sessions = lm.batch(prompts), [lm.session(prompt) for prompt in prompts]
-    for lists in feeds:
-        rows = batch.feed(lists)
-        for session, tokens, logits in zip(sessions, lists, rows, strict=True):
-            if tokens or not session.calls:
-                assert_rows(logits, session.feed(tokens))
-        batch.rollback([1, 0, 1])
-        sessions[0].rollback(1)
-        sessions[2].rollback(1)
-        assert batch.tokens == [session.tokens for session in sessions]
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Session
 
 
-def test_the_first_feed_gives_the_prompts_last_row_and_then_one_row_a_token(lm):
-    session = lm.session([1, 2, 3])
-    assert session.calls == 0
-    assert_rows(session.feed([4, 5]), recomputed(lm.model, [1, 2, 3, 4, 5])[2:])
-    assert session.feed([6]).shape == (1, VOCAB)
-    assert (session.calls, lm.calls) == (2, 2)
-
-
-def test_the_prompts_inside_is_never_put_through_the_output_head(lm):
-    widths = []
+def test_the_first_feed_gives_the_prompts_last_row_and_what_is_computed_is_what_is_asked_for(lm):
+    """One row a token after that; the prompt's inside is never put through the output head."""
+    session, fed, widths = lm.session(list(range(12))), [], []
     head = lm.model.get_output_embeddings()
-    hook = head.register_forward_pre_hook(lambda module, inputs: widths.append(inputs[0].shape[-2]))
-    try:
-        lm.session(list(range(12))).feed([1])
+    with (
+        lm.model.register_forward_pre_hook(lambda module, args, kwargs: fed.append(kwargs), with_kwargs=True),
+        head.register_forward_pre_hook(lambda module, inputs: widths.append(inputs[0].shape[-2])),
+    ):
+        assert [session.feed(tokens).shape for tokens in ([4, 5], [6])] == [(3, VOCAB), (1, VOCAB)]
+        assert (session.calls, lm.calls) == (2, 2)
         lm.session(list(range(12))).feed()
         lm.batch([list(range(12)), [1, 2]]).feed([[], []])
-    finally:
-        hook.remove()
-    assert widths == [2, 1, 2]  # in the batch: one column for the end of each prompt
+    assert widths == [3, 1, 1, 2]  # in the batch: one column for the end of each prompt
+    assert fed[1]["input_ids"].tolist() == [[6]] and fed[1]["attention_mask"] is None
 
 
-def test_feeding_one_token_costs_the_model_one_token_and_no_mask(lm):
-    session = lm.session([1, 2, 3])
+def test_a_static_cache_keeps_its_tensors_and_the_shapes_of_a_call(lm):
+    session, shapes = lm.session([1, 2, 3], cache="static"), set()
     session.feed()
-    seen = []
-    hook = lm.model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs), with_kwargs=True)
-    try:
-        session.feed([4])
-    finally:
-        hook.remove()
-    assert seen[0]["input_ids"].tolist() == [[4]]
-    assert seen[0]["attention_mask"] is None
+    layer = session._cache.cache.layers[0]
+    before = layer.keys.data_ptr(), layer.keys.shape
+
+    def look(module, args, kwargs):
+        masks = kwargs["attention_mask"]
+        masks = masks.values() if isinstance(masks, dict) else [masks]
+        shapes.add((kwargs["input_ids"].shape, *(mask.shape for mask in masks)))
+
+    with lm.model.register_forward_pre_hook(look, with_kwargs=True):
+        for token in range(10):
+            session.feed([token])
+    assert (layer.keys.data_ptr(), layer.keys.shape) == before
+    assert len(shapes) == 1
 
 
-def test_a_tree_may_be_the_first_thing_fed(lm):
-    session = lm.session([1, 2, 3])
-    tree = TokenTree([4, 5, 6], [-1, -1, 1])
-    logits = session.feed_tree(tree)
-    assert logits.shape == (3, VOCAB)
-    assert_rows(logits[1:], recomputed(lm.model, [1, 2, 3, 5, 6])[-2:])
-    session.keep([1, 2])
-    assert_rows(session.feed([7]), recomputed(lm.model, [1, 2, 3, 5, 6, 7])[-1:])
-
-
-def test_tokens_of_a_tree_count_only_once_they_are_kept(llama):
-    session = llama.session([1, 2, 3])
-    session.feed()
-    session.feed_tree(TokenTree.from_paths([[4, 5], [6, 7]]))
-    assert session.tokens == [1, 2, 3]
-    session.keep([2, 3])
-    assert session.tokens == [1, 2, 3, 6, 7]
-    assert session.calls == 2
+def test_what_a_session_gives_may_be_changed_without_changing_the_session(llama):
+    session, batch = llama.session([1, 2, 3], hidden=-1), llama.batch([[1, 2]])
+    logits = session.feed()
+    assert not torch.is_inference(logits) and not logits.requires_grad
+    logits[0, 0] = -math.inf
+    session.hidden.mul_(0)
+    session.tokens.append(3)
+    batch.tokens[0].append(3)
+    assert (session.tokens, batch.tokens) == ([1, 2, 3], [[1, 2]])
+    assert_rows(session.feed([4]), recomputed(llama.model, [1, 2, 3, 4])[-1:])
 
 
 @pytest.mark.parametrize("family", SLIDING)
@@ -242,14 +223,6 @@ def test_a_window_counts_positions_and_not_nodes(models, family):
     assert_rows(logits[4:], recomputed(lm.model, prompt + [9, *chain])[len(prompt) :])
 
 
-def test_rolling_back_into_the_prompt_computes_nothing_twice(llama):
-    session = llama.session([1, 2, 3, 4])
-    session.feed([5])
-    session.rollback(3)
-    assert session.tokens == [1, 2]
-    assert_rows(session.feed([9]), recomputed(llama.model, [1, 2, 9])[-1:])
-
-
 def test_advance_to_feeds_only_what_differs(llama):
     session = llama.session([1, 2, 3])
     session.feed([4, 5, 6])
@@ -257,48 +230,6 @@ def test_advance_to_feeds_only_what_differs(llama):
     assert session.advance_to([1, 2, 3, 4, 7, 8]).shape == (1, VOCAB)  # the same again: its last token is fed
     assert session.advance_to([1, 2]).shape == (1, VOCAB)
     assert session.tokens == [1, 2]
-
-
-def test_logits_are_ordinary_tensors_that_may_be_changed_in_place(lm):
-    session = lm.session([1, 2, 3], hidden=-1)
-    logits = session.feed()
-    logits[0, 0] = -math.inf
-    session.hidden.mul_(0)
-    assert_rows(session.feed([4]), recomputed(lm.model, [1, 2, 3, 4])[-1:])
-    assert not torch.is_inference(logits) and not logits.requires_grad
-
-
-def test_changing_the_list_of_tokens_does_not_change_the_session(llama):
-    session, batch = llama.session([1, 2]), llama.batch([[1, 2]])
-    session.tokens.append(3)
-    batch.tokens[0].append(3)
-    assert session.tokens == [1, 2]
-    assert batch.tokens == [[1, 2]]
-
-
-def test_a_static_cache_keeps_its_tensors_and_the_shapes_of_a_call(lm):
-    session = lm.session([1, 2, 3], cache="static")
-    session.feed()
-    layer = session._cache.cache.layers[0]
-    before = layer.keys.data_ptr(), layer.keys.shape
-    shapes = []
-    hook = lm.model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(
-            [mask.shape for mask in _masks(kwargs["attention_mask"])] + [kwargs["input_ids"].shape]
-        ),
-        with_kwargs=True,
-    )
-    try:
-        for token in range(10):
-            session.feed([token])
-    finally:
-        hook.remove()
-    assert (layer.keys.data_ptr(), layer.keys.shape) == before
-    assert all(shape == shapes[0] for shape in shapes)
-
-
-def _masks(mask):
-    return list(mask.values()) if isinstance(mask, dict) else [mask]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -320,17 +251,6 @@ def test_hidden_states_are_row_for_row_with_the_logits_in_transformers_order(lm)
             torch.testing.assert_close(session.hidden[layer], states[layer][0, -rows:], rtol=0, atol=1e-4)
     for layer in wanted:
         torch.testing.assert_close(session.prompt_hidden[layer], states[layer][0, :3], rtol=0, atol=1e-4)
-
-
-def test_the_last_hidden_state_is_what_the_output_head_reads(lm):
-    session = lm.session([1, 2, 3], hidden=-1)
-    logits = session.feed([4])
-    with torch.no_grad():
-        read = lm.model.get_output_embeddings()(session.hidden)
-    if lm.model.config.model_type == "gemma2":
-        cap = lm.model.config.final_logit_softcapping
-        read = torch.tanh(read / cap) * cap
-    assert_rows(read, logits)
 
 
 def truncated(model, layers):
@@ -360,6 +280,10 @@ def test_the_last_hidden_state_is_read_out_as_the_models_own_logits(lm):
     assert_rows(session.feed([4, 5]), lm.read_out(session.hidden, normed=True))
     one_more_axis = lm.read_out(session.hidden[None], normed=True)
     assert one_more_axis.shape == (1, 3, VOCAB) and not one_more_axis.requires_grad
+    session = TableLM.random("abc", 1, 0).session("ab", hidden=-1)
+    logits = session.feed([2])
+    read = session.lm.read_out(session.hidden, normed=True)
+    assert torch.equal(read, logits) and read.data_ptr() != session.hidden.data_ptr()
 
 
 def test_families_that_project_or_scale_are_read_out_rightly_too():
@@ -424,13 +348,6 @@ def test_a_model_that_gives_no_hidden_states_is_an_error_that_says_so(monkeypatc
     lm.session([1, 2]).feed()
 
 
-def test_a_tables_hidden_states_are_read_out_as_they_are():
-    session = TableLM.random("abc", 1, 0).session("ab", hidden=-1)
-    logits = session.feed([2])
-    read = session.lm.read_out(session.hidden, normed=True)
-    assert torch.equal(read, logits) and read.data_ptr() != session.hidden.data_ptr()
-
-
 def test_hidden_states_of_a_tree_are_in_the_order_of_its_nodes(llama):
     session = llama.session([1, 2, 3], hidden=1)
     session.feed()
@@ -445,15 +362,6 @@ def test_hidden_states_of_a_tree_are_in_the_order_of_its_nodes(llama):
 # Batch
 
 
-def test_the_padding_of_a_batch_is_no_token(models):
-    # 0 is an ordinary token everywhere, and 1 is what OPT calls its padding: both are read like any other.
-    lm = LM(models("opt"))
-    batch = lm.batch([[0, 1, 1, 0], [1], [0, 0]])
-    rows = batch.feed([[1, 0], [0], []])
-    for logits, tokens in zip(rows, batch.tokens, strict=True):
-        assert_rows(logits, recomputed(lm.model, tokens)[-len(logits) :])
-
-
 def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
     # The padding of the long row would have positions beyond the context; learned positions have no row for them.
     batch = lm.batch([[1] * (CONTEXT - 2), [2]])
@@ -462,19 +370,6 @@ def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
     assert batch.room == [0, CONTEXT - 7]
     for logits, tokens in zip(rows, batch.tokens, strict=True):
         assert_rows(logits, recomputed(lm.model, tokens)[-len(logits) :])
-
-
-def test_reorder_can_make_beams_out_of_one_prompt(llama):
-    batch = llama.batch([[1, 2, 3]])
-    batch.feed([[]])
-    batch.reorder([0, 0, 0])
-    batch.feed([[4], [5], [6]])
-    batch.reorder([2, 0])
-    rows = batch.feed([[7], [7]])
-    assert batch.tokens == [[1, 2, 3, 6, 7], [1, 2, 3, 4, 7]]
-    assert batch.calls == llama.calls == 3
-    for logits, tokens in zip(rows, batch.tokens, strict=True):
-        assert_rows(logits, recomputed(llama.model, tokens)[-1:])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -669,23 +564,31 @@ def test_unknown_options_of_a_session_are_refused(llama, options, message):
         llama.session([1], **options)
 
 
-@pytest.mark.parametrize("what", ["gpt2", LM, TableLM.random(3, 1, 0), torch.nn.Linear(1, 1)], ids=in_words)
-def test_what_is_no_loaded_model_is_refused_at_the_call(what):
-    with pytest.raises(ValueError, match="LM wraps a transformers model that has been loaded, got"):
-        LM(what)
+def flash_attention():
+    model = random_model("llama")
+    model.config._attn_implementation = "flash_attention_2"
+    return model
 
 
-@pytest.mark.parametrize("context", [0, -1, 1.5, True, "48"])
-def test_what_is_no_context_is_refused_and_not_ignored(models, context):
-    with pytest.raises(ValueError, match="context must be how many tokens fit, a whole number of at least 1, got"):
-        LM(models("llama"), context=context)
+NO_MODEL = "LM wraps a transformers model that has been loaded, got"
+NO_CONTEXT = "context must be how many tokens fit, a whole number of at least 1, got"
 
 
-def test_a_model_without_a_head_and_a_tokenizers_name_are_refused(models):
-    with pytest.raises(ValueError, match="LlamaModel makes no text.* AutoModelForCausalLM"):
-        LM(models("llama").model)
-    with pytest.raises(ValueError, match="the tokenizer must be a loaded one.* got 'gpt2'"):
-        LM(models("llama"), "gpt2")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        *((lambda model, what=what: LM(what), NO_MODEL) for what in ("gpt2", LM, TableLM, torch.nn.Linear(1, 1))),
+        (lambda model: LM(TableLM.random(3, 1, 0)), NO_MODEL),
+        *((lambda model, size=size: LM(model, context=size), NO_CONTEXT) for size in (0, -1, 1.5, True, "48")),
+        (lambda model: LM(model.model), "LlamaModel makes no text.* AutoModelForCausalLM"),
+        (lambda model: LM(model, "gpt2"), "the tokenizer must be a loaded one.* got 'gpt2'"),
+        (lambda model: LM(encoder_with_decoder()), "decoder-only"),
+        (lambda model: LM(flash_attention()), "sdpa"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused_at_the_call(models, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(models("llama"))
 
 
 @pytest.mark.parametrize(
@@ -747,33 +650,21 @@ def test_running_out_of_memory_says_how_much_was_asked(llama, monkeypatch):
         batch.feed([[], []])
 
 
-def test_encoders_with_decoders_and_attention_without_masks_are_refused():
-    flash = random_model("llama")
-    flash.config._attn_implementation = "flash_attention_2"
-    for model, message in ((encoder_with_decoder(), "decoder-only"), (flash, "sdpa")):
-        with pytest.raises(ValueError, match=message):
-            LM(model)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Two models, one vocabulary
 
 
-def test_models_with_different_tokens_are_told_apart():
+def test_models_with_different_tokens_are_told_apart(llama):
+    """Without a tokenizer only the number of tokens counts."""
     one, same = TableLM.random("abc", 1, 0), TableLM.random("abc", 1, 1)
-    check_same_vocabulary(expert=one, amateur=same)
+    for expert, amateur in ((one, same), (llama, TABLE), (TABLE, llama)):
+        check_same_vocabulary(expert=expert, amateur=amateur)
+    with pytest.raises(ValueError, match=f"{VOCAB} tokens and 3"):
+        check_same_vocabulary(expert=llama, amateur=one)
     with pytest.raises(ValueError, match='the target and the draft .* 3 tokens and 2.* section "Other tokenizers"'):
         check_same_vocabulary(target=one, draft=TableLM.random("ab", 1, 0))
     with pytest.raises(ValueError, match="different tokens: 1 is 'b' here and 'c' there.* chapter 9"):
         check_same_vocabulary(target=one, draft=TableLM.random("acb", 1, 0))
-
-
-def test_without_a_tokenizer_only_the_number_of_tokens_counts(models):
-    bare, named = LM(models("llama")), TableLM.random(VOCAB, 1, 0)
-    check_same_vocabulary(expert=bare, amateur=named)
-    check_same_vocabulary(expert=named, amateur=bare)
-    with pytest.raises(ValueError, match=f"{VOCAB} tokens and 3"):
-        check_same_vocabulary(expert=bare, amateur=TableLM.random(3, 1, 0))
 
 
 def test_the_width_is_that_of_what_the_output_head_reads():

@@ -1,14 +1,11 @@
-"""A table is a language model: right by hand, and with the sessions of every other model."""
+"""A table is a language model, right by hand. Its sessions are tested in test_lm.py, with those of other models."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tutorlib.lm import LM
-from tutorlib.session import Session
 from tutorlib.table import TableLM
 from tutorlib.tree import TokenTree
 
@@ -78,71 +75,6 @@ def test_the_hidden_state_is_the_log_probabilities():
     rows = session.feed([0])
     assert torch.equal(session.hidden, rows)
     assert torch.equal(session.prompt_hidden, torch.stack([lm.log_probs(end) for end in ([0], [0, 1], [0, 1, 2])]))
-
-
-def test_rows_of_a_batch_equal_single_sessions_after_reordering():
-    lm = TableLM.random(3, 3, 0)
-    batch = lm.batch(["abc", "b"])
-    batch.feed([[0], [1, 2]])
-    batch.rollback([1, 0])
-    batch.reorder([1, 0, 1])
-    rows = batch.feed([[0], [2, 2], []])
-    assert batch.tokens == [[1, 1, 2, 0], [0, 1, 2, 2, 2], [1, 1, 2]]
-    assert torch.equal(rows[0], lm.log_probs([1, 1, 2, 0])[None])
-    assert torch.equal(rows[1], torch.stack([lm.log_probs([0, 1, 2, 2]), lm.log_probs([1, 2, 2, 2])]))
-    assert len(rows[2]) == 0
-
-
-tokens = st.lists(st.integers(0, 2), min_size=1, max_size=3)
-verbs = st.one_of(
-    st.tuples(st.just("feed"), tokens),
-    st.tuples(st.just("rollback"), st.integers(0, 4)),
-    st.tuples(st.just("advance_to"), st.lists(st.integers(0, 2), min_size=1, max_size=6)),
-    st.tuples(st.just("tree"), st.lists(tokens, min_size=1, max_size=3), st.integers(0, 9), st.integers(0, 3)),
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(verbs, max_size=8))
-def test_any_sequence_of_verbs_gives_what_the_table_says(actions):
-    """The reference is the list of tokens and the table itself: no session, no cache."""
-    lm = TableLM.random(3, 3, 5)
-    session, text = lm.session("abc"), [0, 1, 2]
-    session.feed()
-    for verb, *arguments in actions:
-        if verb == "feed":
-            text += arguments[0]
-            rows = session.feed(arguments[0])
-            ends = range(len(text) - len(arguments[0]) + 1, len(text) + 1)
-            assert torch.equal(rows, torch.stack([lm.log_probs(text[:end]) for end in ends]))
-        elif verb == "rollback":
-            count = min(arguments[0], len(text))
-            session.rollback(count)
-            del text[len(text) - count :]
-        elif verb == "advance_to":
-            text = list(arguments[0])
-            assert torch.equal(session.advance_to(text)[-1], lm.log_probs(text))
-        else:
-            tree = TokenTree.from_paths(arguments[0])
-            rows = session.feed_tree(tree)
-            paths = [[tree.tokens[node] for node in tree.path(end)] for end in range(len(tree))]
-            assert torch.equal(rows, torch.stack([lm.log_probs(text + path) for path in paths]))
-            branch = tree.path(arguments[1] % len(tree))[: arguments[2]]
-            session.keep(branch)
-            text += [tree.tokens[node] for node in branch]
-        assert session.tokens == text
-
-
-def test_a_rollback_one_too_few_is_seen_in_the_rows():
-    """The cache holds tokens, so forgetting too little goes wrong as it does over keys and values."""
-    lm = TableLM({"": [0.5, 0.5], "aa": [0.9, 0.1], "ba": [0.2, 0.8]})
-    session = lm.session("a")
-    session.feed([1])
-    session._computed += 1
-    session._tokens.append(1)  # the fault: a token counted that was never computed
-    session._cache.slots[0].append(1)
-    assert session.feed([0]).exp()[0].tolist() == pytest.approx([0.2, 0.8])
-    assert isinstance(session, Session)
 
 
 @pytest.mark.parametrize(

@@ -24,29 +24,22 @@ from tutorlib.tree import TokenTree
 class TestCutting:
     STEP = Step([1, 2, 0, 1, 2], drafted=[1, 2, 0, 1], accepted=4, candidates=[[(1, 1.0)]] * 5)
 
-    def test_a_last_step_over_the_budget_loses_its_end_and_what_was_said_of_it(self):
-        trace = run_scripted([Step([0]), self.STEP], budget=3)
-        assert trace.tokens == [0, 1, 2]
-        last = trace.steps[-1]
-        assert (last.tokens, last.accepted, last.drafted, len(last.candidates), last.cut) == ([1, 2], 2, [1, 2], 2, 3)
-
-    def test_a_stop_token_inside_a_step_cuts_what_follows_it(self):
-        trace = run_scripted([self.STEP, Step([0])], stop=[2])
-        assert (trace.tokens, trace.stopped) == ([1, 2], "stop")
-        assert trace.steps[-1].accepted == 2
-
-    def test_a_stop_token_beyond_the_budget_is_not_seen(self):
-        trace = run_scripted([self.STEP], budget=1, stop=[2])
-        assert (trace.tokens, trace.stopped) == ([1], "budget")
-
-    def test_at_the_contexts_end_too(self):
-        lm = TableLM({"": [0.5, 0.25, 0.25]}, context=4)
-        trace = run_scripted([self.STEP], lm=lm)
-        assert (trace.tokens, trace.stopped) == ([1, 2, 0], "context")
-
-    def test_a_step_that_fits_exactly_is_left_alone(self):
-        trace = run_scripted([self.STEP], budget=5)
-        assert (trace.steps[-1].drafted, trace.steps[-1].accepted, trace.steps[-1].cut) == ([1, 2, 0, 1], 4, 0)
+    @pytest.mark.parametrize(
+        ("options", "kept", "stopped"),
+        [
+            ({"budget": 2}, 2, "budget"),
+            ({"stop": [2]}, 2, "stop"),
+            ({"budget": 1, "stop": [2]}, 1, "budget"),  # a stop token beyond the budget is not seen
+            ({"lm": TableLM({"": [0.5, 0.25, 0.25]}, context=4)}, 3, "context"),
+            ({"budget": 5}, 5, "budget"),
+        ],
+    )
+    def test_a_step_that_does_not_fit_loses_its_end_and_what_was_said_of_it(self, options, kept, stopped):
+        trace = run_scripted([self.STEP, Step([0])], **options)
+        (last,) = trace.steps
+        assert (trace.tokens, trace.stopped) == ([1, 2, 0, 1, 2][:kept], stopped)
+        assert (last.accepted, last.drafted, last.cut) == (min(kept, 4), [1, 2, 0, 1][:kept], 5 - kept)
+        assert len(last.candidates) == kept
 
     def test_a_tree_stays_whole_and_its_path_is_cut(self):
         tree = TokenTree.from_paths([[1, 2], [0]])
