@@ -133,7 +133,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_iterator_is_as_good_as_a_list(case):
-    ways = (iter, lambda items: (item for item in items), lambda items: dict(enumerate(items)).values())
+    ways = (iter, lambda items: dict(enumerate(items)).values())
     expected = CASES[case](list)
     for given in ways:
         np.testing.assert_equal(CASES[case](given), expected)

@@ -28,7 +28,7 @@ def test_checksums_cover_what_is_loaded_and_nothing_else(weights):
     models.load("storyworld")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_single_altered_bit_is_found(weights, data):
     path = weights / data.draw(st.sampled_from(sorted(json.loads((weights / CHECKSUMS).read_text()))))

@@ -182,10 +182,10 @@ def test_nonsense_about_speculation_is_named(call, words):
 
 def test_alpha_is_estimated_from_the_tokens_that_were_judged():
     """A thousand rounds with acceptances that are independent: the estimate finds their probability again."""
-    luck = random.Random(0)
+    rng = random.Random(0)
     rounds = []
     for _ in range(1000):
-        accepted = next((place for place in range(4) if luck.random() >= 0.7), 4)
+        accepted = next((place for place in range(4) if rng.random() >= 0.7), 4)
         rounds.append((4, accepted))
     assert theory.estimated_alpha(rounds) == pytest.approx(0.7, abs=0.02)
     assert math.isnan(theory.estimated_alpha([])) and math.isnan(theory.estimated_alpha([(0, 0)]))

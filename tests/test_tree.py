@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutorlib.checking import walk
@@ -35,28 +35,17 @@ def test_depths_children_and_paths_of_a_drawn_tree(tree):
     assert tree.path(-1) == []
     assert tree.paths() == [[0, 2], [0, 1, 3], [4]]
     assert len(tree) == 5
+    assert tree == TokenTree([5, 7, 8, 9, 6], (-1, 0, 0, 1, -1)) != TokenTree.chain([5, 7, 8, 9, 6])
 
 
-def test_the_mask_of_a_drawn_tree(tree):
-    assert tree.mask().dtype == torch.bool
-    assert tree.mask().int().tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 0, 1, 0, 0],
-        [1, 1, 0, 1, 0],
-        [0, 0, 0, 0, 1],
-    ]
-
-
+@settings(max_examples=40, deadline=None)
 @given(trees())
-def test_a_node_sees_its_path_and_nothing_else(tree):
+def test_a_node_sees_its_path_and_nothing_else_and_is_as_deep_as_it_has_ancestors(tree):
+    assert tree.mask().dtype == torch.bool
     seen = [row.nonzero().flatten().tolist() for row in tree.mask()]
     assert seen == [tree.path(node) for node in range(len(tree))]
-
-
-@given(trees())
-def test_a_nodes_depth_is_the_number_of_its_ancestors(tree):
-    assert tree.depths == [len(tree.path(node)) - 1 for node in range(len(tree))]
+    assert tree.depths == [len(path) - 1 for path in seen]
+    assert tree.is_chain == (len(tree.paths()) <= 1)
 
 
 def test_a_chain_has_the_causal_mask():
@@ -66,11 +55,7 @@ def test_a_chain_has_the_causal_mask():
     assert torch.equal(chain.mask(), torch.ones(3, 3, dtype=torch.bool).tril())
 
 
-@given(trees())
-def test_only_chains_are_chains(tree):
-    assert tree.is_chain == (len(tree.paths()) <= 1)
-
-
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=4), max_size=6))
 def test_a_tree_from_paths_holds_each_path_once(paths):
     tree = TokenTree.from_paths(paths)
@@ -100,16 +85,8 @@ def test_what_is_no_tree_is_refused(tokens, parents, message):
 def test_numbers_that_are_not_whole_are_refused_and_not_cut(tokens, parents):
     with pytest.raises(ValueError, match=r"\(ints\), got"):
         TokenTree(tokens, parents)
-
-
-def test_paths_of_numbers_that_are_not_whole_are_refused():
     with pytest.raises(ValueError, match=r"a path must hold token ids \(ints\), got \[1.7\]"):
         TokenTree.from_paths([[1.7]])
-
-
-def test_trees_with_the_same_nodes_are_equal(tree):
-    assert tree == TokenTree([5, 7, 8, 9, 6], (-1, 0, 0, 1, -1))
-    assert tree != TokenTree.chain([5, 7, 8, 9, 6])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -132,6 +109,7 @@ def test_the_walk_can_start_below_a_node_known_to_be_right(tree):
     assert walk(tree, {0: 8, 2: 1}.__getitem__, start=0) == ([2], [8, 1])
 
 
+@settings(max_examples=40, deadline=None)
 @given(trees())
 def test_the_walk_gives_one_token_more_than_nodes_and_keeps_to_the_tree(tree):
     path, tokens = walk(tree, lambda node: (node * 7 + 3) % 4)

@@ -1,0 +1,34 @@
+"""The reference of sessions: full passes without any cache."""
+
+import pytest
+import torch
+from conftest import CONTEXT, VOCAB
+from hypothesis import HealthCheck
+
+from tutorlib.table import TableLM
+
+TABLE = TableLM.random(VOCAB, 2, 5, context=CONTEXT)  # a model whose reference is the table itself
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+PROPERTY = {
+    "deadline": None,
+    "database": None,
+    "derandomize": True,
+    "suppress_health_check": list(HealthCheck),
+}
+# The finer of the two shows every fault of a cache that the other would; both take their time.
+in_float64_and_slowly_in_float32 = pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=str
+)
+
+
+def recomputed(model, tokens):
+    """Logits after each of `tokens`, (len, vocab), by one call of the model without any cache: the reference."""
+    if model is TABLE:
+        return torch.stack([TABLE.log_probs(tokens[:end]) for end in range(1, len(tokens) + 1)])
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0]
+
+
+def assert_rows(logits, expected):
+    assert logits.shape == expected.shape
+    torch.testing.assert_close(logits, expected, rtol=0, atol=TOLERANCE[logits.dtype])

@@ -1,0 +1,105 @@
+"""Batch: rows of different lengths are what each would be alone."""
+
+import pytest
+import torch
+from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly
+from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_float32, recomputed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tutorlib.lm import LM
+
+BATCH_VERBS = ("feed", "feed", "rollback", "reorder")
+tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
+
+
+@in_float64_and_slowly_in_float32
+@pytest.mark.parametrize("family", [*EVERY_FAMILY, "table"])
+def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
+    monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    model = TABLE if family == "table" else models(family, dtype)
+    lm = TABLE if family == "table" else LM(model)
+
+    @settings(max_examples=10, **PROPERTY)
+    @given(st.data())
+    def check(data):
+        prompts = data.draw(
+            st.lists(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=14), min_size=1, max_size=4)
+        )
+        batch = lm.batch(prompts)
+        wanted, fresh = [list(prompt) for prompt in prompts], True
+        for verb in data.draw(st.lists(st.sampled_from(BATCH_VERBS), min_size=2, max_size=8)):
+            if verb == "feed":
+                new = [data.draw(tokens_of, label="tokens")[:room] for room in batch.room]
+                if not any(new) and not (fresh and any(wanted)):
+                    continue
+                rows = batch.feed(new)
+                for logits, old, tokens in zip(rows, wanted, new, strict=True):
+                    precedes = bool(fresh and old)
+                    old += tokens
+                    count = len(tokens) + precedes
+                    assert_rows(
+                        logits, recomputed(model, old)[-count:] if count else torch.empty(0, VOCAB, dtype=lm.dtype)
+                    )
+                fresh = False
+            elif verb == "rollback":
+                counts = [data.draw(st.integers(0, min(len(row), 6)), label="count") for row in wanted]
+                batch.rollback(counts)
+                wanted = [row[: len(row) - count] for row, count in zip(wanted, counts, strict=True)]
+            else:
+                order = data.draw(st.lists(st.integers(0, len(batch) - 1), min_size=1, max_size=5), label="order")
+                batch.reorder(order)
+                wanted = [list(wanted[row]) for row in order]
+            assert batch.tokens == wanted
+
+    with exactly(dtype):
+        check()
+
+
+def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
+    # The padding of the long row would have positions beyond the context; learned positions have no row for them.
+    batch = lm.batch([[1] * (CONTEXT - 2), [2]])
+    batch.feed([[], []])
+    rows = batch.feed([[3, 4], [5, 6, 7, 8, 9, 10]])
+    assert batch.room == [0, CONTEXT - 7]
+    for logits, tokens in zip(rows, batch.tokens, strict=True):
+        assert_rows(logits, recomputed(lm.model, tokens)[-len(logits) :])
+
+
+@pytest.mark.parametrize(
+    "misuse, message",
+    [
+        (lambda b: b.feed([[1]]), "2 rows, got 1 entries"),
+        (lambda b: b.feed([[], []]), "no row has anything"),
+        (lambda b: b.feed([[1], [VOCAB]]), "row 1 holds"),
+        (lambda b: b.feed([[1], [1] * CONTEXT]), "row 1: .* room for"),
+        (lambda b: b.rollback([1]), "2 rows, got 1 entries"),
+        (lambda b: b.rollback([0, 2]), "row 1 has 1 tokens, but 2"),
+        (lambda b: b.rollback([-1, 0]), "row 0"),
+        (lambda b: b.reorder([2]), "from 0 to 1"),
+        (lambda b: b.reorder([]), "at least one row"),
+    ],
+)
+def test_misuse_of_a_batch_is_named_and_changes_nothing(llama, misuse, message):
+    batch = llama.batch([[1, 2, 3], [4]])
+    batch.feed([[], []])
+    with pytest.raises(ValueError, match=message):
+        misuse(batch)
+    assert batch.tokens == [[1, 2, 3], [4]]
+    assert_rows(batch.feed([[], [5]])[1], recomputed(llama.model, [4, 5])[-1:])
+
+
+@pytest.mark.parametrize("prompts", [[], "the", [[1], []], {(1,): 2}, {(1,), (2,)}, b"the"], ids=str)
+def test_a_batch_needs_a_list_of_prompts(llama, prompts):
+    with pytest.raises(ValueError, match="prompt"):
+        llama.batch(prompts)
+
+
+def test_running_out_of_memory_says_how_much_was_asked(llama, monkeypatch):
+    def forward(**kwargs):
+        raise torch.OutOfMemoryError("out of memory")
+
+    batch = llama.batch([[1, 2, 3], [4]])
+    monkeypatch.setattr(llama.model, "forward", forward)
+    with pytest.raises(torch.OutOfMemoryError, match="2 rows of 3 new tokens after 0"):
+        batch.feed([[], []])
