@@ -58,7 +58,7 @@ POINTS = {"top-k": {"10": row(x=0.8, y=0.5), "2": row(x=0.4, y=0.7)}, "top-p": {
 FIGURES = {
     boxes.token_strip: [NASTY, ["accepted"] * 4 + ["rejected"]],
     boxes.acceptance_text: [NASTY, [1.0, 0.6, 0.2, 0.5, 0]],
-    boxes.two_tokenizations: [{"one": [" $re", "d"], "two": [" ", "$red"]}, {"one": [True, False]}],
+    boxes.two_tokenizations: [{"one": [" $re", "d"], "two": [" ", "$red"]}, {"one": [True, False], "two": [True] * 2}],
     boxes.lookup_strip: [["$a$", "b", "c", "d", "$a$", "b"], LOOKUP],
     boxes.window_grid: [[["a", "b"], ["c", "$d"], ["e", "f"]], ["x", "y", "z"], {"explain": 1}],
     boxes.guesses: [["a"], GUESSES, ["$b$", "d"]],
@@ -85,11 +85,11 @@ FIGURES = {
     series.cost_curve: [[1, 5, 9], [0.004, 0.006, 0.008], {"low": [0.003] * 3, "high": [0.009] * 3, "mark": 5}],
     series.roofline: [[1, 8, 64], {**MACHINE, "measured": [0.005, 0.006, 0.01]}],
     series.break_even: [[1, 2, 5], [1.0, 1.2, 1.5], {"a": {"x": (5, 2.0), "y": (3, 1.5)}, "b": {"z": (2, 1.1)}}],
-    series.kept_counts: [[0.0, 1.0, 2.0], [1, 3, 8], {"vocab_size": 20}],
-    series.threshold_curves: [{"usual": (0.09, 0.3)}, {"accepted": [(0.5, 0.4)], "rejected": [(0.1, 0.0)]}],
+    series.kept_counts: [[0.0, 1.0, 2.0], [1, 3, 8]],
+    series.threshold_curves: [{"usual": (0.09, 0.3)}, {"accepted": [(0.5, 0.4)], "rejected": [(0.1, 0)]}, {"most": 5}],
     series.calibration: [SURE],
     bars.bar_chart: [{"a": [0.5, 0.4], "b": [0.7, math.nan]}, {"xlabel": "guess", "ylabel": "right"}],
-    bars.accuracy_bars: [RIGHT, {"groups": (1, 3)}],
+    bars.accuracy_bars: [RIGHT],
     bars.kind_bars: [KINDS],
     bars.cost_bars: [SPENT, {"xlabel": "ms", "notes": {"eagle": "1.8×"}}],
     bars.distance_bars: [["one", "two", "three"], [0.25, 1.0, 0.5], {"plain": ["three"]}],
@@ -188,7 +188,7 @@ SEVEN = {str(i): [0.5] for i in range(7)}
     [
         (boxes.token_strip, [["x"] * 9, ["accepted"]], {}, "9 tokens and 1 kinds"),
         (boxes.acceptance_text, [["a", "b", "c"], [1.0]], {}, "3 tokens and"),
-        (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}], {}, "must be one text"),
+        (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}, {}], {}, "must be one text"),
         (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 2, "length": 1}, "do not occur at place 2"),
         (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 4}, "do not occur at place 4"),
         (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "drafted": ["d"]}, "did not follow"),
@@ -200,9 +200,9 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row"),
         (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum up to the 5 nodes"),
         (grids.tree_mask, [TREE, ["a"]], {}, "5 nodes, got 1"),
-        (grids.similarity_map, [np.ones((2, 3))], {}, r"shape \(n, n\)"),
-        (grids.similarity_map, [3 * np.eye(2)], {}, "divide by the lengths"),
-        (grids.layer_map, [DISTANCES[:2], [" a", "b"], [2, 4, 6]], {}, r"\(3, 2\); got \(2, 2\)"),
+        (grids.similarity_map, [np.ones((2, 3)), []], {}, r"shape \(n, n\)"),
+        (grids.similarity_map, [3 * np.eye(2), []], {}, "divide by the lengths"),
+        (grids.layer_map, [DISTANCES[:2], [" a", "b"], [2, 4, 6]], {"chosen": []}, r"\(3, 2\); got \(2, 2\)"),
         (distributions.next_token_bars, [["a", "b"], [0.5]], {}, "2 tokens and"),
         (distributions.next_token_bars, [["a", "b"], [0.5, -0.5]], {}, "between 0 and 1"),
         (distributions.next_token_bars, [["a", "b"], [0.5, 0.5]], {"chosen": "z"}, "'z' is not among the tokens"),
@@ -214,7 +214,7 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (distributions.overlap_bars, [["a", "b"], [0.5, 0.5], [0.25, 0.25]], {}, "of the draft must sum to 1, got 0.5"),
         (distributions.outcome_bars, [{}, {}], {}, "no outcomes"),
         (distributions.draw_strip, [NASTY, BEFORE, [0.5, 1.0]], {}, r"\[0, 1\), got 0.5 to 1"),
-        (distributions.draw_strip, [NASTY[:2], [0.1, 0.2]], {}, "must sum to 1"),
+        (distributions.draw_strip, [NASTY[:2], [0.1, 0.2], []], {}, "must sum to 1"),
         (trees.probability_tree, [{("q", "r"): 0.5}], {}, r"its beginning \('q',\) is not"),
         (trees.probability_tree, [BRANCHES], {"paths": {"best": ("a", "q")}}, "'best' is .* not in the tree"),
         (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes; got 3 names"),
@@ -229,11 +229,11 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (series.trade_off, [POINTS, SEVEN], {"x": "x", "y": "y"}, "looks for 1 to 3 points, got 7"),
         (series.setting_curves, [{"a": {"1": row(y=1), "2": row(y=1)}, "b": {"7": row(y=1)}}], {"y": "y"}, "not among"),
         (series.expected_curves, [{"a": [1.0]}, {str(i): {1: 1} for i in range(3)}], {}, "2 measurements, got 3"),
-        (series.roofline, [[1, 2]], {**MACHINE, "bandwidth": 0}, "bandwidth must be positive, got 0"),
+        (series.roofline, [[1, 2]], {**MACHINE, "bandwidth": 0, "measured": []}, "bandwidth must be positive, got 0"),
         (series.kept_counts, [[0.0], [1, 2]], {}, "one count for each entropy"),
         (series.kept_counts, [[0.0], [0]], {}, "got a count of 0"),
-        (series.threshold_curves, [{}, {"kept": [(1, 1)]}], {}, "'kept' is not a kind"),
-        (series.threshold_curves, [{str(i): (0.1, 0.1) for i in range(5)}], {}, "1 to 4 curves, got 5"),
+        (series.threshold_curves, [{}, {"kept": [(1, 1)]}], {"most": 5}, "'kept' is not a kind"),
+        (series.threshold_curves, [{str(i): (0.1, 0.1) for i in range(5)}, {}], {"most": 5}, "1 to 4 curves, got 5"),
         (bars.bar_chart, [SEVEN], {}, "looks for 1 to 6 rows of bars, got 7"),
         (bars.kind_bars, [{**KINDS, "third": KINDS["greedy"]}], {}, "1 to 2 rows of bars, got 3"),
         (bars.cost_bars, [{"a": {"bonus": 1.0}}], {"xlabel": "ms"}, "divided into target, draft, neutral; got bonus"),
@@ -436,9 +436,6 @@ def test_contrast_is_both_distributions_and_the_logarithm_of_their_ratio_with_th
     assert left.lines[0].get_xdata()[0] == pytest.approx(0.04)
     left, right = contrast(alpha=0.01, top=2)  # the winner is drawn even where it is not among the most likely
     assert ticks(left.yaxis) == ["␣b", "⟨U+65E5⟩"] and right.texts[0].xy[1] == 1
-    squares = np.array(AMATEUR) ** 2 / np.sum(np.array(AMATEUR) ** 2)
-    ours, theirs = contrast(alpha=0.1, amateur_temperature=0.5)[0].containers
-    assert widths(ours)[0] == 0.4 and widths(theirs) == pytest.approx(squares[[1, 0, 2, 4, 3]].tolist())
     for expert, amateur, complaint in ((EXPERT, [0.1] * 5, "amateur must sum"), (TOP_2, AMATEUR, "gives '.x_1.' no")):
         with pytest.raises(ValueError, match=complaint):
             distributions.contrast_bars(plt.subplots(1, 2)[1], NASTY, expert, amateur, alpha=0.1)
@@ -454,7 +451,7 @@ def test_numbers_fall_on_the_running_sum():
     ax = draw(distributions.draw_strip)
     assert [bar.get_x() for bar in ax.patches] == pytest.approx([0, 0.1, 0.5, 0.8, 0.95])
     assert widths(ax.patches) == pytest.approx(BEFORE) and list(ax.lines[-1].get_xdata()) == [0.05, 0.3]
-    assert texts(draw(distributions.draw_strip, NASTY, BEFORE, named=0.2)) == ["␣b", "↵"]
+    assert texts(draw(distributions.draw_strip, NASTY[:3], [0.5, 0.49, 0.01], [])) == ["$x_1$", "␣b"]
 
 
 # Trees
@@ -488,7 +485,8 @@ def test_a_drafted_tree_has_its_probabilities_and_the_targets_own_token():
     assert place(ax, "★ z")[0] > place(ax, "✓ ␣b")[0] and TREE.tokens == [5, 6, 7, 8, 9]
     assert all(text.startswith("◇") for text in texts(draw(trees.drafted_tree, TREE, NASTY, CHANCES))[5:])
     # Nothing accepted: what nobody came to was never judged.
-    assert trees.fates(TREE, []) == ["rejected", "rejected", "neutral", "neutral", "neutral"]
+    marks = [text[0] for text in texts(draw(trees.drafted_tree, TREE, NASTY, CHANCES, path=[]))[5:]]
+    assert marks == ["✗", "✗", "○", "○", "○"]
 
 
 def test_in_a_tree_of_ranks_the_more_probable_are_larger():
@@ -585,9 +583,9 @@ def test_break_even_has_the_cost_and_a_mark_for_each_setting():
 
 
 def test_kept_tokens_stand_over_the_entropy_beside_its_exponential():
-    line, marks, everything_kept = draw(series.kept_counts).lines
+    line, marks = draw(series.kept_counts).lines
     np.testing.assert_allclose(line.get_ydata(), np.exp(line.get_xdata()))
-    assert list(marks.get_ydata()) == [1, 3, 8] and set(everything_kept.get_ydata()) == {20}
+    assert list(marks.get_ydata()) == [1, 3, 8]
 
 
 def test_the_threshold_that_is_drawn_is_the_one_that_is_used():
@@ -623,10 +621,12 @@ def test_bars_stand_in_groups_with_their_bounds_or_on_each_other():
     assert one[0].get_hatch() != other[0].get_hatch() and ticks(ax.xaxis) == ["1", "2"] and legend(ax) == ["a", "b"]
     assert upright(ax.collections[0]) == [pytest.approx((0.79, 0.45, 0.55)), pytest.approx((1.79, 0.3, 0.5))]
     ax = draw(bars.accuracy_bars)
-    best, rest = ax.containers
+    best, rest, _ = ax.containers
     assert heights(best) == pytest.approx([0.6, 0.5]) and heights(rest) == pytest.approx([0.3, 0.12])
     assert [bar.get_y() for bar in rest] == pytest.approx([0.6, 0.5]) and texts(ax) == ["0.60", "0.50", "0.30", "0.12"]
-    assert legend(ax) == ["the best guess", "the next, up to the 3rd"] and ticks(ax.xaxis) == ["head 0", "head 1"]
+    assert legend(ax) == ["the best guess", *(f"the next, up to the {end}" for end in ("3rd", "10th"))] and ticks(
+        ax.xaxis
+    ) == ["head 0", "head 1"]
 
 
 def test_kinds_of_tokens_have_a_bar_for_each_way_and_their_number_of_positions():

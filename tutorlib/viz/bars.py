@@ -13,11 +13,12 @@ from .style import (
     BELOW,
     BESIDE,
     LAST_REJECTED,
+    beside,
     filled,
     looks_for,
+    number_patch,
     outlined,
     pale,
-    patch,
     spread,
     swatches,
     titled,
@@ -47,7 +48,7 @@ def bar_chart(
     Parameters
     ----------
     rows : mapping from names to sequences of floats
-        One value for each group; at most six rows. Nothing is drawn for NaN.
+        One value for each group. Nothing is drawn for NaN.
     names : sequence of str, optional
         Of the groups; without them they are numbered from 1.
     intervals : mapping from names to sequences of (low, high), optional
@@ -64,11 +65,6 @@ def bar_chart(
         Where the legend stands, or that there is none.
     **labels
         `xlabel`, `ylabel`, `xlim`, `ylim`, as `Axes.set` takes them.
-
-    Raises
-    ------
-    ValueError
-        If there are more rows than looks for them.
     """
     looks = [filled(kind) for kind in LAST_REJECTED] if looks is None else looks
     most = max(map(len, rows.values()), default=0)
@@ -99,60 +95,42 @@ def bar_chart(
 
 
 @takes_iterators
-def accuracy_bars(ax, accuracies: Sequence[Sequence[float]], *, groups=(1, 3, 10), title=None):
-    """Draw how often each head's guesses are right: the best one, and how much the next ones add.
+def accuracy_bars(ax, accuracies: Sequence[Sequence[float]], *, title=None):
+    """Draw how often each head's guesses are right: the best one, and how much the next ones, up to the 10th, add.
 
-    Parameters
-    ----------
-    accuracies : sequence of sequences of floats
-        ``accuracies[i][rank]``: how often head i's guess of that rank is the right token.
-    groups : sequence of int
-        Ranks are added up to each of these; at most four.
+    ``accuracies[i][rank]`` is how often head i's guess of that rank is the right token.
     """
-    starts = [0, *groups[:-1]]
-    ordinals = {1: "1st", 2: "2nd", 3: "3rd"}
-    names = ["the best guess" if end == 1 else f"the next, up to the {ordinals.get(end, f'{end}th')}" for end in groups]
-    rows = {
-        name: [math.fsum(row[start:end]) for row in accuracies]
-        for name, start, end in zip(names, starts, groups, strict=True)
-    }
-    looks = [filled(kind) for kind in ("accepted", "target", "draft", "neutral")]
+    groups = {"the best guess": (0, 1), "the next, up to the 3rd": (1, 3), "the next, up to the 10th": (3, 10)}
+    rows = {name: [math.fsum(row[start:end]) for row in accuracies] for name, (start, end) in groups.items()}
+    looks = [filled(kind) for kind in ("accepted", "target", "draft")]
     names = [f"head {head}" for head in range(len(accuracies))]
     bar_chart(ax, rows, names, looks=looks, stacked=True, thick=0.66, ylabel="share of positions where it is right")
-    for container in ax.containers:
-        for bar in container:
-            if bar.get_height() >= 0.04:
-                x, y = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
-                box = patch("white", 0.12, alpha=0.85)
-                ax.text(x, y, f"{bar.get_height():.2f}", ha="center", va="center", fontsize=9, bbox=box)
+    for bar in (bar for container in ax.containers for bar in container if bar.get_height() >= 0.04):
+        x, y = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
+        ax.text(x, y, f"{bar.get_height():.2f}", ha="center", va="center", fontsize=9, bbox=number_patch())
     ax.set_ylim(0, 1)
     return titled(ax, title)
 
 
 @takes_iterators
-def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, y="acceptance", title=None):
-    """Draw a figure for each kind of token, one bar for each way to decode, with its interval.
+def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, title=None):
+    """Draw the acceptance of each kind of token, one bar for each way to decode, with its interval.
 
     Parameters
     ----------
     rows : mapping from names of ways to mappings from kinds of tokens to figures
-        At most two ways; the kinds of the first are drawn, from above, with the number of their positions.
-    y : str
-        Which figure: a share from 0 to 1. ``y_interval``, if it is there, is drawn as a thin line.
+        At most two ways; the kinds of the first are drawn, from above, with the number of their positions, ``places``.
+        Where there is an ``acceptance_interval``, it is drawn as a thin line.
     """
     looks = [{"color": color("accepted"), "edgecolor": "white", "linewidth": 0.9}, filled("accepted", linewidth=0.9)]
     first = next(iter(rows.values()), {})
-    counts = [figures.get("places") for figures in first.values()]
-    names = [kind if count is None else f"{kind} ({count})" for kind, count in zip(first, counts, strict=True)]
-    values = {way: [figures[kind][y] for kind in first if kind in figures] for way, figures in rows.items()}
-    intervals = {
-        way: [figures[kind][f"{y}_interval"] for kind in first]
-        for way, figures in rows.items()
-        if figures and all(f"{y}_interval" in figures.get(kind, ()) for kind in first)
-    }
-    legend = {**ABOVE, "ncols": 2}
-    look = {"looks": looks, "sideways": True, "thick": 0.8, "legend": legend, "xlim": (0, 1.02), "title": title}
-    return bar_chart(ax, values, names, intervals=intervals, **look)
+    names = [f"{kind} ({figures['places']})" if "places" in figures else kind for kind, figures in first.items()]
+    values, intervals = (
+        {way: [figures[kind][key] for kind in first if key in figures.get(kind, ())] for way, figures in rows.items()}
+        for key in ("acceptance", "acceptance_interval")
+    )
+    look = {"looks": looks, "sideways": True, "thick": 0.8, "legend": {**ABOVE, "ncols": 2}, "xlim": (0, 1.02)}
+    return bar_chart(ax, values, names, intervals=intervals, **look, title=title)
 
 
 @takes_iterators
@@ -168,11 +146,6 @@ def cost_bars(
         method need not have them all.
     notes : mapping from methods to str, optional
         What to write at the end of a method's bar: how many times as fast as the plain loop it is, say.
-
-    Raises
-    ------
-    ValueError
-        For a kind that is none of these.
     """
     unknown = {kind for parts in rows.values() for kind in parts} - PARTS.keys()
     if unknown:
@@ -184,8 +157,7 @@ def cost_bars(
     look = {"looks": looks, "stacked": True, "sideways": True, "thick": 0.66, "legend": {**ABOVE, "ncols": len(PARTS)}}
     bar_chart(ax, spent, list(rows), **look, xlabel=xlabel, xlim=(0, 1.16 * whole.max()))
     for place, name in enumerate(rows):
-        style = {"va": "center", "fontsize": 9.5, "weight": "bold"}
-        ax.annotate((notes or {}).get(name, ""), (whole[place], place), (6, 0), textcoords="offset points", **style)
+        beside(ax, (notes or {}).get(name, ""), (whole[place], place), (6, 0), va="center", fontsize=9.5, weight="bold")
     return titled(ax, title)
 
 
@@ -195,22 +167,11 @@ def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain
 
     Parameters
     ----------
-    ax : matplotlib axes
     names : sequence of str, length n
     distances : sequence of floats, length n
         Total variations, from 0 to 1.
     plain : sequence of str
         Which of the names are drawn pale and without hatch, because their bar means something else.
-    title : str, optional
-
-    Returns
-    -------
-    ax
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, or a distance is not between 0 and 1.
     """
     if len(names) != len(distances):
         raise ValueError(f"expected a distance for each name, got {len(names)} names and {len(distances)} distances")
@@ -248,23 +209,24 @@ def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None 
     ends = [(1 / result.over_plain.high, 1 / result.over_plain.low) for result in results]
     best = int(heights.argmin())
     faces = [color("accepted") if place == best else pale(color("accepted")) for place in range(len(gammas))]
-    bars = ax.bar(gammas, heights, width=0.74, color=faces, edgecolor=color("accepted"), linewidth=1.2)
-    for place, bar in enumerate(bars):
-        bar.set_hatch("" if place == best else HATCHES["accepted"])
+    hatches = ["" if place == best else HATCHES["accepted"] for place in range(len(gammas))]
+    ax.bar(gammas, heights, width=0.74, color=faces, hatch=hatches, edgecolor=color("accepted"), linewidth=1.2)
     whiskers = spread(heights, ends)
     ax.errorbar(gammas, heights, yerr=whiskers, fmt="none", ecolor=LIGHT["text"], elinewidth=1.4, capsize=3)
+    style = {"ha": "center", "va": "bottom", "fontsize": 8.5, "weight": "bold", "bbox": number_patch()}
     for gamma, result in zip(gammas, results, strict=True):
-        style = {"ha": "center", "va": "bottom", "fontsize": 8.5, "weight": "bold"}
-        box = patch("white", 0.12, alpha=0.85)
-        ax.text(gamma, 0.02, f"{result.over_plain.median:.2f}×", **style, bbox=box)
+        ax.text(gamma, 0.02, f"{result.over_plain.median:.2f}×", **style)
     ax.axhline(1, color=color("target"), linewidth=2.2, label="plain loop")
     predicted = [1 / result.predicted for result in results]
-    look = {"linestyle": "--", "color": color("draft"), "markeredgecolor": "white"}
-    ax.plot(gammas, predicted, marker="D", **look, label="predicted, measured cost of calls")
+    look = {"linestyle": "--", "marker": "D", "color": color("draft"), "markeredgecolor": "white"}
+    ax.plot(gammas, predicted, **look, label="predicted, measured cost of calls")
     if formula is not None:
-        look = {"linestyle": ":", "color": color("resampled"), "linewidth": 2.2}
-        times = [1 / factor for factor in formula.values()]
-        ax.plot(list(formula), times, **look, label="predicted, every call of the target costs the same")
+        look = {
+            "linestyle": ":",
+            "color": color("resampled"),
+            "label": "predicted, every call of the target costs the same",
+        }
+        ax.plot(list(formula), [1 / factor for factor in formula.values()], linewidth=2.2, **look)
     ax.set(xlabel="γ: tokens drafted in a round", ylabel="time of a token (plain loop = 1)")
     ax.set_ylim(0, 1.12 * max(1.0, heights.max(), *predicted))
     ax.set_xticks(gammas)
@@ -283,14 +245,9 @@ def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, lev
         Names such as "greedy" and "sampling", at most six in all. A method need not have them all.
     level : float, optional
         What the plain loop has: a vertical line.
-
-    Raises
-    ------
-    ValueError
-        If there are more names than looks for them.
     """
-    names = list(dict.fromkeys(name for values in rows.values() for name in values))
-    looks = {name: look for look, (name, _) in looks_for(dict.fromkeys(names), what="figures of each method")}
+    names = dict.fromkeys(name for values in rows.values() for name in values)
+    looks = {name: look for look, (name, _) in looks_for(names, what="figures of each method")}
     for place, values in enumerate(rows.values()):
         ax.plot([min(values.values()), max(values.values())], [place] * 2, color=LIGHT["line"], linewidth=2, zorder=1)
     for name, look in looks.items():
@@ -304,9 +261,7 @@ def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, lev
             # Two that are close have their numbers on two sides.
             above, before = value - before > 0.07 * span or not above, value
             style = {"ha": "center", "va": "bottom" if above else "top", "fontsize": 8.5}
-            hue = looks[name]["color"]
-            ax.annotate(f"{value:.2f}", (value, place), (0, 6 if above else -6), textcoords="offset points", color=hue,
-                        **style)  # fmt: skip
+            beside(ax, f"{value:.2f}", (value, place), (0, 6 if above else -6), color=looks[name]["color"], **style)
     if level is not None:
         ax.axvline(level, color=LIGHT["text"], linewidth=1.2, linestyle=":", label="plain loop")
     ax.set_yticks(range(len(rows)), list(rows))
@@ -348,49 +303,37 @@ def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, passages: Sequence[tu
 
 
 @takes_iterators
-def call_timeline(ax, lanes: Mapping[str, Sequence[tuple[float, str, str]]], *, ends=True, unit="ms", title=None):
+def call_timeline(ax, lanes: Mapping[str, Sequence[tuple[float, str, str]]], *, title=None):
     """Draw calls one after the other, a lane for each way to make a text: how long each takes is how wide its box is.
 
     Parameters
     ----------
-    lanes : mapping from str to sequence of (duration, kind, text)
+    lanes : mapping from str to sequence of (milliseconds, kind, text)
         For each lane its calls in order: how long it takes, whose it is ("target" or "draft", or another kind of the
         palette), and what to write on it. What does not fit on its box is written below, in a row with its neighbours.
-    ends : bool
-        Whether to write at each lane's end when it is done.
-    unit : str
-        Of the durations.
-
-    Raises
-    ------
-    ValueError
-        If a duration is not above 0, or a kind is not in the palette.
     """
-    used = []
     longest = max((sum(duration for duration, _, _ in calls) for calls in lanes.values()), default=1.0)
+    style = {"fontsize": 9.5, "parse_math": False}
     for row, calls in enumerate(lanes.values()):
         start, below = 0.0, []  # below: the texts that did not fit, and where the first of them should have been
         for duration, kind, text in calls:
             check_kind(kind)
             if not duration > 0:
                 raise ValueError(f"a call must take some time, got {duration!r} for {text!r}")
-            used.append(kind)
             ax.add_patch(Rectangle((start, row - 0.32), duration, 0.64, **outlined(kind)))
             shown = " ".join(token_label(word, 22) for word in text.split(" "))
             if len(shown) * 0.0115 <= duration / longest:
-                style = {"ha": "center", "va": "center", "fontsize": 9.5, "parse_math": False}
-                ax.text(start + duration / 2, row, shown, **style)
+                ax.text(start + duration / 2, row, shown, ha="center", va="center", **style)
             else:
                 below.append((start, shown))
             start += duration
         if below:
-            style = {"ha": "left", "va": "top", "fontsize": 9.5, "parse_math": False}
-            ax.text(below[0][0], row + 0.36, " · ".join(shown for _, shown in below), **style)
-        if ends:
-            ax.text(start + 0.012 * longest, row, f"{start:.1f} {unit}", va="center", weight="bold")
+            ax.text(below[0][0], row + 0.36, " · ".join(shown for _, shown in below), va="top", **style)
+        ax.text(start + 0.012 * longest, row, f"{start:.1f} ms", va="center", weight="bold")
     ax.set_yticks(range(len(lanes)), list(lanes))
-    ax.set(xlabel=f"time ({unit})", xlim=(0, 1.13 * longest if ends else longest), ylim=(len(lanes) - 0.35, -0.5))
+    ax.set(xlabel="time (ms)", xlim=(0, 1.13 * longest), ylim=(len(lanes) - 0.35, -0.5))
     ax.grid(axis="y", visible=False)
+    used = {kind for calls in lanes.values() for _, kind, _ in calls}
     kinds = [kind for kind in LINES if kind in used]
     names = {"target": "one call of the target", "draft": "one call of the draft"}
     labels = [f"{MARKS[kind]} {names.get(kind, kind)}" for kind in kinds]

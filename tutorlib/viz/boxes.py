@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..arguments import takes_iterators
-from .palette import LIGHT, MARKS, MEANINGS, check_kind, color
+from .palette import LIGHT, MARKS, MEANINGS, check_kind, color, rgb
 from .style import (
     arrow,
     box_width,
     checked_probabilities,
+    drawing,
     marked,
     outlined,
     pale,
@@ -26,7 +27,7 @@ from .style import (
 
 
 @takes_iterators
-def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *, legend=True, title=None):
+def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *, title=None):
     """Draw tokens as a row of boxes, each in the colour, line and mark of what became of it; long rows are wrapped.
 
     The boxes fit the size that the axes have when this is called: give them about 0.35 inches of height for each row.
@@ -38,11 +39,6 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
     kinds : sequence of str, optional
         What each is: ``"target"``, ``"draft"``, ``"accepted"``, ``"rejected"``, ``"resampled"``, ``"neutral"`` for
         drafted but never judged, or ``"context"``, which all are by default.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ or a kind is not in the palette.
     """
     kinds = ["context"] * len(tokens) if kinds is None else list(kinds)
     if len(kinds) != len(tokens):
@@ -53,43 +49,34 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
     texts = [marked(text, kind, 24) for text, kind in zip(tokens, kinds, strict=True)]
     below = _wrapped(ax, texts, looks, 1.3, 0.6, 2.6)
     used = [kind for kind in MARKS if kind in kinds]
-    if legend and used not in ([], ["context"]):
+    if used not in ([], ["context"]):
         names = [f"{MARKS[kind]} {MEANINGS[kind]}".strip() for kind in used]
         ax.legend(swatches(map(outlined, used)), names, ncols=2, **below)
     return titled(ax, title)
 
 
 @takes_iterators
-def acceptance_text(ax, tokens: Sequence[str], acceptance, *, hard=0.5, title=None):
+def acceptance_text(ax, tokens: Sequence[str], acceptance, *, title=None):
     """Draw a text whose tokens are the darker, the less probable it is that one drafted in their place is accepted.
 
-    The boxes fit the size that the axes have when this is called. Below `hard` a token also has a dashed border and the
-    mark of a rejected one.
-
-    Parameters
-    ----------
-    tokens : sequence of str
-        The texts, in order.
-    acceptance : array of floats, shape (n,)
-        Σ min(p, q) at each.
-    hard : float
-        Below this a token is marked.
+    `acceptance` is Σ min(p, q) at each token. Below a half a token also has a dashed border and the mark of a rejected
+    one. The boxes fit the size that the axes have when this is called.
     """
     acceptance = checked_probabilities(acceptance, tokens)
-    hue = np.array([int(color("rejected")[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    hue = np.array(rgb(color("rejected"))) / 255
 
     def look(share):
         border = {"edgecolor": LIGHT["line"], "linewidth": 0.8}
-        if share < hard:
+        if share < 0.5:
             border = {"edgecolor": color("rejected"), "linewidth": 1.5, "linestyle": "--"}
         return {"facecolor": tuple(1 - (1 - hue) * 0.55 * (1 - share)), **border}
 
     mark = f"{MARKS['rejected']} "
-    marks = [mark if share < hard else "" for share in acceptance]
+    marks = [mark if share < 0.5 else "" for share in acceptance]
     texts = [mark + token_label(text, 20) for mark, text in zip(marks, tokens, strict=True)]
     below = _wrapped(ax, texts, list(map(look, acceptance)), 0.9, 0.25, 2.4)
-    names = ["always accepted", "accepted in 60 %", f"{mark}accepted in less than {100 * hard:g} %"]
-    ax.legend(swatches(map(look, (1, 0.6, min(0.1, hard / 2)))), names, ncols=3, **below)
+    names = ["always accepted", "accepted in 60 %", f"{mark}accepted in less than 50 %"]
+    ax.legend(swatches(map(look, (1, 0.6, 0.1))), names, ncols=3, **below)
     return titled(ax, title)
 
 
@@ -119,35 +106,24 @@ def _wrapped(ax, texts, looks, pad, gap, leading):
 
 
 @takes_iterators
-def two_tokenizations(
-    ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str, Sequence[bool]] | None = None, *, title=None
-):
+def two_tokenizations(ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str, Sequence[bool]], *, title=None):
     """Draw one text as two (or more) tokenizers divide it, letter under letter.
 
-    Parameters
-    ----------
-    rows : mapping from names to sequences of str
-        The pieces of each tokenizer; joined, all rows must be the same text.
-    shared : mapping from names to sequences of bool, optional
-        Which pieces are in the other vocabulary too. Those are solid and ticked, others crossed.
+    `rows` holds the pieces of each tokenizer; joined, all rows must be the same text. `shared` says which pieces are in
+    the other vocabulary too: those are solid, others dashed.
     """
     texts = {"".join(pieces) for pieces in rows.values()}
     if len(texts) != 1:
         raise ValueError(f"the rows must be one text, got {sorted(texts)}")
     for y, (name, pieces) in enumerate(rows.items()):
         x = 0
-        flags = (shared or {}).get(name, [True] * len(pieces))
-        for piece, is_shared in zip(pieces, flags, strict=True):
-            kind = "accepted" if is_shared else "rejected"
-            token_box(ax, x + 0.05, 1.6 * y, len(piece) - 0.1, kind)
+        for piece, is_shared in zip(pieces, shared[name], strict=True):
+            token_box(ax, x + 0.05, 1.6 * y, len(piece) - 0.1, "accepted" if is_shared else "rejected")
             for offset, letter in enumerate(token_label(piece, 99)):
                 word(ax, x + offset + 0.5, 1.6 * y + 0.4, letter)
             x += len(piece)
         ax.text(-0.6, 1.6 * y + 0.4, name, ha="right", va="center", fontsize=10)
-    ax.set_xlim(-0.4, len(texts.pop()) + 0.4)
-    ax.set_ylim(1.6 * len(rows) - 0.3, -0.4)
-    ax.set_axis_off()
-    return titled(ax, title)
+    return drawing(ax, (-0.4, len(texts.pop()) + 0.4), (1.6 * len(rows) - 0.3, -0.4), title)
 
 
 @takes_iterators
@@ -168,11 +144,6 @@ def lookup_strip(
         The draft, which must be what followed.
     accepted : int
         How many of them were kept.
-
-    Raises
-    ------
-    ValueError
-        If that is no earlier occurrence, or something else followed it.
     """
     tokens, drafted = list(tokens), list(drafted)
     if not 0 <= found < len(tokens) - length or tokens[found : found + length] != tokens[len(tokens) - length :]:
@@ -181,51 +152,35 @@ def lookup_strip(
         raise ValueError(f"{drafted} did not follow the {length} tokens at place {found}: {tokens}")
     fates = ["accepted"] * accepted + ["rejected"] + ["neutral"] * len(drafted)
     kinds = ["context"] * len(tokens) + fates[: len(drafted)]
-    edges = _box_row(ax, [*tokens, *drafted], kinds)
-    end = len(tokens)
-    for start, stop, name in ((found, found + length, "said before"), (end - length, end, "the text ends so")):
-        _brace(ax, edges[start][0], edges[stop - 1][1], name, LIGHT["target"])
-    follow, draft = (found + length, found + length + len(drafted)), (end, end + len(drafted))
-    _brace(ax, edges[follow[0]][0], edges[follow[1] - 1][1], "what followed", LIGHT["draft"])
-    _brace(ax, edges[draft[0]][0], edges[draft[1] - 1][1], "the draft", LIGHT["draft"])
-    middles = [(edges[a][0] + edges[b - 1][1]) / 2 for a, b in (follow, draft)]
-    arrow(ax, (middles[0], -0.1), (middles[1], -0.1), LIGHT["draft"], connectionstyle="arc3,rad=-0.22")
-    ax.set_xlim(-0.3, edges[-1][1] + 0.3)
-    ax.set_ylim(2.3, -2.6)
-    ax.set_axis_off()
-    return titled(ax, title)
+    edges = _box_row(ax, [marked(text, kind, 14) for text, kind in zip([*tokens, *drafted], kinds, strict=True)], kinds)
+    end, middles = len(tokens), []
+    braces = [(found, length, "said before", "target"), (end - length, length, "the text ends so", "target")]
+    braces += [(found + length, len(drafted), "what followed", "draft"), (end, len(drafted), "the draft", "draft")]
+    for start, count, name, kind in braces:
+        left, right = edges[start][0], edges[start + count - 1][1]
+        ax.plot([left, left, right, right], [1.0, 1.2, 1.2, 1.0], color=LIGHT[kind], linewidth=1.4)
+        middles.append((left + right) / 2)
+        ax.text(middles[-1], 1.35, name, ha="center", va="top", color=LIGHT[kind], fontsize=9)
+    arrow(ax, (middles[2], -0.1), (middles[3], -0.1), LIGHT["draft"], connectionstyle="arc3,rad=-0.22")
+    return drawing(ax, (-0.3, edges[-1][1] + 0.3), (2.3, -2.6), title)
 
 
-def _box_row(ax, tokens, kinds, y=0.0):
-    """A row of boxes; the left and right edge of each."""
+def _box_row(ax, texts, kinds, gap=0.25):
+    """Draw a row of boxes; the left and right edge of each."""
     edges, x = [], 0.0
-    for text, kind in zip(tokens, kinds, strict=True):
-        check_kind(kind)
-        shown = marked(text, kind, 14)
-        wide = box_width(shown)
-        token_box(ax, x, y, wide, kind, shown)
-        edges.append((x, x + wide))
-        x += wide + 0.25
+    for text, kind in zip(texts, kinds, strict=True):
+        token_box(ax, x, 0, box_width(text), kind, text)
+        edges.append((x, x + box_width(text)))
+        x += box_width(text) + gap
     return edges
-
-
-def _brace(ax, left, right, name, hue):
-    ax.plot([left, left, right, right], [1.0, 1.2, 1.2, 1.0], color=hue, linewidth=1.4)
-    ax.text((left + right) / 2, 1.35, name, ha="center", va="top", color=hue, fontsize=9)
 
 
 @takes_iterators
 def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
     """Draw lookahead's window: a row for each column of the method, each token over the place it is guessed for.
 
-    Parameters
-    ----------
-    columns : sequence of sequences of str
-        Column i holds guesses for the places i + 1, i + 2, ... after the text, the oldest first.
-    new : sequence of str
-        What the model says after each of them.
-    explain : int, optional
-        A column: what the model was given for its new guess gets a solid frame.
+    Column i holds guesses for the places i + 1, i + 2, ... after the text, the oldest first; `new` is what the model
+    says after each of them. What the model was given for its new guess of column `explain` gets a solid frame.
     """
     if len(columns) != len(new) or len({len(column) for column in columns}) != 1:
         raise ValueError(f"columns of one length and a new guess for each are needed; got {columns} and {new}")
@@ -235,22 +190,16 @@ def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, exp
     for i, (column, guess) in enumerate(zip(columns, new, strict=True)):
         for level, text in enumerate([*column, guess]):
             x, y = (i + level) * step, 1.15 * i
-            is_new = level == levels
-            given = explain is not None and not is_new and (i == explain or (level == 0 and i < explain))
-            asked = is_new and explain == i
-            hue = LIGHT["target"] if is_new else LIGHT["draft"]
-            solid = given or asked
-            face = pale(hue) if explain is None or solid else "white"
-            look = {"facecolor": face, "edgecolor": hue, "linewidth": 2.2 if solid else 1.0}
-            slot(ax, x, y, wide, rounding=0.15, linestyle="-" if solid or explain is None else ":", **look)
-            word(ax, x + wide / 2, y + 0.4, marked(text, "target" if is_new else "draft"))
+            kind = "target" if level == levels else "draft"
+            solid = explain is not None and (i == explain or (level == 0 and i < explain))
+            face, dashes = (pale(LIGHT[kind]), "-") if explain is None or solid else ("white", ":")
+            look = {"facecolor": face, "edgecolor": LIGHT[kind], "linewidth": 2.2 if solid else 1.0}
+            slot(ax, x, y, wide, rounding=0.15, linestyle=dashes, **look)
+            word(ax, x + wide / 2, y + 0.4, marked(text, kind))
+    label = {"ha": "center", "va": "bottom", "fontsize": 9, "color": LIGHT["neutral"]}
     for place in range(len(columns) + levels):
-        label = {"ha": "center", "va": "bottom", "fontsize": 9, "color": LIGHT["neutral"]}
         ax.text(place * step + wide / 2, -0.25, f"place {place + 1}", **label)
-    ax.set_xlim(-0.3, (len(columns) + levels) * step)
-    ax.set_ylim(1.15 * len(columns), -1.0)
-    ax.set_axis_off()
-    return titled(ax, title)
+    return drawing(ax, (-0.3, (len(columns) + levels) * step), (1.15 * len(columns), -1.0), title)
 
 
 @takes_iterators
@@ -267,21 +216,12 @@ def guesses(
         Their guesses, the likeliest first, in the order of the places: the model's own head first.
     said : sequence of str
         What came in these places: a guess that was right is marked ✓, the others ✗.
-
-    Raises
-    ------
-    ValueError
-        If there is not one token for each column.
     """
     if len(said) != len(columns):
         raise ValueError(f"there are {len(columns)} columns of guesses, but {len(said)} tokens that came")
-    x = 0.0
-    for token in text:
-        shown = token_label(token, 12)
-        wide = box_width(shown)
-        token_box(ax, x, 0, wide, "context", shown)
-        x += wide + 0.2
-    start, x = x - 0.2, x + 1.2
+    edges = _box_row(ax, [token_label(token, 12) for token in text], ["context"] * len(text), gap=0.2)
+    start = edges[-1][1]
+    x = start + 1.4
     rows = max(map(len, columns.values()))
     for place, ((name, column), came) in enumerate(zip(columns.items(), said, strict=True)):
         fates = ["accepted" if token == came else "rejected" for token, _ in column]
@@ -294,10 +234,7 @@ def guesses(
         ax.text(x + wide / 2, -0.65, f"t + {place + 1}", ha="center", va="top", fontsize=9, color=LIGHT["neutral"])
         x += wide + 0.45
     arrow(ax, (start + 0.05, 0.4), (start + 1.25, 0.4))
-    ax.set_xlim(-0.3, x)
-    ax.set_ylim(1.1 * rows, -1.6)
-    ax.set_axis_off()
-    return titled(ax, title)
+    return drawing(ax, (-0.3, x), (1.1 * rows, -1.6), title)
 
 
 @takes_iterators
@@ -319,11 +256,6 @@ def draft_step(
         EAGLE-3: the layers of which features go in; without them EAGLE-1 is drawn.
     kept : int, optional
         How many of the guesses the target accepts; by default nothing is said of it.
-
-    Raises
-    ------
-    ValueError
-        Without a text or a guess; for more kept than drafted.
     """
     if not text or not drafted:
         raise ValueError(f"a draft step needs tokens of a text and guesses, got {len(text)} and {len(drafted)}")
@@ -373,17 +305,16 @@ def draft_step(
         if column + 1 < len(tokens):
             # What comes out goes in again, one column on: the feature as the feature, the token as the token.
             for y, into, bend in ((out, feature, 0.5), (guess, token_at, 1.05)):
-                corners = [(x + wide, y + 0.4), (x + wide + bend, y + 0.4), (x + wide + bend, into + 0.4)]
-                _pipe(ax, corners, (x + step, into + 0.4))
+                corners = [x + wide, x + wide + bend, x + wide + bend], [y + 0.4, y + 0.4, into + 0.4]
+                ax.plot(*corners, color=LIGHT["draft"], linewidth=1.4, zorder=1.8)
+                start, end = (x + wide + bend, into + 0.4), (x + step, into + 0.4)
+                arrow(ax, start, end, LIGHT["draft"], linewidth=1.4, shrinkA=0, shrinkB=0)
     lines = [(feature, "fused" if fused else "feature"), (token_at, "next token")]
     lines += [(out, "state" if fused else "guessed feature"), (guess, "guessed token")]
     lines += [(0, "layers " + ", ".join(map(str, fused)))] if fused else []
     for y, name in lines:
         ax.text(-0.8, y + 0.4, name, ha="right", va="center", fontsize=9, color=LIGHT["neutral"])
-    ax.set_xlim(-0.8 - 0.5 * max(len(name) for _, name in lines), right + 0.6)
-    ax.set_ylim(-0.3, guess + 1.6)
-    ax.set_axis_off()
-    return titled(ax, title)
+    return drawing(ax, (-0.8 - 0.5 * max(len(name) for _, name in lines), right + 0.6), (-0.3, guess + 1.6), title)
 
 
 def _formula(ax, x, y, letter, *, place):
@@ -394,9 +325,3 @@ def _formula(ax, x, y, letter, *, place):
 
 def _up(ax, x, low, high):
     arrow(ax, (x, low), (x, high), linewidth=1.2, shrinkA=0, shrinkB=0)
-
-
-def _pipe(ax, corners, end):
-    """A line round corners that ends as an arrow."""
-    ax.plot(*zip(*corners, strict=True), color=LIGHT["draft"], linewidth=1.4, zorder=1.8)
-    arrow(ax, corners[-1], end, LIGHT["draft"], linewidth=1.4, shrinkA=0, shrinkB=0)

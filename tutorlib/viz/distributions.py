@@ -10,7 +10,17 @@ import numpy as np
 
 from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, MARKS, color
-from .style import BELOW, checked_distribution, checked_probabilities, filled, pale, titled, token_label
+from .style import (
+    BELOW,
+    beside,
+    checked_distribution,
+    checked_probabilities,
+    filled,
+    pale,
+    rows_down,
+    titled,
+    token_label,
+)  # fmt: skip
 
 Outcomes = Mapping[tuple, float]
 
@@ -20,31 +30,19 @@ CROSSED = {"color": pale(LIGHT["neutral"]), "edgecolor": LIGHT["neutral"], "hatc
 
 
 @takes_iterators
-def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, kind="target", top=12, title=None):
+def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, title=None):
     """Draw a next-token distribution as horizontal bars, the likeliest on top, each with its probability.
 
     Parameters
     ----------
-    ax : matplotlib axes
     tokens : sequence of str, length n
         The texts.
     probs : array of floats, shape (n,)
         Their probabilities. They need not sum to 1: show as few as you like.
     chosen : str or int, optional
         The token that was taken, by text or by index: its bar is filled and marked, the others are pale.
-    kind : str
-        Whose distribution it is: a kind of the palette.
     top : int
         How many to draw at most. What is left out is summed up in one last bar if the probabilities sum to 1.
-
-    Returns
-    -------
-    ax
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, or a probability is negative, above 1, or not a number.
     """
     probs = checked_probabilities(probs, tokens)
     if isinstance(chosen, str):
@@ -57,28 +55,25 @@ def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, kind="targ
         shown[-1] = chosen
     names = [token_label(tokens[i]) for i in shown]
     values = [float(probs[i]) for i in shown]
-    faces = [color(kind) if chosen is None or i == chosen else pale(color(kind)) for i in shown]
+    faces = [color("target") if chosen is None or i == chosen else pale(color("target")) for i in shown]
     rest = float(probs.sum() - sum(values))
     if len(order) > len(shown) and abs(probs.sum() - 1) < 1e-3:
         names.append(f"{len(order) - len(shown)} others")
         values.append(max(rest, 0.0))
         faces.append(pale(LIGHT["neutral"]))
-    places = np.arange(len(names))
-    bars = ax.barh(places, values, color=faces, edgecolor=color(kind), linewidth=0.8, height=0.72)
+    bars = ax.barh(range(len(names)), values, color=faces, edgecolor=color("target"), linewidth=0.8, height=0.72)
     if len(names) > len(shown):
         bars[-1].set_edgecolor(LIGHT["neutral"])
         bars[-1].set_hatch("...")
-    for place, value, i in zip(places, values, [*shown, None], strict=False):
+    for place, (value, i) in enumerate(zip(values, [*shown, None], strict=False)):
         picked = chosen is not None and i == chosen
         weight = "bold" if picked else "normal"
         ax.text(value + 0.012, place, _share(value) + ("  ◂ chosen" if picked else ""), va="center", weight=weight)
-    ax.set_yticks(places, names, parse_math=False)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_xlim(0, min(1.18, max([*values, 0.05]) * 1.3 + 0.05))
+    rows_down(ax, names)
+    ends = 0, min(1.18, max([*values, 0.05]) * 1.3 + 0.05)
+    ax.set_xlim(*ends)
     ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= 1])
-    ax.set_xlim(0, min(1.18, max([*values, 0.05]) * 1.3 + 0.05))
-    ax.grid(axis="y", visible=False)
-    ax.set(xlabel="probability", ylabel="next token")
+    ax.set(xlabel="probability", ylabel="next token", xlim=ends)
     return titled(ax, title)
 
 
@@ -91,7 +86,6 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
 
     Parameters
     ----------
-    ax : matplotlib axes
     tokens : sequence of str, length n
         The texts.
     before, after : arrays of floats, shape (n,)
@@ -102,15 +96,6 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
         A logarithmic axis, from `FAINTEST` on: for what a filter does to small probabilities.
     legend : bool
         Whether to say in the picture what the three kinds of bars are.
-
-    Returns
-    -------
-    ax
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, a row does not sum to 1, or the warp gave probability to a token that had none.
     """
     before = checked_distribution(before, tokens, "`before`")
     after = checked_distribution(after, tokens, "`after`")
@@ -136,14 +121,11 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     ax.barh(places[stays], np.asarray(old)[stays], **size, **outline)
     if legend:
         ax.legend(loc="lower right")
-    ax.set_yticks(places, names, parse_math=False)
-    ax.set_ylim(len(names) - 0.4, -0.6)
+    rows_down(ax, names)
     if log:
         ax.set_xscale("log")
         ax.minorticks_off()
-    ax.set_xlim(FAINTEST if log else 0, max(*old, *new) * 1.06)
-    ax.grid(axis="y", visible=False)
-    ax.set(xlabel="probability", ylabel="next token")
+    ax.set(xlabel="probability", ylabel="next token", xlim=(FAINTEST if log else 0, max(*old, *new) * 1.06))
     count, mass = int(kept.sum()), float(before[kept].sum())
     said = f"keeps {count} {'token' if count == 1 else 'tokens'}: {mass:.3f}"
     if count == int((before > 0).sum()):
@@ -160,20 +142,13 @@ def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence
     Parameters
     ----------
     axes : sequence of matplotlib axes
-        One for each warp, in reading order, of one row or of several.
+        One for each warp, in reading order, of one row or of several. Those that are left over are switched off.
     afters : mapping from titles to arrays of floats, shape (n,)
         What each warp makes of `before`.
-    top, log
-        As for `warp_bars`.
 
     Returns
     -------
     axes, as an array of shape (warps,)
-
-    Raises
-    ------
-    ValueError
-        If there are more warps than axes; and what `warp_bars` raises. Axes that are left over are switched off.
     """
     axes = np.ravel(np.asarray(axes, dtype=object))
     if len(axes) < len(afters):
@@ -187,16 +162,15 @@ def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
             ax.set_yticklabels([])
-        if not any(other is not ax and _is_below(other, ax) for other in used):
-            continue
-        ax.set_xlabel("")
+        if any(_is_below(other, ax) for other in used):
+            ax.set_xlabel("")
     for ax in axes[len(afters) :]:
         ax.set_axis_off()
     return used
 
 
 @takes_iterators
-def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10, legend=True, title=None):
+def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10, title=None):
     """Draw what target and draft have in common, and what each has more: accepted, rejected, resampled.
 
     Each token has one bar. Its lower part is min(p, q), what is drafted and accepted. What comes on top is either what
@@ -211,13 +185,6 @@ def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10
     top : int
         How many tokens to draw at most: those with the largest max(p, q), in their own order if these are all, else
         sorted by p. What is below 0.005 is left out; the sums in the legend are over all tokens.
-    legend : bool
-        Whether to say below what is what, with the sums.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ or a row does not sum to 1.
     """
     ours = checked_distribution(target_probs, tokens, "the target")
     theirs = checked_distribution(draft_probs, tokens, "the draft")
@@ -244,13 +211,12 @@ def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10
     ax.set_xticks(places, names, parse_math=False)
     ax.set(ylabel="probability", ylim=(0, 1.08 * max(ours.max(), theirs.max())))
     ax.grid(axis="x", visible=False)
-    if legend:
-        ax.legend(**BELOW)
+    ax.legend(**BELOW)
     return titled(ax, title)
 
 
 @takes_iterators
-def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateur_temperature=1.0, top=8, title=None):
+def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8):
     """Draw what an expert and an amateur say of the next token, and the difference that contrastive decoding takes.
 
     On the left the expert's probabilities (filled) and the amateur's (hatched), with the plausibility cut as a dashed
@@ -267,8 +233,6 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateu
         Probabilities; each sums to 1, none is 0.
     alpha : float
         The cut: a share of the expert's largest probability.
-    amateur_temperature : float
-        The amateur's probabilities are drawn, and subtracted, as this temperature makes them.
     top : int
         How many tokens to draw: those that one of the two thinks likeliest, sorted by the expert. The winner is always
         among them.
@@ -276,15 +240,8 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateu
     Returns
     -------
     axes
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, a row does not sum to 1, or a probability is 0.
     """
     expert, amateur = _positive(expert, tokens, "expert"), _positive(amateur, tokens, "amateur")
-    amateur = amateur ** (1 / amateur_temperature)
-    amateur = amateur / amateur.sum()
     scores = np.log(expert) - np.log(amateur)
     bar = alpha * expert.max()
     kept = expert >= bar
@@ -300,7 +257,6 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateu
     dotted = filled("draft", label=f"{MARKS['draft']} amateur")
     left.barh(places + 0.2, amateur[shown], height=0.38, **dotted)
     left.axvline(bar, color=LIGHT["rejected"], linestyle="--", linewidth=1.4, label=f"the cut: {alpha:g} × the best")
-    left.set_yticks(places, names, parse_math=False)
     left.set(xlabel="probability", ylabel="next token", xlim=(0, None))
     # A frame beside the bars hides none of them.
     left.legend(loc="lower right", bbox_to_anchor=(1.0, 0.02))
@@ -312,15 +268,11 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, amateu
         right.barh(place, scores[token], height=0.7, **look)
     right.axvline(0, color=LIGHT["neutral"], linewidth=1.2)
     style = {"va": "center", "color": color("accepted"), "weight": "bold"}
-    tick = {"xytext": (5, 0), "textcoords": "offset points", **style}
-    right.annotate(MARKS["accepted"], (max(scores[winner], 0), shown.index(winner)), **tick)
-    right.set_yticks(places, [""] * len(places))
+    beside(right, MARKS["accepted"], (max(scores[winner], 0), shown.index(winner)), (5, 0), **style)
     right.set_xlabel("score: log of expert / amateur")
     right.margins(x=0.12)
-    for ax in axes:
-        ax.set_ylim(len(names) - 0.4, -0.6)
-        ax.grid(axis="y", visible=False)
-    titled(left, title)
+    rows_down(left, names)
+    rows_down(right, [""] * len(names))
     return axes
 
 
@@ -335,47 +287,21 @@ def outcome_bars(
 
     Parameters
     ----------
-    ax : matplotlib axes
     made, due : mappings from outcomes to probabilities
         An outcome that is missing has none. Outcomes are drawn in ascending order.
     name : function
         From an outcome to its label.
     kind : str
         Whose colour in the palette the bars have.
-    legend : bool
-    title : str, optional
-
-    Returns
-    -------
-    ax
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to draw.
     """
     outcomes = sorted(made.keys() | due.keys())
     if not outcomes:
         raise ValueError("there are no outcomes to draw: give two distributions, mappings from outcomes to numbers")
-    places = range(len(outcomes))
-    bars = ax.bar(
-        places,
-        [made.get(outcome, 0.0) for outcome in outcomes],
-        width=0.7,
-        color=color(kind),
-        alpha=0.55,
-        hatch=HATCHES[kind],
-        edgecolor=color(kind),
-        label="what it does",
-    )
-    lines = ax.hlines(
-        [due.get(outcome, 0.0) for outcome in outcomes],
-        [place - 0.45 for place in places],
-        [place + 0.45 for place in places],
-        color=color("target"),
-        linewidth=2.5,
-        label="what it should do",
-    )
+    places = np.arange(len(outcomes))
+    look = {"color": color(kind), "alpha": 0.55, "hatch": HATCHES[kind], "edgecolor": color(kind), "width": 0.7}
+    bars = ax.bar(places, [made.get(outcome, 0.0) for outcome in outcomes], **look, label="what it does")
+    ends, look = (places - 0.45, places + 0.45), {"color": color("target"), "linewidth": 2.5}
+    lines = ax.hlines([due.get(outcome, 0.0) for outcome in outcomes], *ends, **look, label="what it should do")
     ax.set_xticks(places, [name(outcome) for outcome in outcomes], rotation=90, family="monospace")
     ax.grid(axis="x", visible=False)
     ax.set(ylabel="probability", xlim=(-0.8, len(outcomes) - 0.2), ylim=(0, None))
@@ -385,7 +311,7 @@ def outcome_bars(
 
 
 @takes_iterators
-def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float] = (), *, named=0.02, title=None):
+def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float], *, title=None):
     """Draw the interval from 0 to 1 cut into one piece for each token, and the numbers that were thrown on it.
 
     Parameters
@@ -396,8 +322,6 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float] = (), *,
         They sum to 1.
     draws : sequence of floats from 0 up to 1
         Each is marked where it falls.
-    named : float
-        Pieces at least so wide are written into.
     """
     probs = checked_distribution(probs, tokens, "`probs`")
     draws = np.asarray(list(draws), dtype=float)
@@ -409,15 +333,14 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float] = (), *,
         start, wide = ends[token] - probs[token], probs[token]
         fill = pale(color("target")) if number % 2 else "#ffffff"
         ax.barh(0, wide, left=start, height=1, color=fill, edgecolor=LIGHT["neutral"], linewidth=0.6)
-        if wide >= named:
+        if wide >= 0.02:
             style = {"rotation": 90, "ha": "center", "va": "center", "fontsize": 9.5, "parse_math": False}
             ax.text(start + wide / 2, 0, token_label(tokens[token]), **style)
     for draw in draws:
         ax.plot([draw, draw], [0.52, 0.74], color=LIGHT["rejected"], linewidth=1.6)
-    if draws.size:
-        marks = {"marker": "v", "linestyle": "none", "color": LIGHT["rejected"], "markersize": 7}
-        ax.plot(draws, np.full(len(draws), 0.8), **marks)
-    ax.set(xlim=(0, 1), ylim=(-0.55, 1.0 if draws.size else 0.55), yticks=[])
+    marks = {"marker": "v", "linestyle": "none", "color": LIGHT["rejected"], "markersize": 7}
+    ax.plot(draws, np.full(len(draws), 0.8), **marks)
+    ax.set(xlim=(0, 1), ylim=(-0.55, 1.0), yticks=[])
     ax.set_xlabel("running sum of the probabilities, tokens in the order of their ids")
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)

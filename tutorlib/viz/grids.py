@@ -34,21 +34,21 @@ def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=Tr
     tokens, first = [*prompt, *new], len(prompt)
     calls = max(len(new), 1)
     computed = 0
+    old = {"facecolor": pale(LIGHT["neutral"]), "edgecolor": "white", "hatch": "//"}
+    new_one = {"facecolor": color("target"), "edgecolor": "white"}
+    next_one = {"facecolor": "white", "edgecolor": color("target"), "linestyle": ":"}
     for call in range(calls):
         length = first + call
         for place in range(length):
             fresh = not cached or call == 0 or place == length - 1
             computed += fresh
-            face = color("target") if fresh else pale(LIGHT["neutral"])
-            hatch = "" if fresh else "//"
-            square = {"facecolor": face, "edgecolor": "white", "hatch": hatch, "linewidth": 1.2}
-            ax.add_patch(Rectangle((place + 0.06, -call + 0.12), 0.88, 0.76, **square))
+            look = new_one if fresh else old
+            ax.add_patch(Rectangle((place + 0.06, -call + 0.12), 0.88, 0.76, **look, linewidth=1.2))
             if fresh:
                 style = {"ha": "center", "va": "center", "color": "white", "fontsize": 9}
                 ax.text(place + 0.5, -call + 0.5, MARKS["target"], **style)
         if length < len(tokens):
-            border = {"facecolor": "white", "edgecolor": color("target"), "linestyle": ":", "linewidth": 1.4}
-            ax.add_patch(Rectangle((length + 0.08, -call + 0.14), 0.84, 0.72, **border))
+            ax.add_patch(Rectangle((length + 0.08, -call + 0.14), 0.84, 0.72, **next_one, linewidth=1.4))
             ax.text(length + 0.5, -call + 0.5, "?", ha="center", va="center", color=color("target"), weight="bold")
     ax.set_xlim(0, len(tokens))
     ax.set_ylim(-calls + 0.95, 1.05)
@@ -63,10 +63,8 @@ def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=Tr
         spine.set_visible(False)
     way = "with a cache" if cached else "without a cache"
     ax.set_xlabel(f"{way}: {computed} tokens computed")
-    looks = {"● computed in this call": {"facecolor": color("target"), "edgecolor": "white"}}
-    if cached:
-        looks["read from the cache"] = {"facecolor": pale(LIGHT["neutral"]), "edgecolor": "white", "hatch": "//"}
-    looks["? chosen by it"] = {"facecolor": "white", "edgecolor": color("target"), "linestyle": ":"}
+    read = {"read from the cache": old} if cached else {}
+    looks = {"● computed in this call": new_one, **read, "? chosen by it": next_one}
     place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "ncols": 3, "frameon": False}
     ax.legend(swatches(looks.values()), list(looks), **place)
     return titled(ax, title)
@@ -164,7 +162,7 @@ def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None =
 
 
 @takes_iterators
-def similarity_map(ax, cosines, tokens: Sequence[str] = (), *, bar=True, title=None):
+def similarity_map(ax, cosines, tokens: Sequence[str], *, bar=True, title=None):
     """Draw how much each token's hidden state resembles those of the tokens before it: white is not at all.
 
     Parameters
@@ -172,8 +170,8 @@ def similarity_map(ax, cosines, tokens: Sequence[str] = (), *, bar=True, title=N
     cosines : array of floats, shape (n, n)
         Row i, column j: the cosine between the states of tokens i and j. Only what lies below the diagonal is drawn.
         Negative cosines are white.
-    tokens : sequence of str, optional
-        Texts for the axes; without them, the tokens' numbers.
+    tokens : sequence of str
+        Texts for the axes.
     bar : bool
         Whether to say beside the picture which shade is how much.
     """
@@ -186,18 +184,15 @@ def similarity_map(ax, cosines, tokens: Sequence[str] = (), *, bar=True, title=N
     image = ax.imshow(np.where(below, cosines, np.nan), cmap=SHADES, vmin=0, vmax=1, interpolation="nearest")
     if bar:
         ax.figure.colorbar(image, ax=ax, label="cosine", fraction=0.046)
-    if len(tokens):
-        names = [token_label(text, 10) for text in tokens]
-        ax.set_yticks(range(len(names)), names, parse_math=False, fontsize=7.5)
-        ax.set_xticks(range(len(names)), names, parse_math=False, fontsize=7.5, rotation=90)
-    else:
-        ax.set(xlabel="token before it", ylabel="token")
+    names = [token_label(text, 10) for text in tokens]
+    ax.set_yticks(range(len(names)), names, parse_math=False, fontsize=7.5)
+    ax.set_xticks(range(len(names)), names, parse_math=False, fontsize=7.5, rotation=90)
     ax.grid(visible=False)
     return titled(ax, title)
 
 
 @takes_iterators
-def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, chosen=None, title=None):
+def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, chosen: Sequence[int], title=None):
     """Draw how far early layers' distributions are from the last one's, for each token of a text.
 
     Parameters
@@ -208,7 +203,7 @@ def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, ch
         The tokens that are predicted.
     layers : sequence of int
         Their numbers, the lowest drawn at the bottom.
-    chosen : sequence of int, optional
+    chosen : sequence of int
         For each token the layer that was chosen; it gets a mark.
     """
     distances = np.asarray(distances, dtype=float)
@@ -217,11 +212,10 @@ def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, ch
             f"there must be a distance for each layer and token, {(len(layers), len(tokens))}; got {distances.shape}"
         )
     image = ax.imshow(distances, cmap=SHADES, vmin=0, vmax=np.log(2), aspect="auto", interpolation="nearest")
-    if chosen is not None:
-        rows = [list(layers).index(layer) for layer in chosen]
-        mark = {"marker": "o", "linestyle": "none", "markersize": 6, "markeredgecolor": "white"}
-        ax.plot(range(len(rows)), rows, color=LIGHT["rejected"], **mark, label="the layer chosen")
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.01))
+    rows = [list(layers).index(layer) for layer in chosen]
+    mark = {"marker": "o", "linestyle": "none", "markersize": 6, "markeredgecolor": "white"}
+    ax.plot(range(len(rows)), rows, color=LIGHT["rejected"], **mark, label="the layer chosen")
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.01))
     ax.figure.colorbar(image, ax=ax, label="JSD from the last layer (nats)", fraction=0.025, pad=0.02)
     names = [token_label(text, 12) for text in tokens]
     ax.set_xticks(range(len(names)), names, rotation=90, parse_math=False, fontsize=9)

@@ -76,6 +76,13 @@ class Labels:
         return [flowing(part) for part in parts]
 
 
+def labels_of(trace, labels=None):
+    """The `Labels` for a trace, or for what is drawn like one: those given, else of its model or of its own `piece`."""
+    if labels is None:
+        labels = trace.lm if getattr(trace, "lm", None) is not None else getattr(trace, "piece", None)
+    return labels if isinstance(labels, Labels) else Labels(labels)
+
+
 def _loose_bytes(error):
     """Write bytes that are no character as ``⟨E2⟩⟨82⟩``; an error handler for `bytes.decode`."""
     if not isinstance(error, UnicodeDecodeError):

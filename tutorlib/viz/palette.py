@@ -163,10 +163,10 @@ def css_variables(colors):
     """
     solid = "".join(f"--tl-{name}:{value};" for name, value in colors.items())
     opacity = ".11" if colors is LIGHT else ".17"
-    soft = "".join(f"--tl-{kind}-soft:rgba({','.join(map(str, _rgb(colors[kind])))},{opacity});" for kind in MARKS)
+    soft = "".join(f"--tl-{kind}-soft:rgba({','.join(map(str, rgb(colors[kind])))},{opacity});" for kind in MARKS)
     return solid + soft
 
 
-def _rgb(value):
+def rgb(value):
     """Split ``#rrggbb`` into three integers from 0 to 255."""
     return tuple(int(value[i : i + 2], 16) for i in (1, 3, 5))

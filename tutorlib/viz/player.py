@@ -14,9 +14,10 @@ import re
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import zip_longest
 
 from ..disk import write_text
-from .labels import Labels, flowing
+from .labels import flowing, labels_of
 from .palette import DARK, KINDS, LIGHT, MARKS, MEANINGS, css_variables
 
 # In a page, a longer run is cut to its first steps and the player says so: beyond this a browser becomes slow.
@@ -68,10 +69,16 @@ def tree_kinds(step):
     judged_at = [-1, *path]
     if len(step.tokens) <= len(path):
         judged_at.pop()  # the step was cut here: nothing was drawn at its last node
-    kinds = ["rejected" if parent in judged_at else "neutral" for parent in step.tree.parents]
-    for node in path:
-        kinds[node] = "accepted"
-    return kinds
+    return node_kinds(step.tree, path, judged_at)
+
+
+def node_kinds(tree, path, judged_at):
+    """The same of a tree and the path through it that was kept, with the nodes at which a token was drawn."""
+    on, judged = set(path), set(judged_at)
+    return [
+        "accepted" if node in on else "rejected" if parent in judged else "neutral"
+        for node, parent in enumerate(tree.parents)
+    ]
 
 
 class Player:
@@ -96,8 +103,8 @@ class Player:
 
     def __init__(self, trace, labels=None, title=None):
         self.trace = trace
-        self.labels = labels if isinstance(labels, Labels) else Labels(labels if labels is not None else _source(trace))
-        self.title = flowing(str(title if title is not None else getattr(trace, "method", None) or "trace"))
+        self.labels = labels_of(trace, labels)
+        self.title = flowing(str(title if title is not None else trace.method or "trace"))
 
     def __str__(self):
         return _plain(self)
@@ -132,25 +139,13 @@ def show(trace, labels=None, title=None):
     return Player(trace, labels, title)
 
 
-def to_html(trace, labels=None, title=None):
-    """Return the player's HTML, a fragment that any page can hold, as a string."""
-    return _html(Player(trace, labels, title))
-
-
-def _source(trace):
-    """What of a trace knows the text of its tokens: its model, or (read from a file) its own `piece`."""
-    return trace.lm if getattr(trace, "lm", None) is not None else getattr(trace, "piece", None)
-
-
 def _facts(trace):
     """The run in a few words; no clock times, so that it is the same everywhere."""
     new = sum(len(step.tokens) for step in trace.steps)
-    facts = [_many(new, "new token")]
-    if trace.target_calls is not None:
-        facts.append(_many(trace.target_calls, "target call"))
-        if trace.target_calls and new:
-            facts.append(f"{new / trace.target_calls:.2f} tokens a call")
-    if getattr(trace, "scored_hypotheses", 0):
+    facts = [_many(new, "new token"), _many(trace.target_calls, "target call")]
+    if trace.target_calls and new:
+        facts.append(f"{new / trace.target_calls:.2f} tokens a call")
+    if trace.scored_hypotheses:
         facts.append(f"hypotheses scored: {trace.scored_hypotheses}")
     if trace.stopped:
         facts.append(f"stopped: {trace.stopped}")
@@ -181,16 +176,6 @@ def _number(value):
     return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-def _hypothesis(item):
-    """Read one hypothesis of a search: a pair (tokens, score), a mapping, or an object with these two."""
-    if isinstance(item, dict):
-        return list(item["tokens"]), item.get("score")
-    if hasattr(item, "tokens"):
-        return list(item.tokens), getattr(item, "score", None)
-    tokens, score = item
-    return list(tokens), score
-
-
 # --------------------------------------------------------------------------------------------------------- plain text
 
 
@@ -202,10 +187,10 @@ def _plain(player):
         "prompt: " + "".join(labels.flowing(trace.prompt)).replace("\n", ""),
     ]
     calls = _calls(trace)
-    steps = list(enumerate(trace.steps))
-    left_out = len(steps) - _TEXT_FIRST - _TEXT_LAST if len(steps) > _TEXT_WHOLE else 0
-    width = len(str(len(steps)))
-    for i, step in steps:
+    count = len(trace.steps)
+    left_out = count - _TEXT_FIRST - _TEXT_LAST if count > _TEXT_WHOLE else 0
+    width = len(str(count))
+    for i, step in enumerate(trace.steps):
         if left_out and i == _TEXT_FIRST:
             lines.append(f"… {left_out} more steps …")
         if left_out and _TEXT_FIRST <= i < _TEXT_FIRST + left_out:
@@ -218,10 +203,10 @@ def _plain(player):
         if left:
             parts.append("not kept: " + _plain_tokens(labels, *zip(*left, strict=True)))
         if step.hypotheses:
-            tokens, score = _hypothesis(step.hypotheses[0])
+            tokens, score = step.hypotheses[0]
             best = " ".join(labels.visible(token) for token in tokens)
-            count = len(step.hypotheses)
-            parts.append(f"{count} hypothes{'i' if count == 1 else 'e'}s, first {_number(score)}: {best}")
+            many = f"{len(step.hypotheses)} hypothes{'i' if len(step.hypotheses) == 1 else 'e'}s"
+            parts.append(f"{many}, first {_number(score)}: {best}")
         if step.score is not None:
             parts.append(f"score {_number(step.score)}")
         if step.note:
@@ -266,7 +251,7 @@ def _html(player):
         parts.append(
             f'<p class="tl-note">The {len(trace.steps) - len(steps)} steps after these are left out of this view.</p>'
         )
-    parts += ["</div>", _legend(steps), f"<script>{_script()}</script>", "</div>"]
+    parts += ["</div>", _legend(steps), f"<script>{_asset('player.js')}</script>", "</div>"]
     return "\n".join(parts)
 
 
@@ -329,9 +314,9 @@ def _step(step, i, count, calls, labels):
     if step.tokens:
         parts.append(_row("added", _boxes(labels, step.tokens, kinds)))
     if any(step.candidates):
-        lists = [
-            _candidates(choices, token, labels) for choices, token in _pairs(step.candidates, step.tokens) if choices
-        ]
+        # Where the step was cut, nothing was taken from the last lists.
+        pairs = zip_longest(step.candidates, step.tokens[: len(step.candidates)])
+        lists = [_candidates(choices, token, labels) for choices, token in pairs if choices]
         parts.append(_row("candidates", "".join(lists), "weighed"))
     if step.hypotheses:
         parts.append(_row("hypotheses", _hypotheses(step.hypotheses, labels), "hyps"))
@@ -340,11 +325,6 @@ def _step(step, i, count, calls, labels):
 
 def _boxes(labels, tokens, kinds):
     return " ".join(_token(labels, token, kind) for token, kind in zip(tokens, kinds, strict=True))
-
-
-def _pairs(candidates, tokens):
-    """Each list of candidates with the token that was taken from it (None where the step was cut before it)."""
-    return [(choices, tokens[i] if i < len(tokens) else None) for i, choices in enumerate(candidates)]
 
 
 def _candidates(choices, taken, labels):
@@ -396,7 +376,7 @@ def _tree(step, labels):
 def _hypotheses(hypotheses, labels):
     """What a search holds at the end of a step, in its own order, with scores."""
     items = []
-    for tokens, score in map(_hypothesis, list(hypotheses)[:_MOST_HYPOTHESES]):
+    for tokens, score in hypotheses[:_MOST_HYPOTHESES]:
         text = "".join(labels.flowing(tokens)) or "∅"
         items.append(
             f'<li><span class="tl-value">{_text(_number(score))}</span> <span class="tl-word">{_text(text)}</span></li>'
@@ -407,9 +387,7 @@ def _hypotheses(hypotheses, labels):
 
 def _legend(steps):
     """What the marks mean, for the kinds that this trace has."""
-    seen = {kind for step in steps for kind in added_kinds(step)} | {
-        kind for step in steps for _, kind in _drafted(step)
-    }
+    seen = {kind for step in steps for kind in (*added_kinds(step), *(kind for _, kind in _drafted(step)))}
     used = [kind for kind in (*KINDS, "neutral") if kind in seen]
     items = [
         f'<span class="tl-{kind}"><span class="tl-mark" aria-hidden="true">{MARKS[kind]}</span> {MEANINGS[kind]}</span>'
@@ -422,34 +400,15 @@ def _legend(steps):
 def _style():
     """The style sheet. Light or dark is as the page says (the book, JupyterLab, VS Code, Colab), else as the system."""
     light, dark = css_variables(LIGHT), css_variables(DARK)
-    says_light = (
-        'html[data-theme="light"]',
-        'html[theme="light"]',
-        'body[data-jp-theme-light="true"]',
-        "body.vscode-light",
-    )
-    says_dark = (
-        'html[data-theme="dark"]',
-        'html[theme="dark"]',
-        'body[data-jp-theme-light="false"]',
-        "body.vscode-dark",
-        "body.vscode-high-contrast",
-    )
-    rules = [
-        f".tl-player{{{light}}}",
-        f"@media (prefers-color-scheme:dark){{.tl-player{{{dark}}}}}",
-        f"{','.join(f'{page} .tl-player' for page in says_light)}{{{light}}}",
-        f"{','.join(f'{page} .tl-player' for page in says_dark)}{{{dark}}}",
-        _asset("player.css"),
-    ]
-    return "\n".join(rules)
+    rules = [f".tl-player{{{light}}}", f"@media (prefers-color-scheme:dark){{.tl-player{{{dark}}}}}"]
+    for name, jupyter, colors, others in (("light", "true", light, ()), ("dark", "false", dark, ("high-contrast",))):
+        pages = [f'html[data-theme="{name}"]', f'html[theme="{name}"]', f'body[data-jp-theme-light="{jupyter}"]']
+        pages += [f"body.vscode-{theme}" for theme in (name, *others)]
+        rules.append(f"{','.join(f'{page} .tl-player' for page in pages)}{{{colors}}}")
+    return "\n".join([*rules, _asset("player.css")])
 
 
 @cache
-def _script():
-    return _asset("player.js")
-
-
 def _asset(name):
     """Read a file that lies beside this one, without comments and indentation: every player's HTML holds it."""
     text = files(__package__).joinpath(name).read_text(encoding="utf-8")

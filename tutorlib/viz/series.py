@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, LINES, MARKS, check_kind, color
-from .style import BESIDE, LOOKS, ROW_LOOKS, looks_for, pale, size_axis, spread, titled
+from .style import BESIDE, LOOKS, ROW_LOOKS, beside, looks_for, pale, size_axis, spread, titled
 
 
 @takes_iterators
@@ -50,11 +50,6 @@ def curves(
         Whether the legend stands beside the axes instead of inside. There is none for a single curve.
     **labels
         `xlabel`, `ylabel`, `xlim`, `ylim`, as `Axes.set` takes them.
-
-    Raises
-    ------
-    ValueError
-        If there are more curves than looks for them, or one has another length than `x`.
     """
     ends = []
     for look, (name, values) in looks_for(rows, ROW_LOOKS):
@@ -64,9 +59,8 @@ def curves(
                 raise ValueError(f"{name!r} has {len(values)} values for {len(at)} places on the axis")
             values = dict(zip(at, values, strict=True))
         every = max(1, len(values) // 10)  # a mark at each of many would hide the line
-        point = (
-            {"marker": ""} if marks is not None else {"markevery": every, "markersize": 7, "markeredgecolor": "white"}
-        )
+        point = {"markevery": every, "markersize": 7, "markeredgecolor": "white"}
+        point = {"marker": ""} if marks is not None else point
         ax.plot(list(values), list(values.values()), label=name, **{**look, **point})
         ends += values
     for look, (name, values) in looks_for(marks, ROW_LOOKS) if marks else ():
@@ -101,24 +95,23 @@ def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], 
         Single marks, such as plain sampling and greedy; at most three.
     x, y : str
         Which values of the rows to draw. The axes are the caller's to label.
-
-    Raises
-    ------
-    ValueError
-        If there are more curves or points than looks for them.
     """
     stars = [{"marker": mark, "markersize": 13, "color": LIGHT["text"]} for mark in ("*", "X", "P")]
+
+    def bounded(rows, hue):
+        """Where the rows are, after their intervals have been drawn."""
+        xs, ys = ([row[key] for row in rows] for key in (x, y))
+        bars = {"xerr": _errors(rows, x), "yerr": _errors(rows, y)}
+        ax.errorbar(xs, ys, **bars, color=hue, linestyle="none", elinewidth=0.8, alpha=0.4)
+        return xs, ys
+
     for look, (name, rows) in looks_for(curves):
-        xs, ys = ([row[key] for row in rows.values()] for key in (x, y))
-        bars = {"xerr": _errors(rows.values(), x), "yerr": _errors(rows.values(), y)}
-        ax.errorbar(xs, ys, **bars, color=look["color"], linestyle="none", elinewidth=0.8, alpha=0.4)
+        xs, ys = bounded(rows.values(), look["color"])
         ax.plot(xs, ys, **look, markersize=5.5, linewidth=1.5, label=name)
-        near = {"xytext": (5, 6), "textcoords": "offset points", "fontsize": 9, "color": look["color"]}
-        ax.annotate(list(rows)[-1], (xs[-1], ys[-1]), **near)
+        beside(ax, list(rows)[-1], (xs[-1], ys[-1]), (5, 6), fontsize=9, color=look["color"])
     for star, (name, row) in looks_for(points, stars, "points") if points else ():
-        bars = {"xerr": _errors([row], x), "yerr": _errors([row], y)}
-        ax.errorbar([row[x]], [row[y]], **bars, color=LIGHT["text"], linestyle="none", elinewidth=0.8, alpha=0.4)
-        ax.plot([row[x]], [row[y]], linestyle="none", zorder=5, **star, markeredgecolor="white", label=name)
+        at = bounded([row], LIGHT["text"])
+        ax.plot(*at, linestyle="none", zorder=5, **star, markeredgecolor="white", label=name)
     ax.legend()
     return ax
 
@@ -135,11 +128,6 @@ def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str,
         Which value of the rows to draw; ``y_interval`` of the row, if it is there, is shaded.
     levels : mapping from names to rows, optional
         Rows without a setting, such as plain sampling: level lines.
-
-    Raises
-    ------
-    ValueError
-        If there are more curves than looks for them, or a curve has a setting that the longest one has not.
     """
     settings = list(max(curves.values(), key=len))
     for look, (name, rows) in looks_for(curves):
@@ -162,41 +150,35 @@ def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str,
 
 @takes_iterators
 def expected_curves(
-    ax, curves: Mapping[str, Sequence[float]], measured: Mapping[str, Mapping[int, float]] | None = None, *, title=None
+    ax, curves: Mapping[str, Sequence[float]], measured: Mapping[str, Mapping[int, float]], *, title=None
 ):
     """Draw the expected tokens of a round against γ, and beside them what was measured.
 
     Parameters
     ----------
     curves : mapping from names to sequences of floats
-        Tokens of a round for γ = 1, 2, 3, ...; at most six curves.
-    measured : mapping from names to mappings from γ to float, optional
+        Tokens of a round for γ = 1, 2, 3, ...
+    measured : mapping from names to mappings from γ to float
         Measured, at most two: marks without a line.
-
-    Raises
-    ------
-    ValueError
-        If there are more curves, or more that is measured, than looks for them.
     """
     looks = [{"marker": "o", "color": color("accepted")}, {"marker": "s", "color": color("resampled")}]
     for look, (name, tokens) in looks_for(curves):
         line = {"linestyle": look["linestyle"], "color": LIGHT["neutral"], "linewidth": 1.8}
         ax.plot(range(1, len(tokens) + 1), tokens, **line)
-        ax.annotate(name, (len(tokens), tokens[-1]), (5, 0), textcoords="offset points", va="center", fontsize=9.5)
-    for look, (name, tokens) in looks_for(measured, looks, "measurements") if measured else ():
+        beside(ax, name, (len(tokens), tokens[-1]), (5, 0), va="center", fontsize=9.5)
+    for look, (name, tokens) in looks_for(measured, looks, "measurements"):
         point = {"linestyle": "none", "markersize": 8, "markeredgecolor": "white", "zorder": 4}
         ax.plot(list(tokens), list(tokens.values()), **look, **point, label=name)
     most = max(map(len, curves.values()))
     ax.set(xlabel="γ: tokens drafted in a round", ylabel="tokens for each call of the target")
     ax.set(xlim=(0.5, most * 1.13), ylim=(0, None))
     ax.set_xticks(range(1, most + 1))
-    if measured:
-        ax.legend(loc="upper left")
+    ax.legend(loc="upper left")
     return titled(ax, title)
 
 
 @takes_iterators
-def cost_curve(ax, widths, seconds, *, low=None, high=None, mark=None, title=None):
+def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
     """Draw the time of one call against the number of tokens in it, beside what the same tokens cost one call each.
 
     Parameters
@@ -205,36 +187,32 @@ def cost_curve(ax, widths, seconds, *, low=None, high=None, mark=None, title=Non
         Tokens in a call, ascending.
     seconds : array of floats, shape (n,)
         Time of a call, in seconds (drawn in milliseconds).
-    low, high : arrays of floats, shape (n,), optional
+    low, high : arrays of floats, shape (n,)
         The spread of the measurement (quartiles, say), drawn as a band.
-    mark : int, optional
+    mark : int
         A width to point out with its cost relative to the first.
     """
     widths, times = np.asarray(widths, dtype=float), 1000 * np.asarray(seconds, dtype=float)
     if widths.shape != times.shape or widths.ndim != 1 or not len(widths):
         raise ValueError(f"widths and seconds must be two lists of one length, got {widths.shape} and {times.shape}")
-    if low is not None and high is not None:
-        band = {"color": pale(color("target")), "label": "spread", "linewidth": 0}
-        ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
+    band = {"color": pale(color("target")), "label": "spread", "linewidth": 0}
+    ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
     one_each = times[0] / widths[0] * widths
     ax.plot(widths, times, marker="o", color=color("target"), label="all tokens in one call")
     ax.plot(widths, one_each, linestyle=LINES["neutral"], color=LIGHT["neutral"], label="one call for each token")
     ax.set(xlabel="tokens in the call", ylabel="time of the call (ms)")
     ax.set_xlim(0, widths[-1] * 1.04)
     ax.set_ylim(0, max(times.max() * 1.7, one_each[min(len(one_each) - 1, 1)] * 1.1))
-    if mark is not None:
-        at = int(np.flatnonzero(widths == mark)[0])
-        note = f"{mark:g} tokens: {times[at] / times[0]:.1f} times the time of {widths[0]:g}"
-        arrow = {"arrowstyle": "->", "color": LIGHT["text"]}
-        ax.annotate(note, (mark, times[at]), (0.30, 0.12), textcoords="axes fraction", arrowprops=arrow)
+    at = int(np.flatnonzero(widths == mark)[0])
+    note = f"{mark:g} tokens: {times[at] / times[0]:.1f} times the time of {widths[0]:g}"
+    arrow = {"arrowstyle": "->", "color": LIGHT["text"]}
+    ax.annotate(note, (mark, times[at]), (0.30, 0.12), textcoords="axes fraction", arrowprops=arrow)
     ax.legend(loc="upper right")
     return titled(ax, title)
 
 
 @takes_iterators
-def roofline(
-    ax, widths, *, bytes_moved, operations_per_token, bandwidth, operations_per_second, measured=None, title=None
-):
+def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operations_per_second, measured, title=None):
     """Draw the time of a call by what bounds it: reading the weights, or computing with them.
 
     Reading takes `bytes_moved` / `bandwidth` however many tokens are in the call; computing takes its time for each
@@ -252,13 +230,8 @@ def roofline(
         Bytes a second.
     operations_per_second : float
         What the processor reaches on large matrices.
-    measured : array of floats, optional
+    measured : array of floats
         Seconds measured for each of `widths`.
-
-    Raises
-    ------
-    ValueError
-        If a quantity is not positive.
     """
     given = {
         "bytes_moved": bytes_moved,
@@ -277,8 +250,7 @@ def roofline(
     ax.plot(fine, bound, color=pale(LIGHT["neutral"]), linewidth=7, solid_capstyle="round", label="no call is faster")
     ax.plot(fine, reading, color=color("target"), linestyle="-", linewidth=1.8, label="reading the weights")
     ax.plot(fine, computing, color=color("draft"), linestyle="--", linewidth=1.8, label="computing with them")
-    if measured is not None:
-        ax.plot(widths, 1000 * np.asarray(measured, dtype=float), "o", color=LIGHT["text"], label="measured")
+    ax.plot(widths, 1000 * np.asarray(measured, dtype=float), "o", color=LIGHT["text"], label="measured")
     cross = bytes_moved / bandwidth * operations_per_second / operations_per_token
     if widths.min() < cross < widths.max():
         ax.axvline(cross, color=LIGHT["neutral"], linestyle=":", linewidth=1.2, zorder=0)
@@ -305,7 +277,7 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
     widths, relative : sequences of numbers
         Tokens in a call, ascending; its time over that of a call with one token.
     points : mapping from names to mappings from labels to (width, tokens per call)
-        A curve of marks for each name. At most six.
+        A curve of marks for each name.
     """
     ax.plot(widths, relative, color=LIGHT["text"], linewidth=2.2, label="cost of a call, in calls with one token")
     ax.fill_between(widths, relative, 0, color=pale(LIGHT["rejected"]), alpha=0.35, linewidth=0)
@@ -313,8 +285,7 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
         ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=f"tokens a call: {name}")
         for label, place in found.items():
             # To the left and above: the curve goes on to the right.
-            style = {"ha": "right", "fontsize": 8.5, "color": look["color"]}
-            ax.annotate(label, place, (2, 7), textcoords="offset points", **style)
+            beside(ax, label, place, (2, 7), ha="right", fontsize=8.5, color=look["color"])
     ax.set(xlabel="tokens in the call (mean)", ylabel="per call")
     ax.set_ylim(0, None)
     ax.legend(loc="upper left")
@@ -322,7 +293,7 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
 
 
 @takes_iterators
-def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
+def kept_counts(ax, entropy, counts, *, look=0, title=None):
     """Draw how many tokens a filter keeps against how open the choice is: one mark for each position of a text.
 
     Parameters
@@ -331,8 +302,6 @@ def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
         The entropy of each distribution, in nats.
     counts : array of ints, shape (n,)
         Tokens kept, at least 1.
-    vocab_size : int, optional
-        Draws a line where everything is kept.
     look : int
         Which entry of `LOOKS` to use.
     """
@@ -346,11 +315,9 @@ def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
     ax.plot(grid, np.exp(grid), color=LIGHT["neutral"], linestyle=":", linewidth=1.4, label="exp(entropy)")
     style = {key: value for key, value in LOOKS[look % len(LOOKS)].items() if key != "linestyle"}
     ax.plot(entropy, counts, linestyle="none", markersize=4, alpha=0.45, label="kept", **style)
-    if vocab_size is not None:
-        ax.axhline(vocab_size, color=LIGHT["line"], linewidth=1.4)
     ax.set_yscale("log")
     ticks = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
-    top = max([*counts.tolist(), np.exp(most), vocab_size or 1]) * 1.25
+    top = max([*counts.tolist(), np.exp(most), 1]) * 1.25
     ax.set_yticks([tick for tick in ticks if tick <= top], [str(tick) for tick in ticks if tick <= top])
     ax.minorticks_off()
     ax.set(ylim=(0.8, top), xlabel="entropy (nats)", ylabel="tokens kept")
@@ -361,9 +328,9 @@ def kept_counts(ax, entropy, counts, *, vocab_size=None, look=0, title=None):
 def threshold_curves(
     ax,
     curves: Mapping[str, tuple[float, float]],
-    points: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    points: Mapping[str, Sequence[tuple[float, float]]],
     *,
-    most: float = 5.0,
+    most: float,
     title=None,
 ):
     """Draw what typical acceptance asks of a candidate's probability, against the target's entropy.
@@ -382,7 +349,7 @@ def threshold_curves(
         for hue, dashes in zip(("text", "resampled", "target", "draft"), ("-", "--", ":", "-."), strict=True)
     ]
     least = 1e-4
-    for kind, found in (points or {}).items():
+    for kind, found in points.items():
         check_kind(kind)
         marker = {"accepted": "o", "rejected": "x"}.get(kind, "s")
         face = {"facecolors": "none", "edgecolors": color(kind)} if marker != "x" else {"color": color(kind)}
@@ -409,12 +376,7 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
     ----------
     curves : mapping from names to sequences of (confidence, accepted, candidates, low, high)
         The mean confidence of some candidates, the share of them that was accepted, how many they are (the more, the
-        larger the mark), and the bounds of the share, drawn as an upright line. At most six.
-
-    Raises
-    ------
-    ValueError
-        If there are more curves than looks for them.
+        larger the mark), and the bounds of the share, drawn as an upright line.
     """
     ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="as sure as it is right")
     for look, (name, points) in looks_for(curves, ROW_LOOKS):

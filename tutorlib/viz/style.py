@@ -12,7 +12,7 @@ from matplotlib import font_manager
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from .labels import visible
-from .palette import HATCHES, KINDS, LIGHT, LINES, MARKS, color
+from .palette import HATCHES, KINDS, LIGHT, LINES, MARKS, color, rgb
 
 # One look for each curve of a figure: colour, mark and line differ, so that any one of them is enough. The kinds give
 # the colours only; what they mean for tokens does not matter for curves.
@@ -63,10 +63,33 @@ def titled(ax, title):
     return ax
 
 
+def drawing(ax, xlim, ylim, title):
+    """Finish a drawing that has no axes, only limits and a title; return its axes object."""
+    ax.set(xlim=xlim, ylim=ylim)
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+def rows_down(ax, names):
+    """Make the vertical axis a list of token names from the top down, a bar for each."""
+    ax.set_yticks(range(len(names)), names, parse_math=False)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+
+
+def beside(ax, text, point, shift, **style):
+    """Write beside a point, `shift` (to the right, up) printer's points away from it."""
+    ax.annotate(text, point, shift, textcoords="offset points", **style)
+
+
+def number_patch():
+    """The white box behind a number that stands on a bar."""
+    return patch("white", 0.12, alpha=0.85)
+
+
 def pale(hue):
     """The colour mixed with three parts of white: as a fill under dark text."""
-    channels = [int(hue[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(0.25 * channel + 0.75 * 255):02x}" for channel in channels)
+    return "#" + "".join(f"{round(0.25 * channel + 0.75 * 255):02x}" for channel in rgb(hue))
 
 
 def filled(kind, **more):

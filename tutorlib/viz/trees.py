@@ -11,10 +11,11 @@ from matplotlib.lines import Line2D
 
 from ..arguments import takes_iterators
 from ..tree import ROOT, TokenTree
-from .labels import Labels
+from .labels import labels_of
 from .palette import LIGHT, LINES, MARKS, color
+from .player import node_kinds
 from .search_nodes import Node, search_nodes
-from .style import box_width, marked, outlined, patch, titled, token_box, token_label
+from .style import box_width, drawing, marked, outlined, patch, titled, token_box, token_label
 
 # What became of a hypothesis -> the kind of token whose colour, mark and line it is drawn in.
 FATES = {"kept": "target", "finished": "accepted", "dropped": "rejected", "given up": "neutral"}
@@ -74,11 +75,6 @@ def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str,
         Continuations to point out, such as ``{"greedy": ("a", "cat"), "best": ("the", "kite")}``; each gets its own
         colour, line style and name at the leaf. At most three.
 
-    Raises
-    ------
-    ValueError
-        If a beginning's own beginning is missing, or a path is not in the tree.
-
     Examples
     --------
     >>> tree = {("a",): 0.6, ("b",): 0.4, ("a", "x"): 0.5, ("a", "y"): 0.5, ("b", "z"): 0.9, ("b", "x"): 0.1}
@@ -113,18 +109,19 @@ def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str,
         if not children.get(prefix):
             product = float(np.prod([branches[prefix[:i]] for i in range(1, len(prefix) + 1)]))
             ax.text(x + 0.28, y, f"{product:.3g}", ha="left", va="center")
-            names = [(name, look) for name, look in looks if paths[name] == prefix]
-            for number, (name, (kind, _)) in enumerate(names):
-                place_of_name = {"ha": "left", "va": "center", "weight": "bold", "color": color(kind)}
-                ax.text(x + 0.62 + 0.45 * number, y, f"◂ {name}", **place_of_name)
-    ax.set_xlim(-0.35, depth + 1.15)
-    ax.set_ylim(-leaves + 0.4, 0.9)
-    ax.set_axis_off()
-    ax.text(depth + 0.28, 0.55, "product", ha="left", va="bottom", fontsize=9.5, color=LIGHT["neutral"])
-    for level in range(1, depth + 1):
+            names = [(name, kind) for name, (kind, _) in looks if paths[name] == prefix]
+            for number, (name, kind) in enumerate(names):
+                ax.text(x + 0.62 + 0.45 * number, y, f"◂ {name}", va="center", weight="bold", color=color(kind))
+    ax.text(depth + 0.28, 0.55, "product", va="bottom", fontsize=9.5, color=LIGHT["neutral"])
+    _columns(ax, "token", depth, 0.55)
+    return drawing(ax, (-0.35, depth + 1.15), (-leaves + 0.4, 0.9), title)
+
+
+def _columns(ax, name, count, y):
+    """Say over the columns of a tree what they are: token 1, token 2, ..."""
+    for number in range(1, count + 1):
         style = {"ha": "center", "va": "bottom", "fontsize": 9.5, "color": LIGHT["neutral"]}
-        ax.text(level, 0.55, f"token {level}", **style)
-    return titled(ax, title)
+        ax.text(number, y, f"{name} {number}", **style)
 
 
 @takes_iterators
@@ -173,28 +170,7 @@ def token_tree(
         if text:
             kind = "context" if node < 0 else kinds[node]
             token_box(ax, lefts[depths[node + 1] + 1], heights[node], box_width(text), kind, text)
-    ax.set_xlim(-0.3, lefts[-1])
-    ax.set_ylim(min(heights.values()) - 0.3, 1.2)
-    ax.set_axis_off()
-    return titled(ax, title)
-
-
-@takes_iterators
-def fates(tree: TokenTree, path: Sequence[int]) -> list[str]:
-    """What became of each node of a tree, as kinds of the palette.
-
-    On the path: accepted. Beside it, where another token was drawn: rejected. Below those nobody looked: neutral.
-
-    Examples
-    --------
-    >>> fates(TokenTree([5, 6, 7, 8], [-1, -1, 0, 1]), [0])
-    ['accepted', 'rejected', 'rejected', 'neutral']
-    """
-    on, seen = set(path), {ROOT, *path}
-    return [
-        "accepted" if node in on else "rejected" if parent in seen else "neutral"
-        for node, parent in enumerate(tree.parents)
-    ]
+    return drawing(ax, (-0.3, lefts[-1]), (min(heights.values()) - 0.3, 1.2), title)
 
 
 @takes_iterators
@@ -224,15 +200,10 @@ def drafted_tree(
         The target's own token after them, which is added in the tree where it comes.
     root : str
         What the tree hangs on.
-
-    Raises
-    ------
-    ValueError
-        If there is not one name and one probability for each node.
     """
     if not len(tree) == len(names) == len(chances):
         raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names and {len(chances)} probabilities")
-    kinds = ["draft"] * len(tree) if path is None else fates(tree, path)
+    kinds = ["draft"] * len(tree) if path is None else node_kinds(tree, path, [ROOT, *path])
     names, notes = list(names), [f"{chance:.2f}" for chance in chances]
     if own:
         last = path[-1] if path else ROOT
@@ -326,15 +297,6 @@ def search_tree(
     digits : int
         How many decimals of the scores to write.
 
-    Returns
-    -------
-    ax
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to draw, or a name of `paths` belongs to no hypothesis.
-
     Examples
     --------
     >>> search_tree(ax, [[["a"], -0.5], [["b"], -1.0]], [[["b", "c"], -1.1]]], labels=None)      # doctest: +SKIP
@@ -367,30 +329,20 @@ def search_tree(
         if numbers and tokens in numbers:
             text = f"{numbers[tokens]}: {text}"
         _node(ax, tokens, text, FATES[node.fate], heights, bold=node.won)
-        beside = [*names.get(tokens, ()), *(["wins"] if node.won and len(tokens) == furthest else [])]
-        if beside:
-            hue = color("accepted" if node.won else FATES[node.fate])
-            style = {"ha": "left", "va": "center", "weight": "bold", "color": hue, "fontsize": 10}
-            ax.text(len(tokens) + 0.36, heights[tokens], "◂ " + ", ".join(beside), **style)
+        said = [*names.get(tokens, ()), *(["wins"] if node.won and len(tokens) == furthest else [])]
+        if said:
+            style = {"weight": "bold", "color": color("accepted" if node.won else FATES[node.fate]), "fontsize": 10}
+            ax.text(len(tokens) + 0.36, heights[tokens], "◂ " + ", ".join(said), va="center", **style)
     deepest, lowest = max(map(len, whole)), min(heights.values())
-    for length in range(1, deepest + 1):
-        style = {"ha": "center", "va": "bottom", "fontsize": 9.5, "color": LIGHT["neutral"]}
-        ax.text(length, 0.52, f"length {length}", **style)
-    ax.set_xlim(-0.45, deepest + 0.75)
-    ax.set_ylim(lowest - 0.6, 0.9)
-    ax.set_axis_off()
+    _columns(ax, "length", deepest, 0.52)
     if legend:
         _fate_legend(ax, {node.fate for node in nodes.values()})
-    return titled(ax, title)
+    return drawing(ax, (-0.45, deepest + 0.75), (lowest - 0.6, 0.9), title)
 
 
 def _writer(search, labels):
     """A function from a token to what is written for it."""
-    if not isinstance(labels, Labels):
-        source = labels
-        if source is None and hasattr(search, "steps"):
-            source = search.lm if getattr(search, "lm", None) is not None else getattr(search, "piece", None)
-        labels = Labels(source)
+    labels = labels_of(search, labels)
 
     def write(token):
         return token_label(token if isinstance(token, str) else labels.visible(token), 12)

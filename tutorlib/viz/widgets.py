@@ -23,31 +23,18 @@ from .palette import STYLE
 def next_token_figure(lm, prompt, temperatures: Sequence[float] = (0.5, 1.0, 2.0), *, top=8):
     """Draw what may follow a prompt, once for each temperature, side by side: the widget's static form.
 
-    Parameters
-    ----------
-    lm : LM
-    prompt : str or list of int
-    temperatures : sequence of float
-        All above 0.
-    top : int
-        Bars in each picture; the same tokens in each.
+    Every temperature is above 0; `top` is how many tokens are drawn, the same in each picture.
 
     Returns
     -------
     matplotlib.figure.Figure
         Closed already, so that a notebook shows it once: leave it as the last line of a cell.
-
-    Raises
-    ------
-    ValueError
-        If a temperature is not above 0.
     """
     import matplotlib.pyplot as plt
 
     logits = next_logits(lm, prompt)
-    figure, axes = plt.subplots(
-        1, len(temperatures), figsize=(3.7 * len(temperatures), 0.34 * min(top, len(logits)) + 1.3), squeeze=False
-    )
+    size = 3.7 * len(temperatures), 0.34 * min(top, len(logits)) + 1.3
+    figure, axes = plt.subplots(1, len(temperatures), figsize=size, squeeze=False)
     for ax, temperature in zip(axes[0], temperatures, strict=True):
         _draw(ax, lm, logits, temperature, top)
     for ax in axes[0][1:]:
@@ -61,28 +48,12 @@ def next_token_explorer(lm, prompt, *, temperature=1.0, top=10):
     """Make a widget that shows what may follow a prompt, with a field for the prompt and a slider for the temperature.
 
     Without a kernel behind the page its last picture stays; put `next_token_figure` beside it for readers of the
-    static page.
-
-    Parameters
-    ----------
-    lm : LM
-        With a tokenizer, if the prompt is to be edited.
-    prompt : str or list of int
-        The first prompt.
-    temperature : float
-        Where the slider starts, from 0.1 to 3.
-    top : int
-        How many tokens to draw.
+    static page. The slider starts at `temperature`, from 0.1 to 3; `top` is how many tokens are drawn.
 
     Returns
     -------
     ipywidgets.VBox
         Or, where ipywidgets is not installed, the figure of `next_token_figure`.
-
-    Raises
-    ------
-    ValueError
-        If the temperature is outside the slider, or the prompt is not one (see `LM.prompt_tokens`).
     """
     if not 0.1 <= temperature <= 3:
         raise ValueError(f"temperature must be between 0.1 and 3, the ends of the slider; got {temperature!r}")
@@ -147,11 +118,6 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     -------
     ipywidgets.VBox
         Or, where ipywidgets is not installed, the picture of the same warps as a figure.
-
-    Raises
-    ------
-    ValueError
-        If `start` names no slider, or a value outside it; or the prompt is not one (see `LM.prompt_tokens`).
     """
     values = {name: off for name, *_, off in WARP_SLIDERS}
     for name, value in start.items():
@@ -176,8 +142,7 @@ def warp_explorer(lm, prompt, *, top=12, **start):
         sliders[name] = kind(**options, continuous_update=False, layout=ipywidgets.Layout(width="95%"))
 
     def picture_of_now():
-        now = {name: slider.value for name, slider in sliders.items()}
-        return _warp_picture(names, logits, now, top)
+        return _warp_picture(names, logits, {name: slider.value for name, slider in sliders.items()}, top)
 
     picture = ipywidgets.Image(value=picture_of_now(), format="png")
 
@@ -195,19 +160,15 @@ def warp_figure(lm, prompt, warps: Mapping[str, Sequence], *, top=12, columns=3)
 
     Parameters
     ----------
-    lm : LM
-    prompt : str or list of int
     warps : mapping from titles to lists of warps
         One picture each, such as ``{"top-k 5": [top_k(5)]}``.
-    top : int
-        Bars in each picture; the same tokens in each.
-    columns : int
-        Pictures in one row.
+    top, columns : int
+        Bars in each picture, of the same tokens in each; and pictures in one row.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Closed already, so that a notebook shows it once: leave it as the last line of a cell.
+        Closed already, as that of `next_token_figure`.
     """
     logits = torch.as_tensor(next_logits(lm, prompt))[None]
     return _warp_panels(_names(lm), logits, warps, top, columns)
