@@ -1,4 +1,4 @@
-"""Medusa heads in files: what is peculiar to the published layout and to vLLM's. The rest: `test_heads_formats.py`."""
+"""Medusa heads in files: what is peculiar to the published layout and to vLLM's. The rest: `test_formats.py`."""
 
 import json
 

@@ -1,7 +1,7 @@
 """EAGLE networks in files: what is peculiar to the layouts of the authors and of the package `speculators`.
 
-What they promise as other heads do: `test_heads_formats.py`. The arithmetic of a network, by the names of the published
-files: `test_heads_eagle.py`.
+What they promise as other heads do: `test_formats.py`. The arithmetic of a network, by the names of the published
+files: `test_eagle_head.py`.
 """
 
 import inspect

@@ -1,6 +1,6 @@
 """What all layouts of heads in files promise: bit-equal there and back, read as they are described, errors that name.
 
-What is peculiar to one of them: see `tests/test_heads_formats_medusa.py` and `tests/test_heads_formats_eagle.py`.
+What is peculiar to one of them: see `tests/test_medusa_files.py` and `tests/test_eagle_files.py`.
 """
 
 import io
