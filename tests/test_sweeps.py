@@ -206,6 +206,13 @@ def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothin
 # What is committed.
 
 
+def parts(rows):
+    """All objects inside an object, and itself."""
+    yield rows
+    for part in rows.values():
+        yield from parts(part) if isinstance(part, dict) else ()
+
+
 @pytest.mark.parametrize("name", sweeps.names())
 def test_every_sweep_has_what_the_command_needs_and_a_file_with_its_rows(name):
     module = __import__(f"tutorlib.sweeps.{name}", fromlist=[name])
@@ -214,6 +221,10 @@ def test_every_sweep_has_what_the_command_needs_and_a_file_with_its_rows(name):
     assert found["setting"] == json.loads(json.dumps(module.SETTING))
     assert list(found["rows"]) == list(module.SETTINGS)
     assert sweeps.rounded(found["rows"]) == found["rows"]
+    for part in parts(found["rows"]):
+        for key, value in part.items():
+            low, high = part.get(f"{key}_interval", (-math.inf, math.inf))
+            assert value is None or not isinstance(value, float) or low <= value <= high, (key, value)
 
 
 # What the sweeps share.

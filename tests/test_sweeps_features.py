@@ -104,11 +104,6 @@ def test_a_row_trains_and_measures_and_is_the_same_again(llama, texts, monkeypat
     assert sweep.row(llama, "feature", (texts, texts))["distance"] != row["distance"]
 
 
-def test_the_committed_file_holds_every_row_of_this_sweep_in_order():
-    assert results("features")["setting"] == sweep.SETTING
-    assert list(rows()) == list(sweep.SETTINGS)
-
-
 def test_intervals_are_of_texts_that_are_drawn_again_together():
     one = {"right": {"cold": [[4, 0, 2]]}, "seen": {"cold": [[4, 4, 4]]}}
     other = {"right": {"cold": [[3, 0, 1]]}, "seen": {"cold": [[4, 4, 4]]}}

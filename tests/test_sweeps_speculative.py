@@ -104,17 +104,12 @@ def test_acceptance_at_a_place_is_the_overlap_of_the_two_warped_distributions():
     assert {accepted for _, accepted, _ in greedy} == {0.0, 1.0}
 
 
-def test_the_committed_file_holds_every_row_of_this_sweep_in_order():
-    assert results("speculative")["setting"] == sweep.SETTING
-    assert list(rows()) == list(sweep.SETTINGS)
+def test_a_row_is_the_mean_of_its_kinds():
     for row in rows().values():
         assert list(row["kinds"]) == list(sweep.KINDS)
         assert sum(kind["places"] for kind in row["kinds"].values()) == row["places"]
         mean = sum(kind["places"] * kind["acceptance"] for kind in row["kinds"].values()) / row["places"]
         assert mean == pytest.approx(row["acceptance"], abs=1e-3)
-        for figures in (row, *row["kinds"].values()):
-            low, high = figures["acceptance_interval"]
-            assert low <= figures["acceptance"] <= high
 
 
 def test_what_the_chapter_says_of_the_results_is_so():

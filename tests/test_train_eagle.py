@@ -1,5 +1,6 @@
 """What is EAGLE's own in training: the published losses, steps that are those of drafting, targets of any family."""
 
+import itertools
 import json
 
 import pytest
@@ -190,14 +191,14 @@ def test_guessed_features_are_read_as_the_target_reads_its_own(name):
     assert states.grad.any() and all(weight.grad is None for weight in target.model.parameters())
 
 
-OTHERS = [
-    *("gpt2", "opt", "gemma2", "qwen2"),
-    *(pytest.param(family, marks=pytest.mark.slow) for family in ("gpt_neox", "gemma3", "mistral", "qwen3")),
-]
+OTHERS = ("gpt2", "opt", "gemma2", "gpt_neox", "gemma3", "mistral", "qwen2", "qwen3")
+QUICK = (("eagle", "gpt2"), ("eagle3", "opt"), ("eagle", "gemma2"))  # the others ask nothing more
 
 
-@pytest.mark.parametrize("family", OTHERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in itertools.product(KINDS, OTHERS)],
+)
 def test_targets_of_any_family_get_networks_that_draft(kind, family, tmp_path):
     target = LM(random_model(family))
     texts = [Text(torch.randint(19, (n,)).tolist(), 1, n // 2) for n in (9, 10, 11, 12)]

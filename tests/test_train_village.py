@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -15,8 +15,11 @@ from tutorlib.training.devices import Devices
 from tutorlib.training.tokenizers import END, START, learn
 
 TINY = train_village.Recipe(
-    16, 2, 400, "tiny", (START, END), (train_village.Stage(2, steps=12, rows=2, drill=8, hinted=8, rate=0.01),)
+    16, 2, 400, "tiny", (START, END), (train_village.Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),)
 )
+
+
+LEARN_ONCE = cache(partial(learn, stories=200))
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +27,7 @@ def few_questions_and_stories(monkeypatch):
     """Reports are asked a few questions only, and tokenizers learnt from few stories, so that tests stay quick."""
     answers = accuracy.answers
     monkeypatch.setattr(accuracy, "answers", lambda *models: answers(*models, seeds=range(12), most=4))
-    monkeypatch.setattr(train_village, "learn", partial(learn, stories=200))
+    monkeypatch.setattr(train_village, "learn", LEARN_ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def test_names_are_one_token_and_long_rare_words_are_split(tokenizer):
 
 
 def test_stories_are_80_to_200_tokens(tokenizer):
-    lengths = [len(tokenizer(story(seed))["input_ids"]) - 1 for seed in range(1000)]
+    lengths = [len(tokenizer(story(seed))["input_ids"]) - 1 for seed in range(300)]
     assert min(lengths) >= 80 and max(lengths) <= 200, (min(lengths), max(lengths))
 
 
@@ -158,19 +161,13 @@ def test_a_deepened_model_is_the_same_function():
 # -- the loop --
 
 
-def fit(folder, steps=12):
+def fit(folder, steps=6):
     return train_village.fit(replace(TINY, stages=(replace(TINY.stages[0], steps=steps),)), folder, progress=False)
 
 
-def weights(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def test_training_is_deterministic_and_learns(tmp_path):
-    model, _, log = fit(tmp_path / "one")
-    again, _, _ = fit(tmp_path / "two")
-    assert torch.equal(weights(model), weights(again))
-    assert log[-1]["step"] == 12 and set(log[-1]) >= {"loss", "who has it", "where is it", "how many", "seconds"}
+def test_the_log_says_what_was_learnt(tmp_path):
+    _, _, log = fit(tmp_path)
+    assert log[-1]["step"] == 6 and set(log[-1]) >= {"loss", "who has it", "where is it", "how many", "seconds"}
 
 
 def test_a_kill_while_saving_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -263,4 +260,4 @@ def test_the_command_writes_models_a_card_and_checksums(tmp_path, monkeypatch, c
     sums = json.loads((tmp_path / "out" / "checksums.json").read_text())
     assert "target/model.safetensors" in sums and "draft/tokenizer.json" in sums
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
-    assert "| acceptance | – |" in card and "2 layers, 12 steps × 2 stories, the first 8 drills, 8 hinted" in card
+    assert "| acceptance | – |" in card and "2 layers, 6 steps × 2 stories, the first 4 drills, 4 hinted" in card

@@ -159,7 +159,7 @@ def _plain(target, draft, prompt, *, gamma, rng, warp=()):
     yield from sample(target, prompt, rng=rng, warp=warp)
 
 
-RIGHT_ONES = (speculative, _another_right_one, _plain)
+RIGHT_ONES = (_another_right_one, _plain)
 WRONG_ONES = {
     zoo.greedy_drafts: "That one shows in the very first token. What do you compare with what, and how near is near?",
     zoo.unwarped_bonus: "Without a warp it is exact, so try it with one, temperature(2.0) for instance. Its bonus is "
