@@ -79,9 +79,15 @@ check_cut = Exercise(
 )
 
 
-def scores(expert, amateur, alpha, temperature, cut=plausible, of=torch.Tensor.log_softmax, removed=-math.inf):
-    difference = of(expert, -1) - of(amateur / temperature, -1)
-    return torch.where(cut(expert, alpha), difference, removed)
+def scores(
+    expert, amateur, alpha, temperature, *,
+    heated=lambda expert, amateur, temperature: (expert, amateur / temperature),
+    asked=lambda expert, amateur, temperature: expert, cut=plausible, of=torch.Tensor.log_softmax, sign=1,
+):  # fmt: skip
+    """Contrastive decoding's scores; each option is a way to get them wrong, such as who is `asked` for the cut."""
+    judge = asked(expert, amateur, temperature)
+    ours, theirs = (of(logits, -1) for logits in heated(expert, amateur, temperature))
+    return torch.where(cut(judge, alpha), sign * (ours - theirs), -math.inf)
 
 
 check_scores = Exercise(
@@ -89,18 +95,10 @@ check_scores = Exercise(
     [(EXPERT, AMATEUR, alpha, temperature) for alpha, temperature in ((0.3, 1.0), (0.2, 0.5), (0.1, 2.0))],
     scores,
     {
-        "The sign is wrong: you reward what the amateur likes. Take the expert minus the amateur.": (
-            lambda expert, amateur, alpha, temperature: torch.where(
-                plausible(expert, alpha), -scores(expert, amateur, 0.0, temperature), -math.inf
-            )
-        ),
+        "The sign is wrong: you reward what the amateur likes. Take the expert minus the amateur.": {"sign": -1},
         "You cut by what the *amateur* finds plausible. Ask the expert, or the amateur's blind spots become yours.": (
-            lambda expert, amateur, alpha, temperature: scores(
-                expert, amateur, alpha, temperature, cut=lambda _, alpha: plausible(amateur, alpha)
-            ),
-            lambda expert, amateur, alpha, temperature: scores(
-                expert, amateur, alpha, temperature, cut=lambda _, alpha: plausible(amateur / temperature, alpha)
-            ),
+            {"asked": lambda expert, amateur, temperature: amateur},
+            {"asked": lambda expert, amateur, temperature: amateur / temperature},
         ),
         LOG_CUT: {"cut": by_log_probs},
         "You subtract numbers that are not log-probabilities. Take log_softmax of both logits first, and only once: "
@@ -110,8 +108,8 @@ check_scores = Exercise(
             {"of": lambda logits, _: logits.softmax(-1).log_softmax(-1)},
         ),
         "The temperature divides the amateur's logits, and nothing else.": (
-            lambda expert, amateur, alpha, temperature: scores(expert, amateur, alpha, 1.0),
-            lambda expert, amateur, alpha, temperature: scores(expert, amateur, alpha, 1 / temperature),
+            {"heated": lambda expert, amateur, temperature: (expert, amateur)},
+            {"heated": lambda expert, amateur, temperature: (expert, amateur * temperature)},
             lambda expert, amateur, alpha, temperature: scores(expert / temperature, amateur, alpha, 1.0),
             lambda expert, amateur, alpha, temperature: scores(expert / temperature, amateur, alpha, temperature),
         ),
@@ -155,9 +153,9 @@ def check_step(my_step) -> Verdict:
     mistakes = {
         int(row.argmax()): "That is the expert's own favourite. Did you subtract the amateur's score?",
         int((row - other).argmax()): "The cut is missing: the expert finds that token next to impossible.",
-        int(torch.where(plausible(row, 0.1), other - row, -math.inf).argmax()): "The sign is wrong: of the plausible "
+        int(scores(row, other, 0.1, 1.0, sign=-1).argmax()): "The sign is wrong: of the plausible "
         "tokens, the amateur prefers that one most.",
-        int(scores(row, other, 0.1, 1.0, lambda _, alpha: plausible(other, alpha)).argmax()): "You cut by what the "
+        int(scores(row, other, 0.1, 1.0, asked=lambda _, amateur, __: amateur).argmax()): "You cut by what the "
         "*amateur* finds plausible: ask the expert.",
         6: "You read the logits of the first token. What follows the text is in the last row.",
     }

@@ -187,12 +187,12 @@ check_counts = Exercise(
     counts,
     {
         "Your τ leaves out the bonus token. After the accepted tokens the target adds one of its own in every step.": (
-            lambda steps: counts(steps, lambda step: len(step.tokens) + step.cut - 1),
-            lambda steps: counts(steps, lambda step: step.accepted),
+            {"gave": lambda step: len(step.tokens) + step.cut - 1},
+            {"gave": lambda step: step.accepted},
         ),
         "Your τ takes the last step as the budget cut it. Add `cut`: so many tokens more had been found.": (
-            lambda steps: counts(steps, lambda step: len(step.tokens)),
-            lambda steps: counts(steps, lambda step: step.accepted + 1),
+            {"gave": lambda step: len(step.tokens)},
+            {"gave": lambda step: step.accepted + 1},
         ),
         "Your τ is the mean over all calls. Calls that checked no draft, like the prompt's, say nothing about the "
         "drafts.": {"over": lambda step: True},
@@ -230,13 +230,9 @@ check_places = Exercise(
             lambda parents, length: (length + np.arange(len(parents)), places(parents, length)[1]),
         ),
         "In your mask siblings see each other. They are two guesses for the same position: if one of them is right, "
-        "the other was never said.": lambda parents, length: places(
-            parents, length, lambda parents: ancestors(parents) | siblings(parents)
-        ),
+        "the other was never said.": {"tree": lambda parents: ancestors(parents) | siblings(parents)},
         "Your mask of the nodes is the causal mask of plain text. A node sees its own ancestors and itself, and no "
-        "other guess.": lambda parents, length: places(
-            parents, length, lambda parents: np.tril(siblings(parents) | True)
-        ),
+        "other guess.": {"tree": lambda parents: np.tril(siblings(parents) | True)},
         "In your mask the columns of the nodes come first. The text comes first.": lambda parents, length: (
             places(parents, length)[0],
             np.roll(places(parents, length)[1], len(parents), axis=1),

@@ -34,10 +34,10 @@ check_labels = Exercise(
     labels,
     {
         "You look i + 1 positions ahead. The model's own head at t already predicts the token at t + 1, so head 0 "
-        "starts one position later, at t + 2.": lambda texts, head: labels(texts, head, 1),
-        "You look i + 3 positions ahead, one too many. Heads count from 0, and head 0 guesses the token at t + 2.": (
-            lambda texts, head: labels(texts, head, 3)
-        ),
+        "starts one position later, at t + 2.": {"ahead": 1},
+        "You look i + 3 positions ahead, one too many. Heads count from 0, and head 0 guesses the token at t + 2.": {
+            "ahead": 3
+        },
         "You look 2 positions ahead for every head. Each head looks one position further than the head before it.": (
             lambda texts, head: labels(texts, 0)
         ),
@@ -153,11 +153,9 @@ check_paths = Exercise(
     matrix,
     {
         "You fill up short paths with 0, which is a real token. If the target says token 0 after the path, the path "
-        "seems one token longer than it is. Fill up with a number that is no token: -1.": (
-            lambda tokens, paths: matrix(tokens, paths, lambda row: 0.0)
-        ),
+        "seems one token longer than it is. Fill up with a number that is no token: -1.": ({"filler": lambda row: 0.0}),
         "You repeat the last token of a short path. If the target repeats it too, the path seems longer than it is. "
-        "Fill up with a number that is no token: -1.": lambda tokens, paths: matrix(tokens, paths, lambda row: row[-1]),
+        "Fill up with a number that is no token: -1.": {"filler": lambda row: row[-1]},
         "Those are the numbers of the nodes. Look up their tokens.": (
             lambda tokens, paths: matrix(range(len(tokens)), paths)
         ),
@@ -175,6 +173,10 @@ def entropy(probs, log=math.log):
     return -math.fsum(prob * log(prob) for prob in probs.tolist() if prob)
 
 
+def threshold(probs, epsilon, delta, *, of=min, log=math.log, sign=-1):
+    return of(epsilon, delta * math.exp(sign * entropy(probs, log)))
+
+
 check_threshold = Exercise(
     """Judge ``my_threshold(probs, epsilon, delta)``: the probability above which a candidate is accepted.""",
     [
@@ -184,22 +186,16 @@ check_threshold = Exercise(
         (tensor((0.9, 0.1)), 0.5, 0.2),
         (tensor((0.5, 0.5, 0.0)), 0.2, 0.3),
     ],
-    lambda probs, epsilon, delta: min(epsilon, delta * math.exp(-entropy(probs))),
+    threshold,
     {
         "You swapped ε and δ. ε is the cap (0.09 in the authors' runs), and δ the factor of exp(-H) (0.3 there).": (
-            lambda probs, epsilon, delta: min(delta, epsilon * math.exp(-entropy(probs)))
+            lambda probs, epsilon, delta: threshold(probs, delta, epsilon)
         ),
-        "You took the larger of the two. ε is a cap, so take the minimum.": (
-            lambda probs, epsilon, delta: max(epsilon, delta * math.exp(-entropy(probs)))
-        ),
-        "Your entropy is in bits. The formula has exp, so H is in nats: use the natural logarithm.": (
-            lambda probs, epsilon, delta: min(epsilon, delta * math.exp(-entropy(probs, math.log2)))
-        ),
-        "The sign of H is wrong. The less certain the target is, the *lower* the threshold: exp(-H).": (
-            lambda probs, epsilon, delta: min(epsilon, delta * math.exp(entropy(probs)))
-        ),
+        "You took the larger of the two. ε is a cap, so take the minimum.": {"of": max},
+        "Your entropy is in bits. The formula has exp, so H is in nats: use the natural logarithm.": {"log": math.log2},
+        "The sign of H is wrong. The less certain the target is, the *lower* the threshold: exp(-H).": {"sign": 1},
         "A probability of 0 gives 0·log 0, which is not a number. Count it as 0, as torch.special.entr does.": (
-            lambda probs, epsilon, delta: math.nan if 0 in probs else min(epsilon, delta * math.exp(-entropy(probs)))
+            lambda probs, *given: math.nan if 0 in probs else threshold(probs, *given)
         ),
     },
     why="A cap where the target is certain, and a lower threshold where many tokens are possible.",
@@ -222,27 +218,27 @@ def leaves(tree):
     return [path for path in tree if not any(other[:-1] == path for other in tree)]
 
 
+def worth(accuracies, tree, *, own=1, of=path_right):
+    return own + sum(of(accuracies, path) for path in tree)
+
+
 check_worth = Exercise(
     """Judge ``my_worth(accuracies, choices)``: how many tokens a step with this tree gives on average.""",
     [(ACCURACIES, tree) for tree in TREES],
-    lambda accuracies, tree: 1 + sum(path_right(accuracies, path) for path in tree),
+    worth,
     {
-        "You left out the token that the target itself adds in every step.": (
-            lambda accuracies, tree: sum(path_right(accuracies, path) for path in tree)
-        ),
-        "A node counts if its whole path is right: multiply along the path, and do not take the last guess alone.": (
-            lambda accuracies, tree: 1 + sum(accuracies[len(path) - 1][path[-1]] for path in tree)
-        ),
+        "You left out the token that the target itself adds in every step.": {"own": 0},
+        "A node counts if its whole path is right: multiply along the path, and do not take the last guess alone.": {
+            "of": lambda accuracies, path: accuracies[len(path) - 1][path[-1]]
+        },
         "You counted the leaves. A path that is right half of the way still gives half of its tokens: every node "
-        "counts.": lambda accuracies, tree: 1 + sum(path_right(accuracies, path) for path in leaves(tree)),
-        "You multiplied each node by its depth. The nodes above it are counted already: a node is one token.": (
-            lambda accuracies, tree: 1 + sum(len(path) * path_right(accuracies, path) for path in tree)
-        ),
-        "You read the accuracies as [rank][head]. They are accuracies[head][rank].": (
-            lambda accuracies, tree: (
-                1 + sum(math.prod(accuracies[rank][head] for head, rank in enumerate(path)) for path in tree)
-            )
-        ),
+        "counts.": lambda accuracies, tree: worth(accuracies, leaves(tree)),
+        "You multiplied each node by its depth. The nodes above it are counted already: a node is one token.": {
+            "of": lambda accuracies, path: len(path) * path_right(accuracies, path)
+        },
+        "You read the accuracies as [rank][head]. They are accuracies[head][rank].": {
+            "of": lambda accuracies, path: math.prod(accuracies[rank][head] for head, rank in enumerate(path))
+        },
     },
     why="One token for certain, and one for each node whose whole path is right.",
 )

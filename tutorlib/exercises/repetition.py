@@ -54,11 +54,11 @@ LOGITS = torch.tensor([2.0, -3.0, 0.0, -1.0, 1.5, 0.5, -0.5, 3.0, -2.0], dtype=t
 HISTORY = [4, 1, 0, 7, 7, 1, 0, 5]
 
 
-def change(logits, tokens, by):
-    """The row, with a change made to each of these tokens, as often as it is named."""
+def change(logits, tokens, by, *strength):
+    """The row, with ``by(logit, *strength)`` in place of these tokens' logits, as often as they are named."""
     row = logits.clone()
     for token in tokens:
-        row[token] = by(row[token])
+        row[token] = by(row[token], *strength)
     return row
 
 
@@ -66,12 +66,12 @@ def once(history):
     return sorted(set(history))
 
 
-def keskar(theta):
-    return lambda logit: logit / theta if logit > 0 else logit * theta
+def keskar(logit, theta):
+    return logit / theta if logit > 0 else logit * theta
 
 
 def repetition_penalty(logits, history, theta, ignore, which=once, by=keskar):
-    return change(logits, which(history[ignore:]), by(theta))
+    return change(logits, which(history[ignore:]), by, theta)
 
 
 COUNTS_THE_PROMPT = (
@@ -85,9 +85,9 @@ check_repetition_penalty = Exercise(
     repetition_penalty,
     {
         "You divide negative logits too. Then -3 becomes -1.5, and the token is more likely because it was said. "
-        "Multiply where the logit is negative.": {"by": lambda theta: lambda logit: logit / theta},
+        "Multiply where the logit is negative.": {"by": torch.div},
         "The two cases are the wrong way round: positive logits are divided, negative ones multiplied.": {
-            "by": lambda theta: lambda logit: logit * theta if logit > 0 else logit / theta
+            "by": lambda logit, theta: logit * theta if logit > 0 else logit / theta
         },
         "A token that occurs twice is penalised twice. What counts is whether it occurs, and not how often.": {
             "which": list
@@ -103,10 +103,8 @@ check_repetition_penalty = Exercise(
 )
 
 
-def frequency_penalty(
-    logits, history, strength, ignore, which=list, by=lambda strength: lambda logit: logit - strength
-):
-    return change(logits, which(history[ignore:]), by(strength))
+def frequency_penalty(logits, history, strength, ignore, which=list, by=torch.sub):
+    return change(logits, which(history[ignore:]), by, strength)
 
 
 check_frequency_penalty = Exercise(
@@ -117,9 +115,7 @@ check_frequency_penalty = Exercise(
         "You subtract once, however often the token occurs. That is the presence penalty; here the count matters.": {
             "which": once
         },
-        "The sign is wrong: you add, so a token that was said often becomes more likely.": (
-            lambda logits, history, strength, ignore: frequency_penalty(logits, history, -strength, ignore)
-        ),
+        "The sign is wrong: you add, so a token that was said often becomes more likely.": ({"by": torch.add}),
         "You subtract the share of the history that the token makes up. Subtract the plain count times the strength.": (
             lambda logits, history, strength, ignore: frequency_penalty(
                 logits, history, strength / len(history[ignore:]), ignore
@@ -192,7 +188,7 @@ check_no_repeat_ngram = Exercise(
 def presence_penalty(logits, padded, mask, strength, which=once):
     """Each row less `strength` for its tokens, those where the mask is true."""
     rows = [
-        change(row, which(tokens[there.bool()].tolist()), lambda logit: logit - strength)
+        change(row, which(tokens[there.bool()].tolist()), torch.sub, strength)
         for row, tokens, there in zip(logits, padded, mask, strict=True)
     ]
     return torch.stack(rows)

@@ -195,12 +195,17 @@ check_min_p = Exercise(
     why="The threshold is low where the model hesitates, and high where it is sure.",
 )
 
+
+def typical(probs, mass, crossing=True):
+    return until(probs, mass, surprise(probs), crossing)
+
+
 check_typical = Exercise(
     """Judge ``my_typical(probs, mass)`` that returns the probabilities of the typical set, the others 0.""",
     [(SURPRISING, 0.3), (MIXED, 0.6), (ONE_LARGE, 0.3)],
-    lambda probs, mass: until(probs, mass, surprise(probs)),
+    typical,
     {
-        DROPS_THE_CROSSING: lambda probs, mass: until(probs, mass, surprise(probs), crossing=False),
+        DROPS_THE_CROSSING: {"crossing": False},
         "That is the order of top-p, the most likely first. Sort by |-log p - H|. Without the bars, or with one wrong "
         "sign, the most likely token comes first again.": nucleus,
         "You begin with what is furthest from the entropy. Sort the distances in ascending order.": (
@@ -209,7 +214,7 @@ check_typical = Exercise(
         "Your entropy is in bits and your surprise in nats: take the same logarithm for both.": lambda probs, mass: (
             until(probs, mass, (-probs.log() + (probs * probs.log2()).sum()).abs())
         ),
-        NOT_NORMALISED: lambda probs, mass: torch.where(until(probs, mass, surprise(probs)) > 0, probs, 0.0),
+        NOT_NORMALISED: lambda probs, mass: torch.where(typical(probs, mass) > 0, probs, 0.0),
     },
     why="As surprising as expected. Of seven tokens the most likely one was dropped, because it says too little.",
 )
@@ -250,6 +255,10 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     )
 
 
+def warped(logits, t, p, *, heated=torch.div, crossing=True):
+    return nucleus(heated(logits, t).softmax(-1), p, crossing)
+
+
 check_two_warps = Exercise(
     """Judge ``my_warped(logits, temperature, p)``: the probabilities after a temperature and top-p.""",
     # Logits need not be log-probabilities: 1.5 is added for those who take them for that.
@@ -257,20 +266,16 @@ check_two_warps = Exercise(
         (tensor((0.5, 0.24, 0.11, 0.06, 0.05, 0.04)).log() + 1.5, 2.0, 0.7),
         (tensor((0.3, 0.26, 0.2, 0.14, 0.1)).log() + 1.5, 0.5, 0.6),
     ],
-    lambda logits, t, p: nucleus((logits / t).softmax(-1), p),
+    warped,
     {
         "You filter first and apply the temperature to what is left. The temperature comes first, and the nucleus is "
         "taken from the heated probabilities.": lambda logits, t, p: heat(nucleus(logits.softmax(-1), p), t),
-        "You multiply the logits by the temperature. They are divided by it.": lambda logits, t, p: nucleus(
-            (logits * t).softmax(-1), p
-        ),
-        "The temperature has no effect: divide the logits by it, not the probabilities.": lambda logits, t, p: nucleus(
-            logits.softmax(-1), p
-        ),
-        DROPS_THE_CROSSING: lambda logits, t, p: nucleus((logits / t).softmax(-1), p, crossing=False),
-        NOT_NORMALISED: lambda logits, t, p: torch.where(
-            nucleus((logits / t).softmax(-1), p) > 0, (logits / t).softmax(-1), 0.0
-        ),
+        "You multiply the logits by the temperature. They are divided by it.": {"heated": torch.mul},
+        "The temperature has no effect: divide the logits by it, not the probabilities.": {
+            "heated": lambda logits, t: logits
+        },
+        DROPS_THE_CROSSING: {"crossing": False},
+        NOT_NORMALISED: lambda logits, t, p: torch.where(warped(logits, t, p) > 0, (logits / t).softmax(-1), 0.0),
     },
     why="Heated or cooled first, and then cut, as warp=[temperature(...), top_p(...)] does.",
 )
