@@ -44,9 +44,9 @@ def assert_same(ours, reference):
 def small_models():
     """Random models in float64 with 5 to 19 tokens, whose logits spread enough for texts to end now and then."""
     models = []
-    for seed, family in enumerate(("gpt2", "llama", "gpt_neox", "gemma2", "qwen3", "mistral", "opt", "gpt2")):
+    for seed, family in enumerate(("gpt2", "llama", "gemma2", "mistral")):
         config = random_config(family)
-        config.vocab_size, config.num_hidden_layers = (5, 6, 9, 19)[seed % 4], 1 + seed % 2
+        config.vocab_size, config.num_hidden_layers = (5, 6, 9, 19)[seed], 1 + seed % 2
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = AutoModelForCausalLM.from_config(config).to(torch.float64).eval()
@@ -77,12 +77,10 @@ def generated(lm, prompt, stop, **options):
     return list(zip(texts, output.sequences_scores.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("early_stopping", [False, True, "never"])
-def test_equals_generate_in_every_sequence_and_score(small_models, early_stopping):
-    """With the two others 330 cases: model, prompt, beams, stop tokens, penalty and lengths are all random."""
-    rng = random.Random(f"early_stopping={early_stopping}")
-    seen = collections.Counter()
-    for _ in range(110):
+def test_equals_generate_in_every_sequence_and_score(small_models):
+    """A hundred cases: model, prompt, beams, stop tokens, penalty and lengths are all random."""
+    rng, seen = random.Random(1), collections.Counter()
+    for early_stopping in 34 * (False, True, "never"):
         lm = rng.choice(small_models)
         prompt = [rng.randrange(lm.vocab_size) for _ in range(rng.randint(1, WINDOW))]
         stop = rng.sample(range(lm.vocab_size), rng.choice((0, 1, 2, 3, 3)))
@@ -105,28 +103,19 @@ def test_equals_generate_in_every_sequence_and_score(small_models, early_stoppin
         seen["the best was not the first to finish"] += len(last.tokens) > first_end
         seen["stop tokens were forbidden"] += bool(stop) and least > 0
         seen["several stop tokens"] += len(stop) > 1
-    print(early_stopping, dict(seen))
     assert len(seen) == 7 and min(seen.values()) >= 10, "too few cases of one kind to show anything"
 
 
-@pytest.mark.parametrize("early_stopping", [False, True, "never"])
-def test_one_beam_is_greedy_decoding_up_to_its_stop_token(small_models, early_stopping):
+def test_one_beam_is_greedy_decoding_up_to_its_stop_token(small_models):
     """A single beam has no rival that could still win, but under "never" with a penalty that hopes for longer ones."""
     ended = 0
-    for lm, first in itertools.product(small_models[::2], range(4)):
-        stop = [3]
-        trace = run(greedy(lm, [first, 1]), 8, stop)
-        penalty = 0.0 if early_stopping == "never" else 1.0
-        best = run(
-            beam_search(
-                lm, [first, 1], beams=1, max_new_tokens=8, stop=stop,
-                early_stopping=early_stopping, length_penalty=penalty,
-            ),
-            8,
-        )  # fmt: skip
-        assert best.tokens == trace.tokens
+    for lm, first in itertools.product(small_models[:2], range(4)):
+        trace = run(greedy(lm, [first, 1]), 8, stop=[3])
+        for early_stopping, penalty in ((False, 1.0), (True, 1.0), ("never", 0.0)):
+            options = {"max_new_tokens": 8, "early_stopping": early_stopping, "length_penalty": penalty}
+            assert run(beam_search(lm, [first, 1], beams=1, stop=[3], **options), 8).tokens == trace.tokens
         ended += trace.stopped == "stop"
-    assert ended > 3
+    assert 1 < ended < 7
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -172,7 +161,7 @@ def table_log_probs(lm):
 @pytest.mark.parametrize("beams, groups", [(4, 1), (2, 2), (4, 2), (6, 2), (6, 3), (5, 5), (12, 3)])
 def test_diverse_groups_equal_a_slow_search_written_from_the_definition(beams, groups):
     differ = 0
-    for seed in range(24):
+    for seed in range(12):
         rng = random.Random(seed)
         lm = TableLM.random(6, 2, seed)
         stop = rng.sample(range(6), rng.choice((0, 1, 2)))
@@ -187,7 +176,7 @@ def test_diverse_groups_equal_a_slow_search_written_from_the_definition(beams, g
         slow = slowly(table_log_probs(lm), 6, [0, 1], stop, **settings, groups=groups, diversity=diversity)
         assert_same(ours, slow)
         differ += slow != slowly(table_log_probs(lm), 6, [0, 1], stop, **settings)
-    assert groups == 1 or differ > 12, "groups that change nothing show nothing"
+    assert groups == 1 or differ > 6, "groups that change nothing show nothing"
 
 
 @pytest.mark.parametrize("groups, diversity", [(1, 0.0), (2, 0.7), (4, 2.0)])
@@ -250,10 +239,9 @@ def all_texts(lm, prompt, longest, stop, penalty):
 
 
 @pytest.mark.parametrize("stop", [[], [2]])
-@pytest.mark.parametrize("penalty", LENGTH_PENALTIES)
-def test_enough_beams_leave_nothing_out(stop, penalty):
+def test_enough_beams_leave_nothing_out(stop):
     beams = 3**3
-    for seed in range(4):
+    for seed, penalty in enumerate(LENGTH_PENALTIES):
         lm = TableLM.random(3, 3, seed)
         ours = n_best(lm, "a", beams=beams, max_new_tokens=4, length_penalty=penalty, stop=stop)
         assert_same(ours, all_texts(lm, [0], 4, stop, penalty)[:beams])
@@ -390,32 +378,23 @@ GOOD = {"beams": 4, "max_new_tokens": 4}
     ("options", "words"),
     [
         ({"beams": 0}, "beams must be a whole number of at least 1, got 0"),
-        ({"beams": -1}, "beams must be"),
         ({"beams": 2.0}, r"beams must be a whole number of at least 1, got 2\.0"),
-        ({"beams": True}, "beams must be"),
-        ({"beams": "4"}, "beams must be"),
         ({"beams": 6, "max_new_tokens": 1}, "5 tokens make only 5 texts of length 1: give at most 5"),
         ({"beams": 26, "max_new_tokens": 2}, "only 25 texts of length 2"),
         ({"groups": 3}, "got beams=4 and groups=3: give groups one of 1, 2, 4"),
-        ({"groups": 8}, "divide"),
         ({"groups": 0}, "groups must be a whole number of at least 1"),
         ({"groups": 2, "diversity": -0.1}, r"diversity must be 0 or more, got -0\.1"),
         ({"groups": 2, "diversity": math.nan}, "diversity must be a finite number"),
-        ({"groups": 2, "diversity": math.inf}, "diversity must be a finite number"),
-        ({"groups": 2, "diversity": None}, "diversity must be a finite number"),
         ({"diversity": 0.5}, "give groups=2 or more"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
         ({"max_new_tokens": 2.5}, "max_new_tokens must be a whole number"),
         ({"min_new_tokens": 5}, "min_new_tokens=5 is more than max_new_tokens=4"),
         ({"min_new_tokens": -1}, "min_new_tokens must be a whole number of at least 0"),
         ({"length_penalty": math.nan}, "length_penalty must be a finite number"),
-        ({"length_penalty": -math.inf}, "length_penalty must be a finite number"),
-        ({"length_penalty": "long"}, "length_penalty must be a finite number"),
         ({"length_penalty": 1000.0}, "length_penalty=1000.0 is too large"),
         ({"length_penalty": -1000.0}, "length_penalty=-1000.0 is too large"),
         ({"early_stopping": "always"}, 'early_stopping must be False, True or "never"'),
         ({"early_stopping": 1}, "early_stopping must be"),
-        ({"early_stopping": None}, "early_stopping must be"),
         ({"stop": [5]}, "stop token 5 is outside the vocabulary"),
         ({"stop": "end"}, "stop must be token ids"),
         ({"warp": temperature(0.5)}, "warp must be a list"),
