@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pytest
 import torch
-from conftest import FAMILIES, VOCAB, exactly, random_model
+from conftest import VOCAB, exactly, random_model
 
 from tutorlib.decoders import beam_search, best_first_beam_search, greedy
 from tutorlib.decoding import run
@@ -55,7 +55,7 @@ def every_finished_by_hand(lm, prompt, *, beams, max_new_tokens, length_penalty=
 
 
 @lru_cache
-def random_cases(length_penalty, count=60):
+def random_cases(length_penalty, count=24):
     """Random tables with ways to search them."""
     cases = []
     for seed in range(count):
@@ -72,23 +72,28 @@ def random_cases(length_penalty, count=60):
 
 
 class TestEqualToBeamSearch:
-    @pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
-    def test_finds_the_same_hypotheses_and_scores_on_random_tables(self, length_penalty):
+    @pytest.mark.parametrize("length_penalty, factor", [(-1, 1.5), (0, 1.5), (0.5, 1.1), (1, 1.1), (2, 1.1)])
+    def test_finds_the_same_on_random_tables_and_never_scores_more_but_clearly_less(self, length_penalty, factor):
+        totals = [0, 0, 0]
         for lm, options in random_cases(length_penalty):
             expected = search(beam_search, lm, [0], early_stopping="never", **options)
             by_hand, _ = every_finished_by_hand(lm, [0], **options)
             assert found(expected) == by_hand[: options["beams"]]
-            for n_best in {1, options["beams"]}:
+            counts = [expected.scored_hypotheses]
+            for n_best in (options["beams"], 1):
                 trace = search(best_first_beam_search, lm, [0], n_best=n_best, **options)
                 assert found(trace) == by_hand[:n_best], options
                 assert (tuple(trace.tokens), pytest.approx(trace.steps[-1].score)) == by_hand[0]
+                counts.append(trace.scored_hypotheses)
+            assert counts[0] >= counts[1] >= counts[2]
+            totals = [total + count for total, count in zip(totals, counts)]
+        assert totals[0] > totals[1] and totals[0] > factor * totals[2], totals
 
-    @pytest.mark.parametrize("family", FAMILIES[:4])
-    def test_finds_the_same_on_random_transformers(self, family):
-        rng = random.Random(family)
+    def test_finds_the_same_on_random_transformers(self):
+        rng = random.Random(0)
         with exactly(torch.float64):
-            lm = LM(random_model(family, torch.float64))
-            for length_penalty in LENGTH_PENALTIES:
+            for family, length_penalty in zip(("gpt2", "llama", "gpt2", "llama", "gpt2"), LENGTH_PENALTIES):
+                lm = LM(random_model(family, torch.float64))
                 prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 6))]
                 beams = rng.randint(2, 5)
                 options = {
@@ -103,9 +108,8 @@ class TestEqualToBeamSearch:
                 assert found(trace) == found(expected) == by_hand[:beams]
                 assert trace.scored_hypotheses <= expected.scored_hypotheses
 
-    @pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
-    def test_breaks_ties_alike(self, length_penalty):
-        for seed in range(40):
+    def test_breaks_ties_alike(self):
+        for seed, length_penalty in enumerate(12 * LENGTH_PENALTIES):
             rng = random.Random(seed)
             halves = [[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
             lm = TableLM({context: rng.sample(rng.choice(halves), 4) for context in [(), (0,), (1,), (2,), (3,)]})
@@ -138,21 +142,8 @@ class TestEqualToBeamSearch:
 
 
 class TestSavings:
-    @pytest.mark.parametrize("length_penalty, factor", [(-1, 1.5), (0, 1.5), (0.5, 1.1), (1, 1.1), (2, 1.1)])
-    def test_never_scores_more_and_clearly_less_on_average(self, length_penalty, factor):
-        totals = [0, 0, 0]
-        for lm, options in random_cases(length_penalty):
-            counts = [
-                search(beam_search, lm, [0], early_stopping="never", **options).scored_hypotheses,
-                search(best_first_beam_search, lm, [0], n_best=options["beams"], **options).scored_hypotheses,
-                search(best_first_beam_search, lm, [0], **options).scored_hypotheses,
-            ]
-            assert counts[0] >= counts[1] >= counts[2]
-            totals = [total + count for total, count in zip(totals, counts)]
-        assert totals[0] > totals[1] and totals[0] > factor * totals[2], totals
-
     def test_scores_at_most_the_beams_of_a_length_each_once_and_in_one_call(self):
-        for lm, options in random_cases(0)[:20]:
+        for lm, options in random_cases(0):
             lm.calls = 0
             trace = search(best_first_beam_search, lm, [0], n_best=options["beams"], **options)
             scored = [tuple(step.hypotheses[0][0]) for step in trace.steps[:-1]]
@@ -232,11 +223,10 @@ class TestAStar:
             totals = [total + count for total, count in zip(totals, counts)]
         assert totals[0] < totals[1] < totals[3] and totals[2] < totals[3], totals
 
-    @pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
     @pytest.mark.parametrize("name", ["likeliest_rest", "next_token", "inconsistent"])
-    def test_with_few_beams_equals_a_beam_search_that_ranks_by_the_sum(self, name, length_penalty):
+    def test_with_few_beams_equals_a_beam_search_that_ranks_by_the_sum(self, name):
         differs = 0
-        for seed in range(12):
+        for seed, length_penalty in enumerate(3 * LENGTH_PENALTIES):
             lm, prompt = TableLM.random(4, 2, seed), [0, 1]
             options = {
                 "beams": 2 + seed % 2,
@@ -375,7 +365,6 @@ class TestBadInput:
         "options, message",
         [
             ({"beams": 0}, "beams must be"),
-            ({"beams": 2.5}, "beams must be"),
             ({"beams": 28}, "beams=28 in groups=1, but 3 tokens make only 27"),
             ({"max_new_tokens": 0}, "max_new_tokens"),
             ({"length_penalty": math.nan}, "length_penalty"),
@@ -383,11 +372,8 @@ class TestBadInput:
             ({"min_new_tokens": 4}, "min_new_tokens=4"),
             ({"n_best": 0}, "n_best must be a whole number from 1 to beams=2, got 0"),
             ({"n_best": 3}, "n_best must be a whole number from 1 to beams=2, got 3"),
-            ({"n_best": True}, "n_best must be"),
             ({"queue_limit": 0}, "queue_limit must be .* at least 1"),
-            ({"queue_limit": 1.5}, "queue_limit must be"),
             ({"heuristic": lambda: 0.0}, "heuristic must be a function of new tokens"),
-            ({"heuristic": -1.0}, "heuristic must be a function"),
             ({"stop": [3]}, "stop token 3 is outside"),
             ({"warp": temperature(1)}, "warp must be a list"),
             ({"prompt": ""}, "no tokens"),

@@ -136,16 +136,12 @@ def test_without_a_tree_it_is_the_one_that_the_heads_bring(llama):
     assert [step.tree.parents for step in steps[1:3]] == [[-1, -1, 0, 0, 1]] * 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
-def test_heads_may_be_of_another_type_than_the_target(llama, dtype):
-    trace = run(medusa(llama, random_heads(llama).to(dtype), [1, 2, 3]), 12)
-    assert trace.tokens == run(greedy(llama, [1, 2, 3]), 12).tokens
-
-
-def test_heads_that_guess_what_is_no_number_harm_nothing(llama):
-    heads = random_heads(llama)
-    heads[0][0].linear.weight.data.fill_(torch.nan)
-    assert run(medusa(llama, heads, [1, 2, 3]), 12).tokens == run(greedy(llama, [1, 2, 3]), 12).tokens
+def test_heads_may_be_of_another_type_than_the_target_and_what_they_guess_may_be_no_number(llama):
+    spoilt = random_heads(llama)
+    spoilt[0][0].linear.weight.data.fill_(torch.nan)
+    expected = run(greedy(llama, [1, 2, 3]), 9).tokens
+    for heads in (random_heads(llama).bfloat16(), random_heads(llama).double(), spoilt):
+        assert run(medusa(llama, heads, [1, 2, 3]), 9).tokens == expected
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -162,7 +158,6 @@ def test_heads_that_guess_what_is_no_number_harm_nothing(llama):
         ({}, {"tree": [()]}, "paths of ranks"),
         ({}, {"tree": [(0, -1)]}, "paths of ranks"),
         ({}, {"tree": [0, 1]}, "paths of ranks.*got 0"),
-        ({}, {"tree": 5}, "paths of ranks"),
         ({}, {"tree": [(0, VOCAB)]}, "the tree asks for rank 19 of a vocabulary of 19 tokens"),
         ({}, {"accept": 0.3}, r"accept must be a rule .* such as exact or typical_acceptance\(0.09, 0.3\), got 0.3"),
         ({}, {"accept": typical(0.3)}, "typical is the filter, typical_acceptance is the rule"),

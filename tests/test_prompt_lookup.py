@@ -37,14 +37,6 @@ def test_the_longest_ngram_comes_first_and_of_its_occurrences_the_latest():
     assert text.continuation(2) == [9, 2]
 
 
-def test_it_does_not_find_the_end_of_the_text_itself():
-    text = NGrams(3)
-    text.extend([1, 2, 3])
-    assert text.continuation(2) == []
-    text.extend([3])
-    assert text.continuation(2) == [3]
-
-
 def test_where_nothing_matches_it_is_a_plain_step():
     step = next(iter(prompt_lookup(TableLM.random(5, 1, 0), [0, 1, 2, 3], gamma=4)))
     assert (step.drafted, step.accepted, len(step.tokens)) == ([], 0, 1)
@@ -71,13 +63,6 @@ def test_the_longest_ngram_is_as_long_as_asked():
     assert drafted == [[9], [9], [8], [7], [7]]
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"gamma": 2, "max_ngram": 0}, "max_ngram is the length of the longest n-gram looked up"),
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_named_at_the_call(settings, says):
-    with pytest.raises(ValueError, match=says):
-        prompt_lookup(table(), [0], **settings)
+def test_a_bad_length_is_named_at_the_call():
+    with pytest.raises(ValueError, match="max_ngram is the length of the longest n-gram looked up"):
+        prompt_lookup(table(), [0], gamma=2, max_ngram=0)

@@ -16,29 +16,18 @@ from tutorlib.step import Step
 from tutorlib.table import TableLM
 
 
-def shifting(rounds):
-    """A γ that goes up and down with what was accepted."""
-    return 1 + (len(rounds) + sum(accepted for _, accepted in rounds)) % 2
-
-
-def adapting():
-    """The same, as it is meant to be used: here a single rejection turns γ from 2 to 1."""
-    return adaptive([1.0, 1.2, 1.5], 0.1, prior=0.65, weight=0.5)
-
-
-@pytest.mark.parametrize("gamma", [shifting, adapting()], ids=["shifting", "adaptive"])
-def test_keeps_it_while_gamma_follows_what_was_accepted(gamma):
+def test_keeps_it_while_gamma_follows_what_was_accepted():
     target, draft = tables(2)
+    gamma = adaptive([1.0, 1.2, 1.5], 0.1, prior=0.65, weight=0.5)  # a single rejection turns γ from 2 to 1
     assert distance(on(speculative, draft), target, [1], 4, gamma=gamma) < EXACT
     seen = {len(step.drafted) for seed in range(20) for step in run(speculative(
         target, draft, "b", gamma=gamma, rng=Seeded(seed)), 8).steps[:-1]}  # fmt: skip
     assert seen == {1, 2}
 
 
-@pytest.mark.parametrize("warp", ["no warp", "top-p"])
-def test_keeps_it_while_unsure_drafts_end_early(warp):
+def test_keeps_it_while_unsure_drafts_end_early():
     target, draft = tables(2)
-    assert distance(on(speculative, draft), target, [1], 4, WARPS[warp], gamma=2, confidence=0.7) < EXACT
+    assert distance(on(speculative, draft), target, [1], 4, WARPS["top-p"], gamma=2, confidence=0.7) < EXACT
     trace = run(speculative(target, draft, "b", gamma=2, confidence=0.7, rng=Seeded(1)), 20)
     assert {len(step.drafted) for step in trace.steps[:-1]} == {1, 2}
 
@@ -65,7 +54,7 @@ def test_with_the_target_as_draft_every_round_gives_gamma_and_one_tokens():
 
 def test_tokens_a_call_are_what_the_formula_says_where_acceptances_are_independent():
     target, draft = TableLM({"": [0.5, 0.3, 0.2]}, context=3000), TableLM({"": [0.2, 0.2, 0.6]}, context=3000)
-    trace = run(speculative(target, draft, "a", gamma=3, rng=Seeded(0)), 2000)
+    trace = run(speculative(target, draft, "a", gamma=3, rng=Seeded(0)), 1000)
     alpha = theory.acceptance_rate([0.5, 0.3, 0.2], [0.2, 0.2, 0.6])
     assert trace.tokens_per_call == pytest.approx(theory.expected_tokens(alpha, 3), rel=0.05)
     assert trace.acceptance == pytest.approx(alpha, abs=0.03)
@@ -150,10 +139,6 @@ def test_a_gamma_function_sees_the_rounds_so_far_and_may_draft_nothing():
         ({"gamma": lambda: 2}, "gamma must be a whole number, or a function of the rounds so far; got <function"),
         ({"confidence": -0.1}, "confidence must be a probability .* got -0.1"),
         ({"confidence": math.nan}, "confidence"),
-        (
-            {"draft": TableLM.random(4, 1, 0)},
-            "the draft .* 3 tokens and 4.* token_intersection and string_match",
-        ),
         ({"draft": TableLM.random("acb", 1, 0)}, "different tokens: 1 is 'b'.* token_intersection and string_match"),
         ({"draft": TableLM.random(3, 1, 0, context=2)}, "prompt has 3 tokens, but the draft's context is 2"),
         ({"draft": SimpleNamespace()}, "the draft must be an LM, got SimpleNamespace"),
@@ -165,11 +150,10 @@ def test_nonsense_is_named_at_the_call(options, words):
         speculative(**{"target": target, "draft": draft, "prompt": "abc", "rng": Seeded(0)} | options)
 
 
-@pytest.mark.parametrize("answer", [-1, 1.5, None, True])
-def test_a_gamma_function_that_returns_nonsense_is_named(answer):
-    target, draft = tables(3)
-    with pytest.raises(ValueError, match=f"the function passed as gamma .* got {answer}"):
-        next(speculative(target, draft, "a", gamma=lambda rounds: answer))
+def test_a_gamma_function_that_returns_nonsense_is_named():
+    for answer in (-1, 1.5, None, True):
+        with pytest.raises(ValueError, match=f"the function passed as gamma .* got {answer}"):
+            next(speculative(*tables(3), "a", gamma=lambda rounds, answer=answer: answer))
 
 
 @pytest.mark.parametrize(

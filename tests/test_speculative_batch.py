@@ -49,7 +49,7 @@ def test_two_rows_are_independent_of_each_other():
 PROMPTS = [[3], [1, 2, 0, 7, 7, 4, 2, 9, 11, 5, 5, 1, 0, 3, 8, 2], [4, 4], [0, 1, 2, 3, 4, 5, 6], [0]]
 
 
-@pytest.mark.parametrize("pair", [("llama", "gpt2"), ("gpt2", "llama"), ("gemma2", "mistral"), ("opt", "gpt_neox")])
+@pytest.mark.parametrize("pair", [("gemma2", "mistral"), ("opt", "llama")])
 def test_rows_of_very_different_lengths_are_what_they_are_alone(pair):
     with exactly(torch.float64):
         target, draft = unlike(pair[0], 0), unlike(pair[1], 1)
@@ -124,7 +124,6 @@ def test_a_plain_loop_over_its_rounds_goes_on_until_every_context_is_full():
         ({"prompts": [0, 1]}, "prompt 0 of 2: the prompt must be a sequence of token ids"),
         ({"prompts": ["a", "", "b"]}, "prompt 1 of 3: the prompt '' has no tokens: give at least one"),
         ({"rngs": [Seeded(0)]}, r"rngs must hold one for each of the 2 prompts, as \[Seeded\(seed\) .* does; got 1"),
-        ({"rngs": seeds(3)}, "each of the 2 prompts.* got 3"),
         ({"rngs": Seeded(0)}, r"each of the 2 prompts.* or be None for greedy; got Seeded\(0\)"),
         ({"rngs": [Seeded(0), None]}, "rng must have the verbs choose and accept"),
         ({"confidence": 2}, "confidence .* got 2"),

@@ -109,14 +109,6 @@ def test_a_match_may_be_of_any_length():
     assert seen.continuations(most=1).tokens == [9], "the match of 60 tokens, not one of the shorter ones inside it"
 
 
-def test_it_does_not_find_the_end_of_the_text_itself():
-    seen = SuffixAutomaton()
-    seen.extend([1, 2, 3])
-    assert len(seen.continuations(most=4)) == 0
-    seen.extend([3])
-    assert seen.continuations(most=4).tokens == [3]
-
-
 def test_no_draft_runs_from_one_text_into_the_next():
     seen = SuffixAutomaton()
     seen.extend([1, 2, None, 5, 6, None, 4, 1])
