@@ -420,14 +420,6 @@ def test_logits_that_are_no_numbers_are_an_error(wrong):
         next(steps)
 
 
-def test_a_warp_that_leaves_nothing_is_an_error_that_names_it():
-    def forbid_all(logits, histories):
-        return torch.full_like(logits, -torch.inf)
-
-    with pytest.raises(ValueError, match="forbid_all filtered everything away"):
-        search(TableLM.random(3, 1, 0), "a", beams=2, max_new_tokens=3, warp=[forbid_all])
-
-
 def test_a_model_without_stop_tokens_has_none_to_forbid():
     lm = TableLM.random(4, 1, 0)
     assert lm.stop_tokens == ()

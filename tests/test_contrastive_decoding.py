@@ -6,8 +6,10 @@ import random
 
 import pytest
 import torch
-from conftest import VOCAB, exactly, random_model
+from conftest import VOCAB, exactly
+from lossless import EXACT, unlike
 from test_fuzz import sparse
+from test_proof_warps import LENGTH, definitions, direct, ours, softmax
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.contrastive_decoding import (
@@ -17,36 +19,16 @@ from tutorlib.decoders.contrastive_decoding import (
     contrastive_scores,
 )
 from tutorlib.decoding import run
-from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, total_variation
 from tutorlib.randomness import Seeded
 from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
-from tutorlib.warp import repetition_penalty, temperature
-
-# Expert and amateur, each of another family.
-PAIRS = [("llama", "gpt2"), ("gemma2", "opt")]
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    """Pairs of random models in float64 that do not repeat themselves: heads of their own, and unlike each other."""
-    made = []
-    for seed, families in enumerate(PAIRS):
-        pair = []
-        for place, family in enumerate(families):
-            model = random_model(family, torch.float64, seed=2 * seed + place)
-            head = model.get_output_embeddings()
-            generator = torch.Generator().manual_seed(2 * seed + place)
-            head.weight = torch.nn.Parameter(0.5 * torch.randn(head.weight.shape, generator=generator).double())
-            pair.append(LM(model))
-        made.append(pair)
-    return made
-
-
-def softmax(logits):
-    weights = [math.exp(logit - max(logits)) for logit in logits]
-    return [weight / sum(weights) for weight in weights]
+    """Expert and amateur, each of another family."""
+    return [(unlike("llama", 0), unlike("gpt2", 1)), (unlike("gemma2", 2), unlike("opt", 3))]
 
 
 def next_probs(lm, tokens, t=1.0):
@@ -186,28 +168,21 @@ def test_ends_where_the_shorter_context_does(method, options):
 # The sampled form
 
 
-@pytest.mark.parametrize("warp, t", [((), 1.0), ((), 0.5), ([temperature(0.5)], 1.0), ([repetition_penalty(1.5)], 1.0)])
-def test_sampling_has_exactly_the_distribution_of_the_formula(warp, t):
+@pytest.mark.parametrize(
+    "case, t", [([], 1.0), ([], 0.5), ([("temperature", 0.5)], 1.0), ([("repetition_penalty", 1.5)], 1.0)]
+)
+def test_sampling_has_exactly_the_distribution_of_the_formula(case, t):
     expert, amateur = TableLM.random(3, 2, 3), TableLM.random(3, 1, 4)
-    ours = exact_distribution(
-        lambda rng: contrastive_sampling(expert, amateur, "ab", rng=rng, alpha=0.25, amateur_temperature=t, warp=warp),
-        4,
-    )
-    by_hand = {}
-    for text in itertools.product(range(3), repeat=4):
-        prob, before = 1.0, [0, 1]
-        for token in text:
-            scores = scored(expert, amateur, before, 0.25, t, table_probs)
-            if warp and "repetition" in warp[0].__name__:
-                scores = {x: s if x not in before else s * 1.5 if s < 0 else s / 1.5 for x, s in scores.items()}
-            elif warp:
-                scores = {x: s / 0.5 for x, s in scores.items()}
-            weights = {x: math.exp(s) for x, s in scores.items()}
-            prob *= weights.get(token, 0) / sum(weights.values())
-            before.append(token)
-        by_hand[text] = prob
-    assert total_variation(ours, by_hand) < 1e-9
-    assert 0 < sum(prob == 0 for prob in by_hand.values()) < 81, "the cut bites"
+
+    def scores(text):
+        left = scored(expert, amateur, text, 0.25, t, table_probs)
+        return [left.get(token, -math.inf) for token in range(3)]
+
+    options = {"alpha": 0.25, "amateur_temperature": t, "warp": ours(case)}
+    made = exact_distribution(lambda rng: contrastive_sampling(expert, amateur, "ab", rng=rng, **options), LENGTH)
+    by_hand = direct(scores, [0, 1], definitions(case))
+    assert total_variation(made, by_hand) < EXACT
+    assert len(by_hand) < 3**LENGTH, "the cut bites"
 
 
 def test_sampling_without_random_draws_is_the_greedy_form(pairs):

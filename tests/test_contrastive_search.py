@@ -5,29 +5,19 @@ import random
 
 import pytest
 import torch
-from conftest import CONTEXT, VOCAB, exactly, random_model
+from conftest import CONTEXT, VOCAB, exactly
+from lossless import unlike
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.contrastive_search import Directions, contrastive_search, direction
 from tutorlib.decoding import run
-from tutorlib.lm import LM
 from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
-
-FAMILIES = ("llama", "gemma2")
 
 
 @pytest.fixture(scope="module")
 def small_models():
-    """Random models in float64 that do not repeat themselves: their output heads are not their input embeddings."""
-    made = []
-    for seed, family in enumerate(FAMILIES):
-        model = random_model(family, torch.float64, seed=seed)
-        head = model.get_output_embeddings()
-        generator = torch.Generator().manual_seed(seed)
-        head.weight = torch.nn.Parameter(0.3 * torch.randn(head.weight.shape, generator=generator).double())
-        made.append(LM(model))
-    return made
+    return [unlike("llama", 0), unlike("gemma2", 1)]
 
 
 def computed(lm, tokens):
@@ -180,11 +170,3 @@ def test_logits_that_are_no_numbers_are_an_error(wrong):
     lm._rows[0, 0] = torch.tensor([0.0, wrong], dtype=torch.float64)
     with pytest.raises(NaNLogits if math.isnan(wrong) else ValueError, match="NaN"):
         run(contrastive_search(lm, "a", k=2), 3)
-
-
-def test_a_model_that_gives_no_hidden_states_is_an_error_that_says_so(monkeypatch):
-    lm = LM(random_model("llama"))
-    forward = lm.model.forward
-    monkeypatch.setattr(lm.model, "forward", lambda output_hidden_states=None, **kwargs: forward(**kwargs))
-    with pytest.raises(ValueError, match="LlamaForCausalLM gives no hidden states"):
-        run(contrastive_search(lm, [1, 2]), 2)

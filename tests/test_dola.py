@@ -1,15 +1,16 @@
 """DoLa is what the paper's formula says: an early layer, chosen for each token, for an amateur."""
 
 import functools
-import itertools
 import math
 import random
 
 import pytest
 import torch
 from conftest import VOCAB, exactly, random_model
+from lossless import EXACT, small, unlike
 from scipy.spatial.distance import jensenshannon
 from test_lm import truncated
+from test_proof_warps import LENGTH, definitions, direct, ours
 from transformers import AutoModelForCausalLM
 
 from tutorlib.decoders import greedy
@@ -20,22 +21,11 @@ from tutorlib.proof import exact_distribution, total_variation
 from tutorlib.randomness import Seeded
 from tutorlib.session import NaNLogits
 from tutorlib.table import TableLM
-from tutorlib.warp import repetition_penalty
-
-FAMILIES = ("llama", "gemma2")
 
 
 @pytest.fixture(scope="module")
 def small_models():
-    """Random models of three layers, in float64, whose output heads are not their input embeddings."""
-    made = []
-    for seed, family in enumerate(FAMILIES):
-        model = random_model(family, torch.float64, seed=seed)
-        head = model.get_output_embeddings()
-        generator = torch.Generator().manual_seed(seed)
-        head.weight = torch.nn.Parameter(0.5 * torch.randn(head.weight.shape, generator=generator).double())
-        made.append(LM(model))
-    return made
+    return [unlike("llama", 0), unlike("gemma2", 1)]
 
 
 def by_layer(lm):
@@ -124,28 +114,19 @@ def test_the_divergence_with_the_mean_in_front_would_choose_another_layer_by_han
 
 
 def test_sampling_has_exactly_the_distribution_of_the_formula():
-    config = random_model("llama").config
-    config.vocab_size = 3
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        lm = LM(AutoModelForCausalLM.from_config(config).double().eval())
-    probs, by_hand = by_layer(lm), {}
+    lm = small("llama")
+    probs = by_layer(lm)
+
+    def scores(text):
+        left, _ = scored(probs(text), [0, 1], 0.3)
+        return [left.get(token, -math.inf) for token in range(3)]
+
     with exactly(torch.float64):
-        for warp in ((), [repetition_penalty(1.5)]):
-            ours = exact_distribution(
-                lambda rng, warp=warp: dola(lm, [0, 1], layers=[0, 1, 2], alpha=0.3, rng=rng, warp=warp), 3
-            )
-            for text in itertools.product(range(3), repeat=3):
-                prob, before = 1.0, [0, 1]
-                for token in text:
-                    scores, _ = scored(probs(before), [0, 1, 2], 0.3)
-                    if warp:
-                        scores = {x: s if x not in before else s * 1.5 if s < 0 else s / 1.5 for x, s in scores.items()}
-                    weights = {x: math.exp(s) for x, s in scores.items()}
-                    prob *= weights.get(token, 0) / sum(weights.values())
-                    before.append(token)
-                by_hand[text] = prob
-            assert total_variation(ours, by_hand) < 1e-9
+        for case in ([], [("repetition_penalty", 1.5)]):
+            options = {"layers": [0, 1], "alpha": 0.3, "warp": ours(case)}
+            made = exact_distribution(lambda rng, options=options: dola(lm, [0, 1], rng=rng, **options), LENGTH)
+            by_hand = direct(scores, [0, 1], definitions(case))
+            assert total_variation(made, by_hand) < EXACT
             assert len({round(prob, 9) for prob in by_hand.values()}) > 5
 
 
@@ -233,11 +214,3 @@ def test_logits_that_are_no_numbers_are_an_error():
         lm.model.get_output_embeddings().weight[5] = math.nan
     with pytest.raises(NaNLogits, match="NaN"):
         next(steps)
-
-
-def test_a_model_that_gives_no_hidden_states_is_an_error_that_says_so(monkeypatch):
-    lm = LM(random_model("llama"))
-    forward = lm.model.forward
-    monkeypatch.setattr(lm.model, "forward", lambda output_hidden_states=None, **kwargs: forward(**kwargs))
-    with pytest.raises(ValueError, match="LlamaForCausalLM gives no hidden states"):
-        run(dola(lm, [1, 2], layers=[1]), 2)

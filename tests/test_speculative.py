@@ -1,7 +1,6 @@
 """Speculative decoding: drafts of changing length, what it costs and says. That it is exact: `test_lossless.py`."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 from conftest import VOCAB
@@ -54,7 +53,7 @@ def test_with_the_target_as_draft_every_round_gives_gamma_and_one_tokens():
 
 def test_tokens_a_call_are_what_the_formula_says_where_acceptances_are_independent():
     target, draft = TableLM({"": [0.5, 0.3, 0.2]}, context=3000), TableLM({"": [0.2, 0.2, 0.6]}, context=3000)
-    trace = run(speculative(target, draft, "a", gamma=3, rng=Seeded(0)), 1000)
+    trace = run(speculative(target, draft, "a", gamma=3, rng=Seeded(0)), 2000)
     alpha = theory.acceptance_rate([0.5, 0.3, 0.2], [0.2, 0.2, 0.6])
     assert trace.tokens_per_call == pytest.approx(theory.expected_tokens(alpha, 3), rel=0.05)
     assert trace.acceptance == pytest.approx(alpha, abs=0.03)
@@ -67,19 +66,6 @@ def test_a_step_shows_the_draft_what_was_accepted_of_it_and_what_the_target_made
     assert (step.drafted, step.accepted, step.tokens[:2]) == ([1, 2, 2], 2, [1, 2])
     assert step.tokens[2] in (0, 1)
     assert [row[0] for row in step.candidates] == [(1, 1.0), (2, 1.0), (0, pytest.approx(0.75))]
-
-
-def test_the_draft_is_warped_as_the_target_is_with_its_own_histories():
-    seen = []
-
-    def spy(logits, histories):
-        seen.append([list(history) for history in histories])
-        return logits
-
-    target, draft = tables(3)
-    step = next(speculative(target, draft, "ab", gamma=2, rng=Seeded(3), warp=[spy]))
-    x, y = step.drafted
-    assert seen == [[[0, 1]], [[0, 1, x]], [[0, 1], [0, 1, x], [0, 1, x, y]]]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -139,9 +125,7 @@ def test_a_gamma_function_sees_the_rounds_so_far_and_may_draft_nothing():
         ({"gamma": lambda: 2}, "gamma must be a whole number, or a function of the rounds so far; got <function"),
         ({"confidence": -0.1}, "confidence must be a probability .* got -0.1"),
         ({"confidence": math.nan}, "confidence"),
-        ({"draft": TableLM.random("acb", 1, 0)}, "different tokens: 1 is 'b'.* token_intersection and string_match"),
         ({"draft": TableLM.random(3, 1, 0, context=2)}, "prompt has 3 tokens, but the draft's context is 2"),
-        ({"draft": SimpleNamespace()}, "the draft must be an LM, got SimpleNamespace"),
     ],
 )
 def test_nonsense_is_named_at_the_call(options, words):
