@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from conftest import VOCAB, exactly
-from lossless import EXACT, unlike
+from lossless import EXACT, LETTERS, unlike
 from test_fuzz import sparse
 from test_proof_warps import LENGTH, definitions, direct, ours, softmax
 
@@ -115,7 +115,7 @@ def test_the_amateurs_temperature_sharpens_the_amateur_alone_by_hand():
 
 
 def test_a_whole_cut_or_an_even_amateur_is_greedy(pairs):
-    even = TableLM({}, vocab=[f"<{token}>" for token in range(VOCAB)])
+    even = TableLM({}, vocab=LETTERS.vocab)
     for expert, amateur in pairs:
         wanted = run(greedy(expert, [3, 1, 4]), 12).tokens
         assert run(contrastive_decoding(expert, amateur, [3, 1, 4], alpha=1), 12).tokens == wanted

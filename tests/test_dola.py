@@ -79,10 +79,10 @@ def test_equals_the_formula_token_for_token_on_models_of_several_families(small_
             for layers in ((0,), (1,), (2,), (0, 1, 2), (1, 2), (2, 0)):
                 prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 9))]
                 alpha = rng.choice((0, 0.05, 0.1, 0.3))
-                trace = run(dola(lm, prompt, layers=layers, alpha=alpha), 7)
-                tokens, chosen = slowly(probs, prompt, 7, layers, alpha)
+                trace = run(dola(lm, prompt, layers=layers, alpha=alpha), 8)
+                tokens, chosen = slowly(probs, prompt, 8, layers, alpha)
                 assert (trace.tokens, chosen_layers(trace)) == (tokens, chosen)
-                changed += tokens != run(greedy(lm, prompt), 7).tokens
+                changed += tokens != run(greedy(lm, prompt), 8).tokens
                 seen.add((len(layers), len(set(chosen))))
     assert changed > 8, "contrasts that change nothing show nothing"
     assert {(1, 1), (2, 2), (3, 2)} <= seen, "a choice that is always the same shows nothing"
