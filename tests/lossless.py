@@ -224,6 +224,7 @@ SAME_DISTRIBUTION = {
     "eagle, drawn tree": _eagle(reduced, lambda gamma: drawn_tree([(0,) * gamma, (1,) + (0,) * (gamma - 1)])),
 }
 METHODS = SAME_TEXT | SAME_DISTRIBUTION
+AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
 TWO_MODELS = ("speculative", "speculative_batch", "token_intersection", "string_match")
 
 

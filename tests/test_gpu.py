@@ -21,18 +21,18 @@ PROMPT = "Mia, Ben and Tom lived in a small village. Mia had the red kite. Mia"
 SEARCH = {"beams": 2, "max_new_tokens": 4}
 WARPS = [repetition_penalty(1.2), top_p(0.9)]
 
-# Whatever draws is run greedily, sampled, and sampled with warps: {name: arguments}.
+# Whatever draws is run greedily, and sampled with warps.
 DRAWING = {
-    "sample": lambda f: (f.target, PROMPT),
-    "speculative": lambda f: (f.target, f.draft, PROMPT),
-    "prompt_lookup": lambda f: (f.target, PROMPT, {"gamma": 3}),
-    "suffix_lookup": lambda f: (f.target, PROMPT, {"gamma": 3}),
-    "lookahead": lambda f: (f.target, PROMPT),
-    "string_match": lambda f: (f.target, f.other_draft, PROMPT),
-    "token_intersection": lambda f: (f.target, f.other_draft, PROMPT),
-    "dola": lambda f: (f.target, PROMPT, {"layers": [2, 4]}),
-    "medusa": lambda f: (f.target, f.medusa, PROMPT),
-    "eagle": lambda f: (f.target, f.eagle, PROMPT),
+    "sample": lambda f, **how: tutorlib.sample(f.target, PROMPT, **how),
+    "speculative": lambda f, **how: tutorlib.speculative(f.target, f.draft, PROMPT, **how),
+    "prompt_lookup": lambda f, **how: tutorlib.prompt_lookup(f.target, PROMPT, gamma=3, **how),
+    "suffix_lookup": lambda f, **how: tutorlib.suffix_lookup(f.target, PROMPT, gamma=3, **how),
+    "lookahead": lambda f, **how: tutorlib.lookahead(f.target, PROMPT, **how),
+    "string_match": lambda f, **how: tutorlib.string_match(f.target, f.other_draft, PROMPT, **how),
+    "token_intersection": lambda f, **how: tutorlib.token_intersection(f.target, f.other_draft, PROMPT, **how),
+    "dola": lambda f, **how: tutorlib.dola(f.target, PROMPT, layers=[2, 4], **how),
+    "medusa": lambda f, **how: tutorlib.medusa(f.target, f.medusa, PROMPT, **how),
+    "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
 }
 OTHERS = {
     "greedy": lambda f: tutorlib.greedy(f.target, PROMPT),
@@ -73,25 +73,15 @@ def apple():
         return models.load("storyworld", device="mps")
 
 
-def drawn(name, family):
-    *arguments, options = DRAWING[name](family)
-    if not isinstance(options, dict):
-        arguments, options = [*arguments, options], {}
-    method = getattr(tutorlib, name)
-    return [
-        run(method(*arguments, **options, rng=rng, warp=warp), 5).tokens
-        for rng, warp in ((None, ()), (Seeded(2), WARPS))
-    ]
-
-
 def written(name, family):
     if name == "speculative_batch":
         rngs = [Seeded(seed) for seed in (1, 2)]
         steps = tutorlib.speculative_batch(family.target, family.draft, [PROMPT, "Ada"], rngs=rngs, warp=WARPS)
-        return [trace.tokens for trace in run_batch(steps, 5)]
+        return [trace.tokens for trace in run_batch(steps, 4)]
     if name in DRAWING:
-        return drawn(name, family)
-    trace = run(OTHERS[name](family), 5)
+        ways = {"rng": None, "warp": ()}, {"rng": Seeded(2), "warp": WARPS}
+        return [run(DRAWING[name](family, **how), 4).tokens for how in ways]
+    trace = run(OTHERS[name](family), 4)
     return trace.tokens, json.dumps(trace.to_dict())  # with its candidates
 
 

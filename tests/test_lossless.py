@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import FAMILIES, LIKE_OTHERS, exactly, random_model
 from lossless import (
+    AFTER_ONE,
     CONFIGS,
     EXACT,
     LETTERS,
@@ -41,7 +42,6 @@ from tutorlib.warp import frequency_penalty, temperature, top_k
 SLOW = pytest.mark.slow
 every_method = pytest.mark.parametrize("name", METHODS)
 UNLIKE = [family for family in FAMILIES if family not in LIKE_OTHERS]
-AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
 
 
 def far(name, pair, prompt, length, warp=(), stop=(), gamma=1):
