@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import WINDOW, Float64Throughout
 from conftest import _config as random_config
+from full_passes import recomputed
 from transformers import AutoModelForCausalLM
 
 from tutorlib.decoders import beam_search, greedy
@@ -182,8 +183,7 @@ def test_diverse_groups_equal_a_slow_search_written_from_the_definition(beams, g
 @pytest.mark.parametrize("groups, diversity", [(1, 0.0), (2, 0.7), (4, 2.0)])
 def test_groups_over_one_cache_equal_the_slow_search_without_a_cache(small_models, groups, diversity):
     def log_probs(tokens):
-        with torch.no_grad():
-            return lm.model(torch.tensor([tokens]), use_cache=False).logits[0, -1].log_softmax(-1).tolist()
+        return recomputed(lm.model, tokens)[-1].log_softmax(-1).tolist()
 
     with Float64Throughout():
         for lm in small_models[1:3]:

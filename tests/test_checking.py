@@ -347,7 +347,7 @@ def test_bad_numbers_are_named(settings, says):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# One call of the target. That a tree's rows are right over the caches of all families: `test_lm.py`
+# One call of the target. That a tree's rows are right over the caches of all families: `test_session.py`
 
 TEXT = [1, 2, 3, 4, 2, 7, 7, 0, 5]
 TREE = TokenTree.from_paths([[3, 1, 4], [3, 1, 5], [3, 6], [8], [9, 3, 1, 1]])

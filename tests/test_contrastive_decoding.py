@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from conftest import VOCAB, exactly
+from full_passes import recomputed
 from lossless import EXACT, LETTERS, unlike
 from test_fuzz import sparse
 from test_proof_warps import LENGTH, definitions, direct, ours, softmax
@@ -33,10 +34,7 @@ def pairs():
 
 def next_probs(lm, tokens, t=1.0):
     """What may follow the tokens, by one call without a cache: a list of probabilities."""
-    with torch.no_grad():
-        return softmax(
-            [logit / t for logit in lm.model(torch.tensor([tokens]), use_cache=False).logits[0, -1].tolist()]
-        )
+    return softmax([logit / t for logit in recomputed(lm.model, tokens)[-1].tolist()])
 
 
 def table_probs(lm, tokens, t=1.0):
