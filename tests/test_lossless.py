@@ -75,7 +75,7 @@ def under_warps():
                 yield pytest.param(name, warp, marks=[] if fast else SLOW)
 
 
-@pytest.mark.parametrize("name, warp", under_warps())
+@pytest.mark.parametrize("name, warp", list(under_warps()))
 def test_it_keeps_the_targets_distribution_under_every_warp(name, warp):
     assert far(name, with_zeros(3), [0, 2, 0], 3, WARPS[warp]) < EXACT
 
