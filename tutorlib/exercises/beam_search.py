@@ -1,7 +1,4 @@
-"""The exercises of the chapter on beam search: a beam, one step of it, scores, the winner, where it loses.
-
-What is right is worked out here from the model's own log-probabilities; no decoder of the library is asked.
-"""
+"""The exercises of the chapter on beam search: a beam, one step of it, scores, the winner, where it loses."""
 
 import itertools
 import math

@@ -1,7 +1,4 @@
-"""The exercises of the chapter on best-first search: the queue, and the bound under a length penalty.
-
-What is right is worked out here from the model's own log-probabilities; no decoder of the library is asked.
-"""
+"""The exercises of the chapter on best-first search: the queue, and the bound under a length penalty."""
 
 import heapq
 

@@ -1,7 +1,4 @@
-"""The exercises of the contrastive chapter: the plausibility cut, the score, a step without gradients, its relatives.
-
-What is right is computed here from the papers' formulas, not with `tutorlib.decoders`.
-"""
+"""The exercises on contrasting: the plausibility cut, the score, a step without gradients, its relatives."""
 
 import math
 from collections.abc import Mapping

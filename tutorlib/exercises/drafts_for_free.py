@@ -1,7 +1,4 @@
-"""The exercises on drafts without a draft model: looking up, the n-gram pool, two vocabularies, a padded batch, alpha.
-
-What is right is written out here from definitions, not taken from `tutorlib.decoders`.
-"""
+"""The exercises on drafts for free: looking up, the n-gram pool, two vocabularies, a padded batch, alpha."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The exercises of the EAGLE chapters: pairs, the norm, counting tokens, positions and mask, the best nodes, d2t.
-
-What is right is computed here from the papers, not with `tutorlib.heads` or `tutorlib.decoders`.
-"""
+"""The exercises of the EAGLE chapters: pairs, the norm, counting tokens, positions and mask, the best nodes, d2t."""
 
 import math
 

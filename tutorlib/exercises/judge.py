@@ -1,9 +1,10 @@
 """The judge of all exercises: it tries an answer on cases, compares, and names the mistake where it knows it.
 
 Most answers are functions. An `Exercise` is a checker made of data: the cases a function is tried on, what is right,
-and the most likely mistakes, each written as the function that a reader with this mistake would write. An answer that
-agrees with a mistake in every case gets that mistake's message. Where an answer is something else (a prediction, a
-table, a whole decoder), a function decorated with `checker` looks at it and uses `compare`, `right` and `wrong`.
+and the most likely mistakes, each as the function that a reader with this mistake would write, or as options with which
+the right function makes it. An answer that agrees with a mistake in every case gets that mistake's message. Where an
+answer is something else (a prediction, a table, a whole decoder), a function decorated with `checker` looks at it and
+uses `compare`, `right` and `wrong`.
 """
 
 import contextlib

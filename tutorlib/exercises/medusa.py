@@ -1,7 +1,4 @@
-"""The exercises of the Medusa chapter: labels, the mask, positions, paths as a matrix, the threshold, a tree's worth.
-
-What is right is computed here from the paper, not with `tutorlib.tree`, `tutorlib.heads` or `tutorlib.decoders`.
-"""
+"""The exercises of the Medusa chapter: labels, the mask, positions, paths as a matrix, a threshold, a tree's worth."""
 
 import math
 

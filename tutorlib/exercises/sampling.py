@@ -1,7 +1,4 @@
-"""The exercises of the sampling chapter: drawing a token, the filters, and the order in which warps are applied.
-
-What is right is computed here from the definitions, not with `tutorlib.warp`.
-"""
+"""The exercises of the sampling chapter: drawing a token, the filters, and the order in which warps are applied."""
 
 import math
 from collections.abc import Sequence

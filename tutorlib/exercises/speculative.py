@@ -1,7 +1,6 @@
 """The exercises of the speculative chapter: accepting, the residual, a whole check, expected tokens, rollback, and γ.
 
-What is right is computed here from the papers' formulas, not with `tutorlib.decoders` or `tutorlib.theory`. A whole
-check is not tried but enumerated: every way its random draws can come out.
+A whole check is not tried but enumerated: every way its random draws can come out.
 """
 
 import math
