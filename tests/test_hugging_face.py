@@ -35,7 +35,7 @@ from tutorlib.warp import (
 )  # fmt: skip
 
 PROMPT = [3, 1, 4, 1, 5]
-NEW = 24
+NEW = 16
 ALPHABET = [chr(ord("a") + token) for token in range(VOCAB)]
 LETTERS = letters_tokenizer(ALPHABET)
 OTHER_LETTERS = letters_tokenizer([chr(ord("a") + (token * 7 + 3) % VOCAB) for token in range(VOCAB)])
