@@ -50,29 +50,25 @@ def interrupted_batch(lm, prompts, made, closed):
 
 
 class TestHowARunEnds:
-    def test_at_the_budget(self):
-        trace = run(greedy(ABC, "a"), 4)
-        assert (trace.tokens, trace.text, trace.stopped) == ([1, 2, 0, 1], "bcab", "budget")
+    ENDING = TableLM({"": {"b": 1.0}, "b": {"c": 1.0}, "c": {"a": 1.0}}, ["a", "b", "c"], stop_tokens=["c"])
+    SHORT = TableLM({"": [0.5, 0.5]}, context=5)
 
-    def test_at_a_stop_token_which_stays_the_last_token(self):
-        trace = run(greedy(ABC, "a"), 10, stop=[2])
-        assert (trace.tokens, trace.stopped) == ([1, 2], "stop")
-
-    def test_at_the_models_own_stop_tokens_unless_told_otherwise(self):
-        lm = TableLM({"": {"b": 1.0}, "b": {"c": 1.0}, "c": {"a": 1.0}}, ["a", "b", "c"], stop_tokens=["c"])
-        trace = run(greedy(lm, "a"), 10)
-        assert (trace.tokens, trace.text, trace.stopped) == ([1, 2], "b", "stop")
-        assert run(greedy(lm, "a"), 10, stop=()).stopped == "budget"
-        assert run(greedy(lm, "a"), 10, stop=[0]).tokens == [1, 2, 0]
-
-    def test_with_a_stop_token_that_uses_up_the_budget(self):
-        assert run(greedy(ABC, "a"), 2, stop=[2]).stopped == "stop"
-
-    def test_at_the_contexts_end_with_prompt_and_text_filling_it(self):
-        lm = TableLM({"": [0.5, 0.5]}, context=7)
-        trace = run(greedy(lm, "aba"), 100)
-        assert (len(trace.tokens), trace.stopped) == (4, "context")
-        assert run(greedy(lm, "aba"), 4).stopped == "budget"
+    @pytest.mark.parametrize(
+        ("lm", "budget", "stop", "tokens", "text", "stopped"),
+        [
+            (ABC, 4, None, [1, 2, 0, 1], "bcab", "budget"),
+            (ABC, 10, [2], [1, 2], "bc", "stop"),  # the stop token stays the last token
+            (ABC, 2, [2], [1, 2], "bc", "stop"),  # also where it uses up the budget
+            (ENDING, 10, None, [1, 2], "b", "stop"),  # the model's own stop tokens, unless told otherwise
+            (ENDING, 4, (), [1, 2, 0, 1], "bab", "budget"),
+            (ENDING, 10, [0], [1, 2, 0], "ba", "stop"),
+            (SHORT, 100, None, [0] * 4, "aaaa", "context"),  # prompt and text fill the context
+            (SHORT, 4, None, [0] * 4, "aaaa", "budget"),
+        ],
+    )
+    def test_at_the_budget_a_stop_token_or_the_contexts_end(self, lm, budget, stop, tokens, text, stopped):
+        trace = run(greedy(lm, "a"), budget, stop=stop)
+        assert (trace.tokens, trace.text, trace.stopped) == (tokens, text, stopped)
 
     def test_at_once_when_the_prompt_fills_the_context(self):
         lm = TableLM({"": [0.5, 0.5]}, context=3)

@@ -265,7 +265,7 @@ KEPT = {
     "min_length": ENDED | {"min_length": 20},
     "min_new_tokens": ENDED | {"min_new_tokens": 15},
     "max_time": {"max_time": 0.0},
-    "stop_strings": {"stop_strings": ["ii", "q"], "tokenizer": LETTERS},
+    "stop_strings": {"stop_strings": ["ef", "q"], "tokenizer": LETTERS},
     "eos_token_id": ENDED,
     "do_sample": {"do_sample": True, "top_k": 1, "repetition_penalty": 1.9},
     "temperature": DRAWN,
