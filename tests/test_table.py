@@ -91,9 +91,6 @@ def test_the_hidden_state_is_the_log_probabilities():
         (lambda: TableLM(TINY, context=0), "context must be"),
         (lambda: TableLM(TINY, stop_tokens=[2]), r"\[2\], outside the vocabulary"),
         (lambda: TableLM(TINY).session(""), "no tokens"),
-        (lambda: TableLM(TINY).session([]), "prompt is empty"),
-        (lambda: TableLM(TINY).session([2]), "outside the vocabulary"),
-        (lambda: TableLM(TINY, context=3).session("aaaa"), "4 tokens, more than the context of 3"),
         (lambda: TableLM(TINY).session("a", hidden=1), "there is no layer 1"),
     ],
 )
