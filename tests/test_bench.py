@@ -78,7 +78,7 @@ def costs_measured_once(monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(family):
-    """Each row's name -> 12 tokens after each prompt, and how often each draft was called for them."""
+    """Each row's name -> 8 tokens after each prompt, and how often each draft was called for them."""
     found = {}
     for row in ROWS:
         called = Counter()
@@ -86,7 +86,7 @@ def made(family):
             for name in ("eagle", "eagle3"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
             before = {name: getattr(family, name).calls for name in ("draft", "other_draft")}
-            output = row.decode(family, PROMPTS, 12, 0)
+            output = row.decode(family, PROMPTS, 8, 0)
         called.update({name: getattr(family, name).calls - count for name, count in before.items()})
         found[row.name] = output, +called
     return found
@@ -150,7 +150,7 @@ def test_the_rows_of_contrast_are_compared_with_what_they_add_to(made):
     rows = [row.name for row in ROWS if row.peer in (TWO_MODELS, GREEDY)]
     texts = {name: made[name][0].texts for name in rows}
     assert texts.pop(TWO_MODELS) == made[GREEDY][0].texts
-    assert [made[name][1]["draft"] for name in rows] == [24, 24, 0, 0]
+    assert [made[name][1]["draft"] for name in rows] == [16, 16, 0, 0]
     assert len(texts) == 3 and all(each != made[GREEDY][0].texts for each in texts.values()), texts
 
 
@@ -160,12 +160,12 @@ def test_rows_of_ours_count_a_call_a_token_or_fewer(made):
         if row.name.startswith("generate"):
             assert output.calls is None
         elif row.name.startswith("speculative_batch"):
-            assert output.calls <= 12, "calls that rows share count once"
+            assert output.calls <= 8, "calls that rows share count once"
         elif row.is_drafting or row.name.startswith("string_match"):
-            assert output.calls <= 24, row.name
+            assert output.calls <= 16, row.name
         else:
             prompts_own = row.name.startswith("contrastive_search")  # a prompt is read before there are candidates
-            assert output.calls == 24 + 2 * prompts_own, row.name
+            assert output.calls == 16 + 2 * prompts_own, row.name
 
 
 def test_rows_that_are_predicted_draft_with_the_model_that_they_name(made):
@@ -173,7 +173,7 @@ def test_rows_that_are_predicted_draft_with_the_model_that_they_name(made):
     for row in ROWS:
         if row.is_drafting:
             output, called = made[row.name]
-            assert sum(len(step.tokens) for step in output.steps) == 24
+            assert sum(len(step.tokens) for step in output.steps) == 16
             assert set(called) == ({row.draft} if row.draft else set()), row.name
 
 
@@ -187,7 +187,7 @@ def test_an_assistants_settings_are_its_own_again_afterwards(family):
 
 def test_a_batch_is_filled_up_with_the_same_prompts_and_other_seeds(made):
     (output,) = (output for name, (output, _) in made.items() if name.startswith("speculative_batch"))
-    assert [len(text) for text in output.texts] == [12] * 8
+    assert [len(text) for text in output.texts] == [8] * 8
     assert len({tuple(text) for text in output.texts}) > 4
 
 
@@ -199,7 +199,7 @@ def test_no_stop_token_ends_a_row_early(family):
         stopping = SimpleNamespace(**vars(family) | {"target": LM(family.target.model, family.target.tokenizer)})
         assert first in stopping.target.stop_tokens
         for row in ROWS:
-            assert {len(text) for text in row.decode(stopping, PROMPTS[:1], 5, 0).texts} == {5}, row.name
+            assert {len(text) for text in row.decode(stopping, PROMPTS[:1], 3, 0).texts} == {3}, row.name
     finally:
         settings.eos_token_id = None
 

@@ -46,12 +46,6 @@ EXERCISES = {
     if hasattr(check, "mistakes")
 }
 ALL = pytest.mark.parametrize("check", EXERCISES.values(), ids=["-".join(key) for key in EXERCISES])
-MISTAKES = [
-    pytest.param(check, message, mistake, id=f"{chapter}-{name}-{number}")
-    for (chapter, name), check in EXERCISES.items()
-    for number, (message, mistakes) in enumerate(check.mistakes.items())
-    for mistake in (mistakes if isinstance(mistakes, tuple) else (mistakes,))
-]
 
 
 class Odd:
@@ -74,14 +68,12 @@ ODD = (
 
 
 @ALL
-def test_what_is_expected_is_right(check):
-    assert check.judge(check.expected).ok
-
-
-@pytest.mark.parametrize(("check", "message", "mistake"), MISTAKES)
-def test_each_mistake_is_named(check, message, mistake):
-    verdict = check.judge(mistake)
-    assert verdict.ok is False and verdict.message.endswith(message), verdict.message
+def test_what_is_expected_is_right_and_each_of_at_most_five_mistakes_is_named(check):
+    assert check.judge(check.expected).ok and 1 <= len(check.mistakes) <= 5
+    for message, mistakes in check.mistakes.items():
+        for number, mistake in enumerate(mistakes if isinstance(mistakes, tuple) else (mistakes,)):
+            verdict = check.judge(mistake)
+            assert verdict.ok is False and verdict.message.endswith(message), (message, number, verdict.message)
 
 
 @ALL
@@ -98,11 +90,6 @@ def test_odd_answers_are_wrong_and_raise_nothing(check):
     for odd in ODD:
         verdict = check.judge(lambda *_: odd)  # noqa: B023
         assert verdict.ok is False and 0 < len(verdict.message) < 700, odd
-
-
-@ALL
-def test_at_most_five_mistakes_are_named(check):
-    assert 1 <= len(check.mistakes) <= 5
 
 
 @pytest.mark.parametrize(("notebook", "chapter"), CHAPTERS.items(), ids=CHAPTERS)
@@ -284,9 +271,8 @@ def test_checkers_of_other_answers_tell_right_from_wrong_and_say_why(check, righ
 
 
 def test_every_checker_is_tested_here():
-    elsewhere = {mark.id for test in (test_checkers_of_other_answers_tell_right_from_wrong_and_say_why,)
-                 for mark in test.pytestmark[0].args[1]}  # fmt: skip
-    assert elsewhere == {
+    (table,) = test_checkers_of_other_answers_tell_right_from_wrong_and_say_why.pytestmark
+    assert {row.id for row in table.args[1]} == {
         f"{chapter}-{name}"
         for chapter in CHAPTERS.values()
         for name, check in exercises_of(chapter).items()

@@ -137,7 +137,7 @@ def test_accuracies_are_counted_as_by_hand(kind):
 def trained(kind, folder):
     """What a training gives: all weights, accuracies, log."""
     if kind == "language model":
-        stage = train_village.Stage(2, steps=8, rows=2, drill=4, hinted=4, rate=0.01)
+        stage = train_village.Stage(2, steps=8, rows=1, drill=4, hinted=4, rate=0.01)
         recipe = train_village.Recipe(16, 2, 300, "tiny", (START, END), (stage,))
         model, _, log = train_village.fit(recipe, folder, progress=False)
         return weights(model), {}, log
@@ -365,11 +365,10 @@ def test_a_network_beside_a_card_that_does_not_know_its_folder_leaves_the_card_a
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
-def test_a_process_killed_at_any_moment_loses_nothing(kind, family_folder, tmp_path):
+def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
     """Killed while texts are told, before the first step and while it trains: no text is told twice, and what comes out
     is what an unbroken run gives."""
-    more = ["--texts", "256", "--steps", "600"]
+    kind, more = "eagle3", ["--texts", "256", "--steps", "600"]
     assert main(arguments(kind, family_folder, tmp_path / "whole", *more)) == 0
     broken, runs, seen = arguments(kind, family_folder, tmp_path / "broken", *more), tmp_path / "broken" / "runs", {}
     for moment in ("train texts/00001.json", f"{kind}/setting.json", f"{kind}/checkpoint.pt"):
@@ -391,13 +390,12 @@ def test_a_process_killed_at_any_moment_loses_nothing(kind, family_folder, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["medusa", "eagle"])
-def test_two_processes_give_what_one_gives(kind, family_folder, tmp_path):
+def test_two_processes_give_what_one_gives(family_folder, tmp_path):
     """Through torchrun and accelerate, on the processor: the same texts, and the same head up to rounding, noise and
     all."""
     pytest.importorskip("accelerate")
-    assert main(arguments(kind, family_folder, tmp_path / "one")) == 0
-    assert two_processes(arguments(kind, family_folder, tmp_path / "two")) is None
+    assert main(arguments("eagle", family_folder, tmp_path / "one")) == 0
+    assert two_processes(arguments("eagle", family_folder, tmp_path / "two")) is None
     files = [next((tmp_path / name / "out").glob("*.safetensors")) for name in ("one", "two")]
     for one, two in zip(*(load_file(file).values() for file in files), strict=True):
         assert torch.allclose(one.float(), two.float(), atol=2e-3)

@@ -18,9 +18,9 @@ def target():
 
 
 def test_one_beam_is_greedy_whatever_the_length_penalty(target, monkeypatch):
-    monkeypatch.setattr(beams, "SETTING", {**beams.SETTING, "prompts": 2, "max_new_tokens": 24})
+    monkeypatch.setattr(beams, "SETTING", {**beams.SETTING, "prompts": 2, "max_new_tokens": 12})
     prompts = sweeps.village_prompts(2)
-    traces = [run(greedy(target, prompt), 24) for prompt in prompts]
+    traces = [run(greedy(target, prompt), 12) for prompt in prompts]
     logs = [metrics.log_probabilities(target, prompt, trace.tokens) for prompt, trace in zip(prompts, traces)]
     rows = [beams.row(target, f"1 beams, length_penalty {penalty}") for penalty in (0, 1)]
     assert sweeps.rounded(rows[0]) == sweeps.rounded(rows[1])
