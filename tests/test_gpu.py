@@ -171,7 +171,7 @@ CHAPTERS = [
     ("09_drafts_for_free", "lookup_by_hand(target.model, ids, 6, 2, Seeded(7))[0], list(jacobi(target, prompt, 3))"),
     ("09_drafts_for_free", "run(copies_if_likely(target, prompt, rng=Seeded(7)), 4).tokens"),
     ("09_drafts_for_free", "lookahead_by_hand(target, prompt, 4, 3, 3, 2)[0]"),
-    ("09_drafts_for_free", "tli_by_hand(target, other, prompt, 4, 2, Seeded(5))"),
+    ("91_other_tokenizers", "tli_by_hand(target, other, prompt, 4, 2, Seeded(5))"),
     ("10_medusa", "unchecked(prompt, 4), path_by_path(ids, TokenTree([5, 6, 7], [-1, 0, -1]))"),
     (
         "10_medusa",

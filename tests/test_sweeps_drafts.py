@@ -1,4 +1,4 @@
-"""The sweep of chapter 9: its counts are what the methods do, and the committed file holds what the chapter says."""
+"""The sweep of chapters 9 and 91: its counts are what the methods do, and the committed file holds what they say."""
 
 import re
 from types import SimpleNamespace
@@ -88,7 +88,29 @@ def test_the_price_by_hand():
     assert drafts.price(found, lambda width: width, 0.5) == pytest.approx((2 * 1 + 3 * 3 + 6 * 0.5) / 10)
 
 
-def test_what_the_chapter_says_of_the_results_is_so():
+def test_what_is_promised_by_hand(monkeypatch):
+    lm = TableLM.random(4, 2, 1)
+    monkeypatch.setattr(drafts, "texts", lambda lm: {"story": [None] * 2})
+    counts = {
+        "plain loop": {"story": {"tokens": 20, "widths": [20], "draft_calls": 0}},
+        "lookup": {"story": {"tokens": 20, "widths": [2, 0, 6], "draft_calls": 0}},
+    }
+    # One text of 10 tokens, its prompt of 5 a call that costs 4 more: 14 plain calls, or 4 and half of 2 + 6 * 3.
+    for name, factor in (("plain loop", 1), ("lookup", 14 / (4 + 10))):
+        found = drafts.promised(lm, counts, name, "story", [([0, 1, 2, 3, 0], 10, ())], lambda width: width, 0.5)
+        assert found == pytest.approx(factor)
+
+
+def test_each_row_is_timed_on_each_text_and_the_quicker_measurement_counts(monkeypatch):
+    clock = iter([0, 7, 7, 21, 21, 42, 42, 70])
+    monkeypatch.setattr(drafts.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(drafts, "run", lambda steps, count, stop, progress: SimpleNamespace(tokens=[0] * count))
+    family = SimpleNamespace(target=TableLM.random(4, 2, 1))
+    tasks = {"story": [([0], 3, ()), ([1], 4, ())], "loop": [([0], 7, ())]}
+    assert drafts.timed(family, ["plain loop"], tasks) == {("plain loop", "story"): 1, ("plain loop", "loop"): 2}
+
+
+def test_what_the_chapters_say_of_the_results_is_so():
     # What repeats is copied, what does not is not.
     assert 2 < per_call("prompt_lookup, gamma 6", "questions") < per_call("suffix_lookup, gamma 8", "questions")
     for kind in ("story", "beginnings"):

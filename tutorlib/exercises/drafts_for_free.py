@@ -1,9 +1,8 @@
-"""The exercises on drafts for free: looking up, the n-gram pool, two vocabularies, a padded batch, alpha."""
+"""The exercises on drafts without a draft model: looking up, the n-gram pool, alpha from rounds, what pays."""
 
-import math
 from collections.abc import Mapping, Sequence
 
-from .judge import Ended, Exercise, Verdict, array, ask, checker, compare, filled, listed, parts, right, wrong
+from .judge import Ended, Exercise, Verdict, ask, checker, compare, filled, listed, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Looking up
@@ -150,114 +149,6 @@ check_pool = Exercise(
     },
     through=replayed,
     why="The most recent first, each once, and the oldest makes room.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A distribution over the target's tokens
-
-
-def law(logits, target, draft, *, pairs=None, renormalised=True, missing=-math.inf):
-    """Probabilities over the target's ids; each option is a way to get it wrong."""
-    row = [missing] * len(target)
-    for mine, theirs in pairs or [(target.index(text), i) for i, text in enumerate(draft) if text in target]:
-        row[mine] = logits[theirs]
-    total = sum(map(math.exp, row if renormalised else logits))
-    return [math.exp(logit) / total for logit in row]
-
-
-def in_each_ones_order(logits, target, draft):
-    """The k-th shared token of one list with the k-th of the other: a mistake that was published."""
-    mine = [i for i, text in enumerate(target) if text in draft]
-    theirs = [i for i, text in enumerate(draft) if text in target]
-    return law(logits, target, draft, pairs=list(zip(mine, theirs, strict=True)))
-
-
-def over_the_target(answer, due):
-    return array(answer, (len(due),), "a probability for each of the target's tokens,").tolist()
-
-
-check_law = Exercise(
-    """Judge ``my_law(draft_logits, target_vocab, draft_vocab)``: q, a probability for each of the target's tokens.""",
-    [
-        ([0.5, 1.5, 2.0, -0.5], [" kite", "a", " red", "b", "."], [".", " red", "x", " kite"]),
-        ([0.3, -1.0, 1.1, 0.4], ["c", "b", "a"], ["a", "b", "c", "d"]),
-    ],
-    law,
-    {
-        "It does not sum to 1: what the draft gives to tokens that the target lacks is missing. The guess is drawn "
-        "from the renormalised distribution, so that one is q.": {"renormalised": False},
-        "You pair the first shared token of one vocabulary with the first of the other, and so on. They list their "
-        "tokens in different orders: pair them by their text. (This mistake was published.)": in_each_ones_order,
-        "You pair equal *ids*. In another vocabulary the same id is another text: pair tokens by their text.": (
-            lambda logits, target, draft: law(
-                logits, target, draft, pairs=[(i, i) for i in range(min(len(target), len(draft)))]
-            )
-        ),
-        "Tokens that the draft lacks have the logit 0, and so a probability. The draft cannot draw them: use -inf, or "
-        "0 after the softmax.": {"missing": 0.0},
-        "You divide logits by their sum. Probabilities come from their exponentials: a softmax.": (
-            lambda logits, target, draft: [
-                logits[draft.index(text)] / sum(logits[draft.index(other)] for other in target if other in draft)
-                if text in draft
-                else 0.0
-                for text in target
-            ]
-        ),
-    },
-    read=over_the_target,
-    tolerance=1e-5,
-    why="Cut to the shared tokens, renormalised, and in the target's order: the guess is drawn from this.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A batch of uneven rows
-
-
-def pad(rows, *, left=True, mask=lambda row, skip: [0] * skip + [1] * len(row), first=0, skipped=False):
-    """(ids, mask, positions), filled up with 0; each option is a way to get it wrong."""
-    ids, masks, positions = [], [], []
-    for row in rows:
-        skip = max(map(len, rows)) - len(row)
-        count = list(range(first + skip * skipped, first + skip * skipped + len(row)))
-        ids.append([0] * skip + row if left else row + [0] * skip)
-        masks.append(mask(row, skip) if left else mask(row, skip)[::-1])
-        positions.append([0] * skip + count if left else count + [0] * skip)
-    return ids, masks, positions
-
-
-def rectangles(answer, due):
-    """Filler has no right id and no right position: whatever the answer has there is replaced by what is due."""
-    shape = len(due[0]), len(due[0][0])
-    made = [
-        array(part, shape, f"{name}, a rectangle").tolist()
-        for name, part in zip(("ids", "mask", "positions"), parts(answer, 3, "three things, (ids, mask, positions)"))
-    ]
-    there = due[1]
-    for which in (0, 2):
-        rows = zip(made[which], due[which], there, strict=True)
-        made[which] = [[m if t else d for m, d, t in zip(*row, strict=True)] for row in rows]
-    return tuple(made)
-
-
-check_padding = Exercise(
-    """Judge ``my_pad(rows)``: the rows as one rectangle, padded on the left, as ``(ids, mask, positions)``.""",
-    [([[5, 0, 7, 2], [0, 3], [4, 1, 6]],)],
-    pad,
-    {
-        "You pad on the right. Then the last column holds filler, and what follows a row is in another column for each "
-        "row: pad on the left here.": {"left": False},
-        "Your mask is 1 everywhere, so filler is read as text. It is 0 where there is no token.": {
-            "mask": lambda row, skip: [1] * (skip + len(row))
-        },
-        "Your mask asks whether the id is 0, and so hides real tokens. The rows' lengths tell what is filler, not the "
-        "ids.": {"mask": lambda row, skip: [0] * skip + [int(token != 0) for token in row]},
-        "Your positions count the filler too. Each row counts its own tokens from 0, as if it were alone.": {
-            "skipped": True
-        },
-        "Your positions begin at 1. Take a running sum of the mask, less 1.": {"first": 1},
-    },
-    read=rectangles,
-    why="Filler is hidden, whatever its id, and each row counts its own tokens, as if it were alone.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
-"""The sweep of chapter 9: which drafts pay on which text, counted in tokens for each call of the target.
+"""The sweep of chapters 9 and 91: which drafts pay on which text, counted in tokens for each call of the target.
 
 Four kinds of text: a story goes on; questions about a story are asked a second time; stories begin, with nothing before
-them; and greedy goes round in a loop. All but the last are drawn, with ``Seeded(i)`` for text i. Nothing is timed here.
+them; and greedy goes round in a loop. All but the last are drawn, with ``Seeded(i)`` for text i. Nothing in the results
+is timed: `timed` and `promised` are for the chapters, which write some of the texts again and take the time.
 """
 
+import time
 from functools import cache
 
 from .. import models
@@ -206,3 +208,54 @@ def price(found: dict, call_costs, draft_cost: float) -> float:
     """
     spent = sum(count * call_costs(width) for width, count in enumerate(found["widths"], start=1))
     return (spent + draft_cost * found["draft_calls"]) / found["tokens"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is measured
+
+
+def timed(family, names, tasks, repeats: int = 2) -> dict[tuple[str, str], float]:
+    """Seconds for each token, the least of `repeats` measurements: a dict from (row's name, kind of text).
+
+    Parameters
+    ----------
+    family : Family
+    names : iterable of str
+        Keys of `SETTINGS`.
+    tasks : mapping
+        What `texts` returns, or a part of it.
+    repeats : int
+    """
+    found = {}
+    for _ in range(repeats):
+        for name in names:
+            for kind, some in tasks.items():
+                began, made = time.perf_counter(), 0
+                for i, (prompt, count, stop) in enumerate(some):
+                    rng = Seeded(i) if DRAWN[kind] else None
+                    made += len(run(SETTINGS[name](family, prompt, rng), count, stop, progress=False).tokens)
+                took = (time.perf_counter() - began) / made
+                found[name, kind] = min(took, found.get((name, kind), took))
+    return found
+
+
+def promised(lm, rows: dict, name: str, kind: str, tasks: list, call_costs, draft_cost: float) -> float:
+    """The speed over the plain loop that the counts of a row promise, with a call of its width for each prompt.
+
+    Parameters
+    ----------
+    lm : LM
+        The target.
+    rows : dict
+        The sweep's results.
+    name, kind : str
+        Which of them.
+    tasks : list
+        The texts of this kind that are timed: their prompts count.
+    call_costs, draft_cost
+        As for `price`.
+    """
+    widths = [len(lm.prompt_tokens(prompt)) for prompt, _, _ in tasks]
+    tokens = len(tasks) * rows["plain loop"][kind]["tokens"] / len(texts(lm)[kind])
+    prompts = sum(call_costs(width) - 1 for width in widths) / tokens  # for each token
+    return (1 + prompts) / (price(rows[name][kind], call_costs, draft_cost) + prompts)
