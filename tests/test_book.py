@@ -342,24 +342,21 @@ def test_a_warning_fails_the_build_the_second_time_too(small_book):
 
 
 @pytest.mark.slow
-def test_execution_is_cached_until_the_package_changes(small_book):
-    root = small_book(code="with open('ran.txt', 'a') as file:\n    _ = file.write('x')")
-    ran = root / "notebooks" / "ran.txt"
-    assert build_book.build(root) == root / "_build" / "html"
-    assert build_book.build(root) is not None
-    assert ran.read_text() == "x"
-    (root / "tutorlib/__init__.py").write_text("changed = True")
-    assert build_book.build(root) is not None
-    assert ran.read_text() == "xx"
-
-
-@pytest.mark.slow
-def test_an_executed_page_holds_printed_pieces_as_one_text_and_no_live_widget(small_book):
+def test_a_page_is_executed_once_until_the_package_changes_with_pieces_as_one_text_and_no_live_widget(small_book):
+    counted = "with open('ran.txt', 'a') as file:\n    _ = file.write('x')"
     widget = "import ipywidgets\nfrom IPython.display import display\ndisplay(ipywidgets.IntSlider())"
-    page = build_book.build(small_book(code=f"{IN_PIECES}{widget}")) / "notebooks/01_a.html"
+    root = small_book(code=f"{counted}\n{IN_PIECES}{widget}")
+    ran, site = root / "notebooks" / "ran.txt", root / "_build" / "html"
+    assert build_book.build(root) == site
+    page = site / "notebooks/01_a.html"
     assert check_pages.outside_requests(page) == []
     printed, slider = (output.get_text() for output in check_pages.read(page).select(".cell_output pre"))
     assert printed == "a  b\nc  d\n" and slider.startswith("IntSlider")
+    assert build_book.build(root) == site
+    assert ran.read_text() == "x"
+    (root / "tutorlib/__init__.py").write_text("changed = True")
+    assert build_book.build(root) == site
+    assert ran.read_text() == "xx"
 
 
 @pytest.mark.slow
