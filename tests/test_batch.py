@@ -20,7 +20,7 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
     model = TABLE if family == "table" else models(family, dtype)
     lm = TABLE if family == "table" else LM(model)
 
-    @settings(max_examples=10, **PROPERTY)
+    @settings(max_examples=15, **PROPERTY)
     @given(st.data())
     def check(data):
         prompts = data.draw(
@@ -54,6 +54,14 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
 
     with exactly(dtype):
         check()
+
+
+def test_rows_that_are_rolled_back_go_on_from_there(llama):
+    batch = llama.batch([[1, 2, 3, 4, 5, 6, 7, 8, 9], [0], [5, 5]])
+    for lists in ([[1], [2, 3], []], [[4, 5, 6], [], [7]], [[0]] * 3):
+        for logits, tokens in zip(batch.feed(lists), batch.tokens, strict=True):
+            assert_rows(logits, recomputed(llama.model, tokens)[len(tokens) - len(logits) :])
+        batch.rollback([1, 0, 1])
 
 
 def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):

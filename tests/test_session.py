@@ -37,7 +37,7 @@ def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, fa
     model = TABLE if family == "table" else models(family, dtype)
     lm = TABLE if family == "table" else LM(model)
 
-    @settings(max_examples=15, **PROPERTY)
+    @settings(max_examples=25, **PROPERTY)
     @given(st.data())
     def check(data):
         prompt = data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12), label="prompt")
@@ -139,6 +139,14 @@ def test_a_window_counts_positions_and_not_nodes(models, family):
     tree = TokenTree([5, 6, 7, 8, 9, *chain], [-1] * 5 + list(range(4, 4 + WINDOW)))
     logits = lm.session(prompt).feed_tree(tree)
     assert_rows(logits[4:], recomputed(lm.model, prompt + [9, *chain])[len(prompt) :])
+
+
+def test_a_session_that_is_rolled_back_into_the_prompt_goes_on_from_there(llama):
+    session = llama.session([1, 2, 3, 4])
+    session.feed([5])
+    session.rollback(3)
+    assert session.tokens == [1, 2]
+    assert_rows(session.feed([9]), recomputed(llama.model, [1, 2, 9])[-1:])
 
 
 def test_advance_to_feeds_only_what_differs(llama):
