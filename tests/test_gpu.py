@@ -178,13 +178,14 @@ CHAPTERS = [
         "by_hand(prompt, heads.choices, Seeded(7), 4), by_hand(prompt, heads.choices, Greedy(), 4, mask=wrong_mask)",
     ),
     ("10_medusa", "losses(heads, *states_and_labels([run(greedy(target, ids), 8)], 3))"),
-    ("11_eagle", "chain_after(head, ids, 2), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
-    (
-        "11_eagle",
-        "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
-    ),
+    ("11_eagle", "chain_after(head, ids, 2), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("11_eagle", "[by_hand(head, ids, Greedy(), 4, 4, 2, 2, positions=p) for p in (counting_nodes, standing_still)]"),
     ("11_eagle", "whole(head, ids, features_of(ids)), one_by_one(row.softmax(-1), [1, 2], Seeded(1))"),
+    ("92_eagle3", "chain_after(head3, ids, 2), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
+    (
+        "92_eagle3",
+        "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
+    ),
 ]
 WITHOUT_A_MODEL = {"draw_and_check", "draws", "wrong_tli"}
 

@@ -1,4 +1,4 @@
-"""The exercises of the EAGLE chapters: pairs, the norm, counting tokens, positions and mask, the best nodes, d2t."""
+"""The exercises of the EAGLE chapter: pairs, counting tokens, positions and mask, the best nodes."""
 
 import math
 
@@ -68,80 +68,6 @@ check_pairs = Exercise(
     },
     read=tokens_and_features,
     why="Each feature goes with the token that it could not know yet: the one that came after it.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What is normalised
-
-WIDTH, VOCAB = 8, 61
-
-
-class Network:
-    """A random draft network that goes by the rules of EAGLE-1 or of EAGLE-3."""
-
-    def __init__(self, eagle: int):
-        # Found by trying: with this seed no two mistakes give the same draft.
-        generator = torch.Generator().manual_seed(16)
-        self._embedding, self._joining, self._output = (
-            torch.randn(shape, generator=generator, dtype=torch.float64)
-            for shape in ((VOCAB, WIDTH), (WIDTH, 2 * WIDTH), (VOCAB, WIDTH))
-        )
-        self._weight = 0.1 + 2.9 * torch.rand(WIDTH, generator=generator, dtype=torch.float64)
-        self.eagle = eagle
-
-    def __repr__(self):
-        return f"<EAGLE-{self.eagle} network>"
-
-    def layer(self, token, state):
-        read = torch.cat([self._embedding[int(token)], state / (1e-6 + state.square().mean().sqrt())])
-        return state + 2 * torch.tanh(self._joining @ read)
-
-    def norm(self, state):
-        return self._weight * state / (1e-6 + state.square().mean().sqrt())
-
-    def head(self, state):
-        return self._output @ state
-
-
-def draft(network, token, feature, count, *, on="made", read=None, frozen=False, same_token=False):
-    """A draft by the rules, or with a mistake: what goes `on`, what the head has `read`, and what never changes."""
-    state, tokens = feature, []
-    for _ in range(count):
-        made = network.layer(token, state)
-        states = {"made": made, "normed": network.norm(made), "entered": state}
-        guess = int(network.head(states[read or ("normed" if network.eagle == 3 else "made")]).argmax())
-        tokens.append(guess)
-        token, state = token if same_token else guess, feature if frozen else states[on]
-    return tokens
-
-
-def a_feature(token):
-    return torch.randn(WIDTH, generator=torch.Generator().manual_seed(500 + token), dtype=torch.float64)
-
-
-check_draft = Exercise(
-    """Judge ``my_draft(network, token, feature, count)``: a chain of `count` tokens, each the most likely one.""",
-    [
-        (Network(eagle), token, a_feature(token), count)
-        for eagle in (3, 1)
-        for token, count in ((5, 8), (12, 6), (40, 1))
-    ],
-    draft,
-    {
-        "You go on with the normalised state. The norm stands in front of EAGLE-3's head and nowhere else.": (
-            {"on": "normed"},
-            {"on": "normed", "read": "normed"},
-        ),
-        "The head reads the state as the layer made it. In EAGLE-3 the norm stands between the two.": {"read": "made"},
-        "EAGLE-1's features come after the target's final norm, and the network predicts such features: do not "
-        "normalise a second time for its head.": {"read": "normed"},
-        "You give the layer the target's feature in every step. After the first step, give it the state that it "
-        "made.": {"frozen": True},
-        "You give the layer the first token in every step. After the first step, give it the token just guessed.": {
-            "same_token": True
-        },
-    },
-    why="The state goes on as the layer made it. Only EAGLE-3's head has a norm in front of it.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -280,39 +206,4 @@ check_rerank = Exercise(
         "those kept.": {"number": lambda kept, parent: parent},
     },
     why="A path is never more probable than its own beginning, so the best ones form a tree.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The map from the draft's tokens to the target's
-
-
-def spread(logits, d2t, vocab_size, target=lambda own, offset: own + offset, filler=-math.inf):
-    made = np.full((len(logits), vocab_size), filler)
-    made[:, target(np.arange(len(d2t)), d2t.numpy())] = logits
-    return made
-
-
-def reduced(tokens, vocab_size):
-    """(logits, d2t, vocab_size) of a network that knows these tokens. In the first row all logits are negative."""
-    own = torch.arange(len(tokens))
-    return torch.stack([-1 - own * 0.75, 2.5 - (own - 1.5).abs() * 1.25]), torch.tensor(tokens) - own, vocab_size
-
-
-check_spread = Exercise(
-    """Judge ``my_spread(logits, d2t, vocab_size)``: the draft network's logits over the target's vocabulary.""",
-    [reduced((1, 2, 5, 6, 9), 20), reduced((0, 1, 2, 3), 5), reduced((3, 4, 5), 9), reduced((0, 1), 5)],
-    spread,
-    {
-        "The known tokens are right. But unknown ones have the logit 0, and where all others are negative that is the "
-        "largest. -inf makes them impossible.": {"filler": 0.0},
-        "You took d2t for the target's numbers. It holds *offsets*, to be added: several tokens have the same offset, "
-        "and overwrite each other.": {"target": lambda own, offset: offset},
-        "You left the map out: the draft's token i is not the target's token i. Nothing raises an error, but guesses "
-        "are rejected.": {"target": lambda own, offset: own},
-        "You added the offset twice: the target's number is i + d2t[i].": {
-            "target": lambda own, offset: own + 2 * offset
-        },
-        "You subtracted the offset: the target's number is i + d2t[i].": {"target": lambda own, offset: own - offset},
-    },
-    why="A token's own number plus its offset is the target's number. Tokens that the network lacks are impossible.",
 )
