@@ -18,6 +18,7 @@ from two_tokenizers import renumbered
 from tutorlib.decoders import (
     lookahead,
     prompt_lookup,
+    sample_batch,
     speculative,
     speculative_batch,
     string_match,
@@ -169,12 +170,12 @@ def other_tokenizer(draft):
 class Row:
     """The middle one of three rows of a batch, as if it were a single text; the others are shorter, and seeded."""
 
-    def __init__(self, lm, draft, prompt, gamma, *, rng=None, alone=False, **how):
+    def __init__(self, method, lm, *draft, prompt, rng=None, alone=False, **how):
         prompts = [prompt] if alone else [prompt[-1:], prompt, prompt[1:] or prompt]
         self.row = len(prompts) // 2
         rngs = [Seeded(row) for row in range(len(prompts))]
         rngs[self.row] = rng
-        self.steps = speculative_batch(lm, draft, prompts, gamma=gamma, rngs=None if rng is None else rngs, **how)
+        self.steps = method(lm, *draft, prompts, rngs=None if rng is None else rngs, **how)
         self.prompt, self.left = prompt, lm.context - len(prompt)
 
     def __iter__(self):
@@ -200,6 +201,7 @@ def _eagle(make, tree):
 
 # With one seed these write the very text that `sample` writes.
 SAME_TEXT = {
+    "sample_batch": lambda lm, draft, prompt, gamma, **how: Row(sample_batch, lm, prompt=prompt, **how),
     "prompt_lookup": lambda lm, draft, prompt, gamma, **how: prompt_lookup(lm, prompt, gamma=gamma, **how),
     "suffix_lookup": lambda lm, draft, prompt, gamma, **how: suffix_lookup(lm, prompt, gamma=gamma, least=0.0, **how),
     "lookahead": lambda lm, draft, prompt, gamma, **how: lookahead(lm, prompt, window=gamma, guesses=2, **how),
@@ -216,7 +218,9 @@ SAME_TEXT = {
 # These take draws of their own: the same distribution, but another text.
 SAME_DISTRIBUTION = {
     "speculative": lambda lm, draft, prompt, gamma, **how: speculative(lm, draft, prompt, gamma=gamma, **how),
-    "speculative_batch": Row,
+    "speculative_batch": lambda lm, draft, prompt, gamma, **how: Row(
+        speculative_batch, lm, draft, prompt=prompt, gamma=gamma, **how
+    ),
     "token_intersection": lambda lm, draft, prompt, gamma, **how: token_intersection(
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
     ),

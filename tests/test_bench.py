@@ -159,7 +159,7 @@ def test_rows_of_ours_count_a_call_a_token_or_fewer(made):
         output, _ = made[row.name]
         if row.name.startswith("generate"):
             assert output.calls is None
-        elif row.name.startswith("speculative_batch"):
+        elif row.name.startswith(("sample_batch", "speculative_batch")):
             assert output.calls <= 8, "calls that rows share count once"
         elif row.is_drafting or row.name.startswith("string_match"):
             assert output.calls <= 16, row.name
@@ -185,8 +185,9 @@ def test_an_assistants_settings_are_its_own_again_afterwards(family):
     assert family.draft.model.generation_config.to_dict() == before
 
 
-def test_a_batch_is_filled_up_with_the_same_prompts_and_other_seeds(made):
-    (output,) = (output for name, (output, _) in made.items() if name.startswith("speculative_batch"))
+@pytest.mark.parametrize("method", ["sample_batch", "speculative_batch"])
+def test_a_batch_is_filled_up_with_the_same_prompts_and_other_seeds(made, method):
+    (output,) = (output for name, (output, _) in made.items() if name.startswith(method))
     assert [len(text) for text in output.texts] == [8] * 8
     assert len({tuple(text) for text in output.texts}) > 4
 

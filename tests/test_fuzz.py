@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossless import AFTER_ONE, EXACT, METHODS, SAME_TEXT, Row, distance, heads_of, small
+from lossless import AFTER_ONE, EXACT, METHODS, SAME_TEXT, distance, heads_of, small
 
 from tutorlib import warp as warps
 from tutorlib.checking import typical_acceptance
@@ -60,7 +60,8 @@ def typically(lm, draft, prompt, gamma, **how):
 
 
 # A row of a batch by itself: it would end with the errors of the others.
-ALL = METHODS | {"speculative_batch": functools.partial(Row, alone=True), "medusa, typical": typically}
+ALONE = {name: functools.partial(METHODS[name], alone=True) for name in ("sample_batch", "speculative_batch")}
+ALL = METHODS | ALONE | {"medusa, typical": typically}
 
 
 def plain(lm, draft, prompt, gamma, **how):

@@ -93,6 +93,7 @@ METHODS = {
     "eagle": lambda: custom_generate(eagle, head=network(), tree=dynamic(9, 3, 4)),
     "speculative_batch": lambda: custom_generate(decoders.speculative_batch, draft=DRAFT, gamma=3),
     "sample": lambda: custom_generate(decoders.sample),
+    "sample_batch": lambda: custom_generate(decoders.sample_batch),
 }
 every_method = pytest.mark.parametrize("ours", METHODS.values(), ids=METHODS)
 

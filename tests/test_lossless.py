@@ -20,7 +20,6 @@ from lossless import (
     SAME_TEXT,
     TWO_MODELS,
     WARPS,
-    Row,
     distance,
     other_tokenizer,
     ring,
@@ -208,13 +207,14 @@ def test_the_same_seed_gives_the_same_steps_and_another_seed_another_text(name):
 
 @every_method
 def test_a_context_that_ends_in_mid_draft_is_filled_and_no_more(name):
+    drafts = name != "sample_batch"
     for context in (26, 29, 31, 33, 34):
         lm = ring(6, context=context)
         expected = [place % 6 for place in range(18, context)]
         trace = written(name, lm, lm, [*range(6)] * 3)
         assert (trace.tokens, trace.stopped) == (expected, "context")
         assert all(step.cut == 0 for step in trace.steps), "nothing was drafted that there is no room for"
-        assert len(trace.steps) <= 2 + (context - 18) / 2, "what is right is accepted"
+        assert not drafts or len(trace.steps) <= 2 + (context - 18) / 2, "what is right is accepted"
         steps, found = METHODS[name](lm, lm, [*range(6)] * 3, 4), []
         with pytest.raises(StopIteration) as end:
             while len(found) < 99:
@@ -282,7 +282,7 @@ def test_what_is_drawn_from_the_targets_own_distribution_is_all_accepted(name):
 # Bad input
 
 
-WITH_A_COUNT = [name for name in METHODS if not name.endswith(("medusa", "static", "dynamic", "tree"))]
+WITH_A_COUNT = [name for name in METHODS if not name.endswith(("sample_batch", "medusa", "static", "dynamic", "tree"))]
 
 
 @pytest.mark.parametrize("name", WITH_A_COUNT)
@@ -324,7 +324,7 @@ def test_what_is_no_draft_or_is_on_another_device_is_named(name):
 def test_models_whose_vocabularies_differ_are_told_which_methods_are_for_them():
     target = TableLM.random("abc", 1, 0)
     for other in (TableLM.random("abcd", 1, 0), TableLM.random("acb", 1, 0)):
-        for method in (speculative, Row):
+        for method in (speculative, METHODS["speculative_batch"]):
             with pytest.raises(ValueError, match="have one vocabulary.*there are token_intersection and string_match"):
                 method(target, other, [0], gamma=2)
         for method in (token_intersection, string_match):

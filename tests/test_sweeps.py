@@ -7,14 +7,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tutorlib import metrics, models, sweeps
+from tutorlib import metrics, sweeps
 from tutorlib.decoders import sample
 from tutorlib.decoding import run
-from tutorlib.randomness import Greedy, Seeded
+from tutorlib.randomness import Seeded
 from tutorlib.storyworld import check
 from tutorlib.sweeps import __main__ as command
 from tutorlib.table import TableLM
-from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, top_p
 
 SETTING = {"tokens": 5, "seed": 7, "prompts": ("a", "b")}
 ROWS = ["one", "two", "three"]
@@ -238,44 +237,6 @@ def test_the_prompts_are_consistent_beginnings_all_different_and_always_the_same
 
 VOCAB = [" Tom", " was", " with", " The", " kite", ".", " Zoe", "<end>"]
 LM = TableLM.random(VOCAB, 1, seed=3, stop_tokens=["<end>"])
-
-
-# Texts written side by side.
-
-
-def written_alone(lm, prompts, rngs, warps, count):
-    return [run(sample(lm, prompt, rng=rng, warp=warp), count) for prompt, rng, warp in zip(prompts, rngs, warps)]
-
-
-def both_ways(lm, prompts, warps, count, make_rngs):
-    """The texts written side by side, and those of plain runs."""
-    together = sweeps.sample_side_by_side(lm, prompts, make_rngs(), warps, count)
-    return together, [sweeps.Text(t.tokens, t.text) for t in written_alone(lm, prompts, make_rngs(), warps, count)]
-
-
-def test_side_by_side_every_text_is_what_sample_writes_alone(llama, monkeypatch):
-    monkeypatch.setattr(llama, "decode", lambda tokens: "")  # it has no tokenizer
-    prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
-    warps = [[top_p(0.8)], [], [repetition_penalty(1.5, ignore_first=5), top_p(0.9)]]
-    together, alone = both_ways(llama, prompts, warps, 12, lambda: [Seeded(3), Seeded(4), Greedy()])
-    assert together == alone
-
-
-def test_a_stop_token_ends_its_text_and_holds_up_no_other():
-    lm = TableLM({"": [0.6, 0.2, 0.2]}, ["a", "b", "."], stop_tokens=["."])
-    together, alone = both_ways(lm, ["a", "b"], [[], []], 8, lambda: [Seeded(1), Seeded(2)])
-    assert together == alone
-    assert len({len(text.tokens) for text in together}) == 2
-    assert any(text.tokens[-1] == 2 for text in together) and "." not in "".join(text.text for text in together)
-
-
-@pytest.mark.slow
-def test_the_bundled_targets_stories_are_what_sample_writes():
-    lm = models.load("storyworld", device="cpu", dtype="float32").target
-    prompts = sweeps.village_prompts(3)
-    warps = [[min_p(0.1)], [frequency_penalty(1, ignore_first=100)], [no_repeat_ngram(4)]]
-    together, alone = both_ways(lm, prompts, warps, 40, lambda: [Seeded(0), Greedy(), Seeded(2)])
-    assert together == alone
 
 
 # Figures.

@@ -8,7 +8,7 @@ from draft_networks import eagle1, eagle3, features_of, law, paths_in
 
 from tutorlib.checking import drawn
 from tutorlib.decoders.greedy import greedy
-from tutorlib.decoding import run
+from tutorlib.decoding import run, run_batch
 from tutorlib.drafting.choices import grow
 from tutorlib.drafting.draft_trees import Draft, chain, drawn_tree, dynamic, static, without
 from tutorlib.heads.medusa_heads import MedusaHeads
@@ -16,7 +16,6 @@ from tutorlib.lm import LM
 from tutorlib.randomness import Exhaustive, Seeded
 from tutorlib.sweeps import eagle as sweep
 from tutorlib.sweeps import results
-from tutorlib.sweeps import sample_side_by_side as told_side_by_side
 from tutorlib.tree import TokenTree
 
 SHAPES = {
@@ -81,7 +80,6 @@ def few(monkeypatch, llama):
     }
     monkeypatch.setattr(sweep, "SETTING", small)
     monkeypatch.setattr(sweep, "village_prompts", lambda count: [[2 + i, 7, 1] for i in range(count)])
-    monkeypatch.setattr(llama, "decode", lambda tokens: "", raising=False)  # there is no tokenizer
     monkeypatch.setattr(sweep, "opening", lambda seed: [1 + int(seed[-1]), 6])
     sweep.ranks.cache_clear()
     yield small
@@ -91,18 +89,18 @@ def few(monkeypatch, llama):
 def test_ranks_are_counted_as_somebody_would_who_knows_nothing_of_training(few, llama, monkeypatch):
     texts = []
 
-    def telling(lm, prompts, rngs, warps, count):
-        texts.extend(zip(prompts, told_side_by_side(lm, prompts, rngs, warps, count)))
-        return [new for _, new in texts]
+    def telling(rounds, *args, **how):
+        texts.extend(run_batch(rounds, *args, **how))
+        return texts
 
-    monkeypatch.setattr(sweep, "sample_side_by_side", telling)
+    monkeypatch.setattr(sweep, "run_batch", telling)
     head = eagle1(llama)
     found = torch.tensor(sweep.ranks(llama, head, False))
     assert found.shape == (3, 10)
     for level in range(3):
         counts, seen = [0] * 10, 0
-        for prompt, new in texts:
-            tokens = prompt + new.tokens
+        for text in texts:
+            prompt, tokens = text.prompt, text.prompt + text.tokens
             for place in range(2, len(tokens) - level):  # the text before the guesses
                 if place + level >= len(prompt):
                     guessed = law(head, llama, tokens[:place], tokens[place : place + level])
@@ -111,9 +109,9 @@ def test_ranks_are_counted_as_somebody_would_who_knows_nothing_of_training(few, 
                     if rank < 10:
                         counts[rank] += 1
         assert found[level].tolist() == pytest.approx([count / seen for count in counts])
-    for (prompt, new), is_greedy in zip(texts, (False, True, False, True), strict=True):
-        cold = run(greedy(llama, prompt), few["ranked_tokens"], stop=(), progress=False).tokens
-        assert (new.tokens == cold) == is_greedy
+    for text, is_greedy in zip(texts, (False, True, False, True), strict=True):
+        cold = run(greedy(llama, text.prompt), few["ranked_tokens"], stop=(), progress=False).tokens
+        assert (text.tokens == cold) == is_greedy
     assert sweep.shape(llama, head, 5)[0] == (int(found[0].argmax()),)
 
 

@@ -75,12 +75,19 @@ def test_shares_and_kinds_of_sampled_texts_fit_together():
 
 
 def test_the_names_of_penalties_say_whether_the_prompt_counts():
-    history = [[1, 2, 3]]
-    logits = torch.full((1, 5), 2.0)
-    for name, (_, make) in penalties.SETTINGS.items():
-        (out,) = [warp(logits, history) for warp in make(3)] or [logits]
-        counted = not torch.equal(out, logits)
-        assert counted == ("penalty" in name and "new only" not in name and "no penalty" not in name), name
+    prompts = [[1, 2, 3], [4]]
+    logits = torch.full((2, 5), 2.0)
+    for name, (_, warp, new_only) in penalties.SETTINGS.items():
+        for one in penalties.after_prompts(warp, prompts) if new_only else warp:
+            counted = not torch.equal(one(logits, prompts), logits)
+            assert counted == ("penalty" in name and "new only" not in name), name
+
+
+def test_after_prompts_a_warp_sees_the_new_tokens_of_each_row():
+    seen = []
+    (warp,) = penalties.after_prompts([lambda logits, histories: seen.append(histories)], [[1, 2, 3], [1, 4]])
+    warp(None, [[1, 4, 1, 4], [1, 2, 3], [1, 2, 3, 7]])
+    assert seen == [[[1, 4], [], [7]]]
 
 
 def test_what_the_chapter_says_of_penalties_is_so():

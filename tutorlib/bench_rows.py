@@ -27,6 +27,7 @@ from .decoders.eagle import drawn_chain, eagle
 from .decoders.lookahead import lookahead
 from .decoders.medusa import medusa
 from .decoders.prompt_lookup import prompt_lookup
+from .decoders.sample_batch import sample_batch
 from .decoders.speculative import speculative
 from .decoders.speculative_batch import speculative_batch
 from .decoders.string_match import string_match
@@ -295,6 +296,14 @@ ROWS = [
         "sample, filtered",
         ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed), warp=FILTERS)),
         peer=GENERATE_FILTERED,
+    ),
+    Row(
+        "sample_batch of 8",
+        ours_in_batches(
+            lambda family, prompts, seeds: sample_batch(family.target, prompts, rngs=[Seeded(seed) for seed in seeds]),
+            size=8,
+        ),
+        peer=SAMPLE,
     ),
     Row(
         "beam_search, 4 beams",

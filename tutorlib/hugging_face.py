@@ -75,7 +75,7 @@ def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None
       (The tokens are not those which `generate` itself draws with that seed: a lossless method keeps the distribution.)
     - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*, *stop_strings* (with ``tokenizer=...``):
       kept. Criteria are asked after each new token of each text, with its tokens alone.
-    - *num_return_sequences*, and several rows of `input_ids`: for methods that take several prompts, such as
+    - *num_return_sequences*, and several rows of `input_ids`: for methods that take several prompts, `sample_batch` and
       `speculative_batch`. Rows of different lengths are padded on the left and need their `attention_mask`. Each is
       what it would be alone; with a `seed` row i takes ``Seeded(seed + i)``.
     - *streamer*: gets the tokens of each step together.
@@ -219,7 +219,8 @@ class CustomGenerate:
         if len(prompts) > 1 and not self.takes_several:
             raise ValueError(
                 f"{self.name} writes one text, but there are {len(prompts)} rows in input_ids (num_return_sequences "
-                "counts too): call generate for one at a time, or use custom_generate(speculative_batch, ...)"
+                "counts too): call generate for one at a time, or use custom_generate(sample_batch) "
+                "or custom_generate(speculative_batch, ...)"
             )
         if len(prompts) > 1 and streamer is not None:
             raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")

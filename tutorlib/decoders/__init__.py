@@ -11,6 +11,7 @@ from .lookahead import lookahead
 from .medusa import medusa
 from .prompt_lookup import prompt_lookup
 from .sample import sample
+from .sample_batch import sample_batch
 from .speculative import adaptive, speculative
 from .speculative_batch import speculative_batch
 from .string_match import string_match
@@ -33,6 +34,7 @@ __all__ = [
     "medusa",
     "prompt_lookup",
     "sample",
+    "sample_batch",
     "speculative",
     "speculative_batch",
     "string_match",

@@ -19,14 +19,12 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 from tqdm import tqdm
 
 from .. import metrics
 from ..disk import read_json, write_text
 from ..storyworld.questions import opening
-from ..warp import probabilities
 
 RESULTS = Path(__file__).parent / "results"
 DIGITS = 4  # significant digits of every figure: more than any claim needs, fewer than rounding can reach
@@ -185,44 +183,6 @@ def sweep(
 def village_prompts(count: int) -> list[str]:
     """The beginnings of `count` village stories, none of which a bundled model was trained on. The same every time."""
     return [opening(f"sweep {number}") for number in range(count)]
-
-
-class Text(NamedTuple):
-    """What was written after one prompt: the new tokens, a stop token last where one came, and their text."""
-
-    tokens: list[int]
-    text: str
-
-
-def sample_side_by_side(lm, prompts: Sequence, rngs: Sequence, warps: Sequence, max_new_tokens: int) -> list[Text]:
-    """Sample a continuation of every prompt, all of them in one batch.
-
-    Each is what ``run(sample(lm, prompt, rng=rng, warp=warp), max_new_tokens)`` writes, but for the last bits of the
-    logits: a call over many texts adds in another order than a call over one.
-
-    Parameters
-    ----------
-    lm : LM
-    prompts : sequence of str or of lists of int, length n
-    rngs : sequence of Randomness, length n
-    warps : sequence of warps, each a sequence of functions, length n
-    max_new_tokens : int
-        A stop token ends a text earlier, and that text alone.
-    """
-    batch = lm.batch(prompts)
-    new: list[list[int]] = [[] for _ in prompts]
-    fresh: list[list[int]] = [[] for _ in prompts]
-    going = list(range(len(prompts)))
-    while going:
-        logits, histories = batch.feed(fresh), batch.tokens
-        fresh = [[] for _ in prompts]
-        for i in going:
-            probs = probabilities(logits[i][-1:], warps[i], [histories[i]])
-            new[i].append(rngs[i].choose(probs[0]))
-        going = [i for i in going if new[i][-1] not in lm.stop_tokens and len(new[i]) < max_new_tokens]
-        for i in going:
-            fresh[i] = new[i][-1:]
-    return [Text(tokens, lm.decode(tokens)) for tokens in new]
 
 
 def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:

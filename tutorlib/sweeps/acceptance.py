@@ -9,9 +9,11 @@ from functools import cache
 import torch
 
 from .. import metrics, models, storyworld
+from ..decoders.sample_batch import sample_batch
+from ..decoding import run_batch
 from ..randomness import Seeded
 from ..warp import temperature
-from . import figures, sample_side_by_side, village_prompts
+from . import figures, village_prompts
 
 SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 40, "stories": 40, "tokens": 60}
 # A row's name -> its temperature.
@@ -72,13 +74,9 @@ def row(lm, name: str) -> dict:
     rare = p.softmax(-1) < 1e-4
     prompts = village_prompts(SETTING["prompts"])
     rngs = [Seeded(number) for number in range(len(prompts))]
-    texts = sample_side_by_side(lm, prompts, rngs, [[temperature(t)]] * len(prompts), SETTING["tokens"])
-    begun = [lm.encode(prompt) for prompt in prompts]
-    own = [
-        both_logits(lm, bundled_draft(), [*prompt, *text.tokens], len(prompt))
-        for prompt, text in zip(begun, texts)
-        if len(text.tokens) > 0
-    ]
+    rounds = sample_batch(lm, prompts, rngs=rngs, warp=[temperature(t)])
+    texts = run_batch(rounds, SETTING["tokens"], progress=False)
+    own = [both_logits(lm, bundled_draft(), text.prompt + text.tokens, len(text.prompt)) for text in texts]
     by_text = [overlap(*logits, t) for logits in own]
     sums = [float(one.sum()) for one in by_text]
     quality = figures(lm, prompts, texts)

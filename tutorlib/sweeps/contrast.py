@@ -8,16 +8,19 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache, partial
+from typing import NamedTuple
 
 from .. import metrics, models
 from ..decoders.contrastive_decoding import contrastive_beam_search, contrastive_scores
 from ..decoders.contrastive_search import contrastive_search
 from ..decoders.dola import dola, lower_layers, upper_layers
-from ..decoding import run
+from ..decoders.sample_batch import sample_batch
+from ..decoding import run, run_batch
 from ..randomness import Greedy, Seeded
 from ..storyworld import check
-from ..warp import one_hot, probabilities, repetition_penalty, top_p
-from . import Text, figures, sample_side_by_side, village_prompts
+from ..trace import Trace
+from ..warp import probabilities, repetition_penalty, top_p
+from . import figures, village_prompts
 
 UNREADABLE = "unreadable"
 SETTING = {
@@ -46,10 +49,17 @@ def in_groups(write, expert, amateur, prompts) -> list:
     return texts
 
 
-def sampled(expert, amateur, prompts, numbers, *, warp=(), greedy=False) -> list[Text]:
+def sampled(expert, amateur, prompts, numbers, *, warp=(), greedy=False) -> list[Trace]:
     """What the expert alone says, drawn or greedily."""
-    rngs, warps = _rngs(numbers, greedy), [(*warp, one_hot) if greedy else warp] * len(prompts)
-    return sample_side_by_side(expert, prompts, rngs, warps, SETTING["tokens"])
+    rngs = None if greedy else [Seeded(number) for number in numbers]
+    return run_batch(sample_batch(expert, prompts, rngs=rngs, warp=warp), SETTING["tokens"], progress=False)
+
+
+class Text(NamedTuple):
+    """What was written after one prompt: the new tokens, a stop token last where one came, and their text."""
+
+    tokens: list[int]
+    text: str
 
 
 def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=1.0, greedy=True) -> list[Text]:
@@ -59,7 +69,7 @@ def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=
     but for the last bits of the logits. A test of this book compares them.
     """
     batches = expert.batch(prompts), amateur.batch(prompts)
-    rngs, warp = _rngs(numbers, greedy), [one_hot] if greedy else []
+    rngs = [Greedy() if greedy else Seeded(number) for number in numbers]
     new: list[list[int]] = [[] for _ in prompts]
     fresh: list[list[int]] = [[] for _ in prompts]
     going = list(range(len(prompts)))
@@ -68,15 +78,11 @@ def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=
         fresh = [[] for _ in prompts]
         for i in going:
             scores = contrastive_scores(*(rows[i][-1:] for rows in logits), alpha, amateur_temperature)
-            new[i].append(rngs[i].choose(probabilities(scores, warp)[0]))
+            new[i].append(rngs[i].choose(probabilities(scores)[0]))
         going = [i for i in going if new[i][-1] not in expert.stop_tokens and len(new[i]) < SETTING["tokens"]]
         for i in going:
             fresh[i] = new[i][-1:]
     return [Text(tokens, expert.decode(tokens)) for tokens in new]
-
-
-def _rngs(numbers, greedy):
-    return [Greedy() if greedy else Seeded(number) for number in numbers]
 
 
 def _cd(alpha, amateur_temperature=1.0, greedy=True):

@@ -18,17 +18,17 @@ from .. import models
 from ..decoders.eagle import eagle
 from ..decoders.medusa import medusa
 from ..decoders.prompt_lookup import prompt_lookup
+from ..decoders.sample_batch import sample_batch
 from ..decoders.speculative import speculative
-from ..decoding import run
+from ..decoding import run, run_batch
 from ..drafting.choices import Choices, grow
 from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
-from ..randomness import Seeded
+from ..randomness import Greedy, Seeded
 from ..storyworld.questions import opening
 from ..training.own_text import Batches, Text
 from ..training.train_eagle import EagleLearner, joined, unroll
 from ..tree import ROOT, TokenTree
-from ..warp import one_hot
-from . import sample_side_by_side, village_prompts
+from . import village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
 SAME = 8  # candidates of every method where they stand side by side
@@ -81,10 +81,9 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
     """
     count, levels, best = SETTING["ranked_texts"], SETTING["depth"], min(TOP_K, head.vocab_size)
     prompts = [opening(f"ranked {i}") for i in range(count)]
-    warps = [(one_hot,) if i % 2 else () for i in range(count)]
-    told = sample_side_by_side(target, prompts, [Seeded(i) for i in range(count)], warps, SETTING["ranked_tokens"])
-    before = [target.prompt_tokens(prompt) for prompt in prompts]
-    texts = [Text(start + new.tokens, len(start), 0) for start, new in zip(before, told, strict=True)]
+    rounds = sample_batch(target, prompts, rngs=[Greedy() if i % 2 else Seeded(i) for i in range(count)])
+    told = run_batch(rounds, SETTING["ranked_tokens"], progress=False)
+    texts = [Text(text.prompt + text.tokens, len(text.prompt), 0) for text in told]
     batches = Batches(target, texts, min(8, count), layers=dict.fromkeys((*head.feature_layers, -1)))
     right, seen = torch.zeros(levels, best), torch.zeros(levels, 1)
     generator = torch.Generator(target.device).manual_seed(0)

@@ -3,44 +3,57 @@
 Each penalty in several strengths, once with greedy choices and once with sampling, from the same openings.
 """
 
-from ..randomness import Greedy, Seeded
-from ..warp import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
-from . import figures, sample_side_by_side, village_prompts
+from collections.abc import Sequence
+
+from ..decoders.sample_batch import sample_batch
+from ..decoding import run_batch
+from ..randomness import Seeded
+from ..warp import Warp, frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
+from . import figures, village_prompts
 
 SETTING = {"model": "storyworld target", "prompts": 100, "max_new_tokens": 60, "sample_seed": 5}
 
 
+# Kinds of penalties: a function from a strength to a warp, whether only new tokens count (as in an API that penalises
+# what it has generated; otherwise the prompt's tokens count, too), and the strengths.
+KINDS = {
+    "repetition_penalty": (repetition_penalty, False, (1.05, 1.1, 1.2, 1.3, 1.5, 2)),
+    "repetition_penalty, new only": (repetition_penalty, True, (1.05, 1.1, 1.2, 1.3, 1.5, 2)),
+    "frequency_penalty, new only": (frequency_penalty, True, (0.1, 0.2, 0.5, 1, 2, 4)),
+    "presence_penalty, new only": (presence_penalty, True, (0.2, 0.5, 1, 2, 4, 8)),
+    "no_repeat_ngram": (no_repeat_ngram, False, (12, 8, 6, 5, 4, 3)),
+}
+
+
 def _penalties() -> dict:
-    """Row names, without how it is chosen, and for each a function from the prompt's length to a warp."""
-    found = {"no penalty": lambda length: []}
-    for theta in (1.05, 1.1, 1.2, 1.3, 1.5, 2):
-        found[f"repetition_penalty {theta:g}"] = lambda length, theta=theta: [repetition_penalty(theta)]
-    for theta in (1.05, 1.1, 1.2, 1.3, 1.5, 2):
-        found[f"repetition_penalty {theta:g}, new only"] = lambda length, theta=theta: [
-            repetition_penalty(theta, ignore_first=length)
-        ]
-    for strength in (0.1, 0.2, 0.5, 1, 2, 4):
-        found[f"frequency_penalty {strength:g}, new only"] = lambda length, strength=strength: [
-            frequency_penalty(strength, ignore_first=length)
-        ]
-    for strength in (0.2, 0.5, 1, 2, 4, 8):
-        found[f"presence_penalty {strength:g}, new only"] = lambda length, strength=strength: [
-            presence_penalty(strength, ignore_first=length)
-        ]
-    for n in (12, 8, 6, 5, 4, 3):
-        found[f"no_repeat_ngram {n}"] = lambda length, n=n: [no_repeat_ngram(n)]
+    """Row names, without how it is chosen, and for each a warp and whether it counts new tokens alone."""
+    found = {"no penalty": ([], False)}
+    for kind, (make, new_only, strengths) in KINDS.items():
+        name, *rest = kind.split(",")
+        found |= {",".join([f"{name} {value:g}", *rest]): ([make(value)], new_only) for value in strengths}
     return found
 
 
-# "greedy, no penalty" … "sample, no_repeat_ngram 3": how it is chosen, and the penalty. "new only": the prompt's tokens
-# do not count, as in an API that penalises what it has generated. Penalties without it count the prompt, too.
-SETTINGS = {f"{way}, {name}": (way, make) for way in ("greedy", "sample") for name, make in _penalties().items()}
+# "greedy, no penalty" … "sample, no_repeat_ngram 3": how it is chosen, and the penalty.
+SETTINGS = {f"{way}, {name}": (way, *penalty) for way in ("greedy", "sample") for name, penalty in _penalties().items()}
+
+
+def after_prompts(warp: Sequence[Warp], prompts: Sequence[Sequence[int]]) -> list[Warp]:
+    """A warp that sees of each history only what comes after its prompt; no prompt begins with another one."""
+    begun = {tuple(prompt) for prompt in prompts}
+    lengths = {len(prompt) for prompt in begun}
+
+    def new_only(history):
+        return next(history[length:] for length in lengths if tuple(history[:length]) in begun)
+
+    return [lambda logits, histories, one=one: one(logits, [*map(new_only, histories)]) for one in warp]
 
 
 def row(lm, name: str) -> dict:
     """The figures of one row, as `tutorlib.sweeps.figures` has them."""
-    way, make = SETTINGS[name]
+    way, warp, new_only = SETTINGS[name]
     prompts = village_prompts(SETTING["prompts"])
-    rngs = [Greedy() if way == "greedy" else Seeded(SETTING["sample_seed"] + i) for i in range(len(prompts))]
-    warps = [make(len(lm.encode(prompt))) for prompt in prompts]
-    return figures(lm, prompts, sample_side_by_side(lm, prompts, rngs, warps, SETTING["max_new_tokens"]))
+    rngs = None if way == "greedy" else [Seeded(SETTING["sample_seed"] + i) for i in range(len(prompts))]
+    warp = after_prompts(warp, [lm.encode(prompt) for prompt in prompts]) if new_only else warp
+    rounds = sample_batch(lm, prompts, rngs=rngs, warp=warp)
+    return figures(lm, prompts, run_batch(rounds, SETTING["max_new_tokens"], progress=False))

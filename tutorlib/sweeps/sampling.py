@@ -10,10 +10,12 @@ from statistics import fmean
 from tqdm import tqdm
 
 from .. import metrics
+from ..decoders.sample_batch import sample_batch
+from ..decoding import run_batch
 from ..randomness import Seeded
 from ..storyworld import check
 from ..warp import min_p, one_hot, temperature, top_k, top_p, typical
-from . import figures, sample_side_by_side, village_prompts
+from . import figures, village_prompts
 
 UNREADABLE = "unreadable"
 SETTING = {"prompts": 100, "tokens": 60, "side_by_side": 20}
@@ -66,8 +68,8 @@ def row(lm, name: str, *, progress: bool = False) -> dict:
     for start in tqdm(range(0, len(prompts), size), desc=name, disable=not progress):
         group = range(start, start + size)
         rngs = [Seeded(i) for i in group]
-        warps = [SETTINGS[name]] * size
-        texts += sample_side_by_side(lm, [prompts[i] for i in group], rngs, warps, SETTING["tokens"])
+        rounds = sample_batch(lm, [prompts[i] for i in group], rngs=rngs, warp=SETTINGS[name])
+        texts += run_batch(rounds, SETTING["tokens"], progress=False)
     within = [metrics.distinct_n([text.tokens], 2) for text in texts if len(text.tokens) > 1]
     kinds = Counter(kind for prompt, text in zip(prompts, texts) for kind in _kinds(prompt, text.text))
     return {

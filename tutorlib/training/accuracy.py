@@ -2,10 +2,15 @@
 
 import torch
 
+from tutorlib.decoders.sample_batch import sample_batch
+from tutorlib.decoding import run_batch
 from tutorlib.lm import LM
 from tutorlib.metrics import Consistency, consistency
+from tutorlib.randomness import Seeded
 from tutorlib.storyworld.questions import TOPICS, opening, questions
 from tutorlib.training.own_text import padded
+
+LONGEST = 200  # tokens that a story may go on for; nearly all end by themselves before
 
 
 @torch.no_grad()
@@ -41,43 +46,24 @@ def answers(model, tokenizer, *, seeds=range(150), most=100):
     return shares
 
 
-@torch.no_grad()
-def stories(model, tokenizer, *, prompts=200, seed=0, temperature=1.0):
-    """Samples the rest of held-out stories from their openings, batched, by the plain definition of sampling.
+def stories(model, tokenizer, *, prompts=200):
+    """Samples the rest of held-out stories from their openings, 50 at a time.
 
     Returns
     -------
     list of (str, list of int, int)
         Text, tokens, and how many of the tokens are the opening's.
     """
-    generator, lm = torch.Generator().manual_seed(seed), LM(model, tokenizer)
-    told = []
+    lm, told = LM(model, tokenizer), []
     for start in range(0, prompts, 50):
-        openings = [tokenizer(opening(f"held out {i}"))["input_ids"] for i in range(start, min(start + 50, prompts))]
+        numbers = range(start, min(start + 50, prompts))
+        openings = [opening(f"held out {number}") for number in numbers]
+        rounds = sample_batch(lm, openings, rngs=[Seeded(number) for number in numbers])
+        wholes = [trace.prompt + trace.tokens for trace in run_batch(rounds, LONGEST, progress=False)]
         told += [
-            (tokenizer.decode(row, skip_special_tokens=True), row, len(prompt))
-            for row, prompt in zip(_continue(lm, openings, generator, temperature), openings)
+            (lm.decode(tokens), tokens, len(prompt)) for tokens, prompt in zip(wholes, rounds.prompts, strict=True)
         ]
     return told
-
-
-def _continue(lm, openings, generator, temperature, most=220):
-    """Rows of tokens, each an opening and what the model sampled after it, up to its end or `most` tokens."""
-    batch, fresh = lm.batch(openings), [[] for _ in openings]
-    rows = [list(opening) for opening in openings]
-    going = set(range(len(rows)))
-    while going:
-        logits = batch.feed(fresh)
-        fresh = [[] for _ in rows]
-        for i in sorted(going):
-            probs = (logits[i][-1].cpu().double() / temperature).softmax(-1)
-            token = int(torch.multinomial(probs.cpu(), 1, generator=generator))
-            rows[i].append(token)
-            if token in lm.stop_tokens or len(rows[i]) > most:
-                going.remove(i)
-            else:
-                fresh[i] = [token]
-    return rows
 
 
 def judge(told, tokenizer):
