@@ -145,10 +145,8 @@ def test_sampled_it_writes_what_run_writes_with_the_same_seed(models, ours):
     mine = generate(model, PROMPT, custom_generate=ours, **options)
     warp = [temperature(1.4), top_k(9), top_p(0.8)]
     lm = LM(model, ours.tokenizer)
-    if ours.takes_several:
-        steps = decoders.speculative(lm, prompt=PROMPT, rng=Seeded(5), warp=warp, **ours.settings)
-    else:
-        steps = ours.method(lm, prompt=PROMPT, rng=Seeded(5), warp=warp, **ours.settings)
+    alone = getattr(decoders, ours.name.removesuffix("_batch"))
+    steps = alone(lm, prompt=PROMPT, rng=Seeded(5), warp=warp, **ours.settings)
     trace = run(steps, NEW)
     assert mine == trace.tokens
     assert ours.traces[0].target_calls == trace.target_calls

@@ -8,7 +8,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 import numpy as np
 from tqdm import tqdm
@@ -21,6 +21,9 @@ from .warp import checked_warp, one_hot
 
 if TYPE_CHECKING:
     from .lm import LM
+
+P = ParamSpec("P")
+Prompt = str | Sequence[int]  # a text, or the ids of its tokens
 
 # How long an automatic progress bar waits before it appears, in seconds.
 PROGRESS_DELAY = 2.0
@@ -43,10 +46,21 @@ class Steps:
         The prompt's tokens.
     begun : bool
         Whether a step has been asked for.
+    max_new_tokens : int or None
+        The budget that the method was given, if it is a search, which takes it itself.
     """
 
-    def __init__(self, name: str, lm: "LM", counter: "LM", prompt: list[int], generator: Iterator[Step]):
+    def __init__(
+        self,
+        name: str,
+        lm: "LM",
+        counter: "LM",
+        prompt: list[int],
+        generator: Iterator[Step],
+        max_new_tokens: int | None = None,
+    ):
         self.name, self.lm, self.counter, self.prompt, self.begun = name, lm, counter, prompt, False
+        self.max_new_tokens = max_new_tokens
         self._generator = generator
 
     def __iter__(self) -> "Steps":
@@ -106,7 +120,26 @@ class BatchSteps:
         return f"<the rounds of {self.name}, {'begun' if self.begun else 'not begun'}: pass them to run_batch()>"
 
 
-def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Callable[..., Any] | None = None):
+class Decorator(Protocol):
+    """What ``decoder(check=...)`` is: it makes a method of a generator function, as `decoder` does."""
+
+    @overload
+    def __call__(self, method: Callable[P, Iterator[Step]], /) -> Callable[P, Steps]: ...
+    @overload
+    def __call__(self, method: Callable[P, Iterator[list[Step]]], /) -> Callable[P, BatchSteps]: ...
+
+
+@overload
+def decoder(method: Callable[P, Iterator[Step]], *, check: Callable[..., Any] | None = None) -> Callable[P, Steps]: ...
+@overload
+def decoder(
+    method: Callable[P, Iterator[list[Step]]], *, check: Callable[..., Any] | None = None
+) -> Callable[P, BatchSteps]: ...
+@overload
+def decoder(method: None = None, *, check: Callable[..., Any] | None = None) -> Decorator: ...
+def decoder(
+    method: Callable[..., Iterator[Any]] | None = None, *, check: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """Make a method out of a generator function ``method(lm, prompt, ...)`` that yields `Step`s.
 
     Calling the method then returns `Steps`, and everything that can be wrong with its arguments is said at that call,
@@ -147,17 +180,20 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
         return functools.partial(decoder, check=check)
     signature = inspect.signature(method)
     names = list(signature.parameters)
+    returned = BatchSteps if "prompts" in names else Steps
+    plain = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+    how = inspect.Signature(plain)  # as an error message shows it: without types
     if not inspect.isgeneratorfunction(method) or not {"prompt", "prompts"} & set(names[1:]):
         raise TypeError(f"@decoder needs a generator function (lm, ..., prompt, ...) that yields steps; got {method!r}")
     checked = list(inspect.signature(check).parameters) if check else []
 
     @functools.wraps(method)
-    def call(*args, **kwargs) -> Steps:
+    def call(*args, **kwargs) -> Steps | BatchSteps:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             luck = " (rng=Seeded(7), for instance, or rng=None for greedy)" if "'rng'" in str(error) else ""
-            raise TypeError(f"{method.__name__}: {error}{luck}; call it as {method.__name__}{signature}") from None
+            raise TypeError(f"{method.__name__}: {error}{luck}; call it as {method.__name__}{how}") from None
         bound.apply_defaults()
         given = bound.arguments
         for name, value in given.items():  # a number of numpy's becomes an ordinary one, and an iterator a list
@@ -187,8 +223,10 @@ def decoder(method: Callable[..., Iterator[Step]] | None = None, *, check: Calla
         generator = method(*bound.args, **bound.kwargs)
         if "prompts" in given:
             return BatchSteps(method.__name__, lm, counter, [list(prompt) for prompt in prompts], generator)
-        return Steps(method.__name__, lm, counter, list(prompt), generator)
+        return Steps(method.__name__, lm, counter, list(prompt), generator, given.get("max_new_tokens"))
 
+    call.__annotations__ = {**method.__annotations__, "return": returned.__name__}
+    call.__signature__ = signature.replace(return_annotation=returned.__name__)
     return call
 
 
@@ -231,7 +269,7 @@ def checked_rngs(rngs, count: int) -> list[Randomness]:
 
 def run(
     steps: Iterable[Step],
-    max_new_tokens: int,
+    max_new_tokens: int | None = None,
     stop: Iterable[int] | None = None,
     *,
     on_text: Callable[[str], Any] | None = None,
@@ -247,8 +285,9 @@ def run(
     steps : iterable of Step
         What a method returned, for instance ``greedy(lm, "Once upon a time")``. Used up by the run. Any other iterable
         of steps will do; without an `lm` attribute there is no text, no context's end and no count of calls.
-    max_new_tokens : int
-        The budget, at least 1. A last step that is longer is cut, and its count of accepted tokens with it.
+    max_new_tokens : int, optional
+        The budget, at least 1. A last step that is longer is cut, and its count of accepted tokens with it. It may be
+        left out for searches, which have been given it already: ``run(beam_search(..., max_new_tokens=40))``.
     stop : token ids, optional
         The run ends with the first of them, which stays the last of the new tokens. None means the model's own
         (``lm.stop_tokens``), ``()`` means none.
@@ -266,7 +305,7 @@ def run(
     Raises
     ------
     ValueError
-        For a budget below 1, a stop id outside the vocabulary, or steps that have been run before.
+        For a budget below 1 or none at all, a stop id outside the vocabulary, or steps that have been run before.
     TypeError
         When the method yields anything but a `Step`; for a method that makes several texts (use `run_batch`).
     """
@@ -274,6 +313,11 @@ def run(
         raise TypeError(f"{steps.name} makes several texts at once: use run_batch, which returns a trace for each")
     lm = getattr(steps, "lm", None)
     prompt = list(getattr(steps, "prompt", []))
+    if max_new_tokens is None:
+        max_new_tokens = getattr(steps, "max_new_tokens", None)
+    if max_new_tokens is None:
+        name = getattr(steps, "name", "what yields these steps")
+        raise ValueError(f"{name} goes on without an end: say how many tokens, run(steps, max_new_tokens=40)")
     budget = checked_budget(max_new_tokens)
     stop = checked_stop(stop, lm)
     refuse_begun(steps)

@@ -19,6 +19,7 @@ of our methods. What this file does not do: any decoding.
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import transformers
@@ -56,7 +57,9 @@ _ROW = {  # of the batch
 _EARLIER_CALLS = {"UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor"}
 
 
-def custom_generate(method: Callable, *, seed: int | None = None, tokenizer=None, **settings) -> "CustomGenerate":
+def custom_generate(
+    method: Callable, *, seed: int | None = None, tokenizer: Any = None, **settings: Any
+) -> "CustomGenerate":
     """Make a method usable as ``model.generate(..., custom_generate=custom_generate(method, ...))``.
 
     The output is that of ``run(method(LM(model), prompt, ...))``, in the shape that `generate` gives it: prompt and new

@@ -12,6 +12,7 @@ import copy
 import functools
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -92,7 +93,7 @@ class LM:
 
     _counts_for: LM | None = None  # whose calls these are too
 
-    def __init__(self, model, tokenizer=None, *, context: int | None = None):
+    def __init__(self, model: torch.nn.Module, tokenizer: Any = None, *, context: int | None = None):
         _check_parts(model, tokenizer)
         if context is not None:
             (context,) = ints([context], "context must be how many tokens fit, a whole number of at least 1")
@@ -167,7 +168,9 @@ class LM:
                 lm.calls += 1
                 lm = lm._counts_for
 
-    def session(self, prompt: str | Sequence[int], hidden=None, cache: str = "dynamic") -> Session:
+    def session(
+        self, prompt: str | Sequence[int], hidden: int | Sequence[int] | None = None, cache: str = "dynamic"
+    ) -> Session:
         """One sequence that begins with `prompt`; see `Session`. The prompt is computed at its first feed."""
         return Session(self, prompt, hidden=hidden, cache=cache)
 

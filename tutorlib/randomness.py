@@ -99,7 +99,7 @@ class Seeded:
         self.seed = operator.index(seed)
         self._random = random.Random(self.seed)
 
-    def choose(self, probs) -> int:
+    def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
         if probs.ndim != 1 or not len(probs):
             checked_probabilities(probs)
@@ -128,7 +128,7 @@ class Greedy:
     This is what ``rng=None`` means: see `tutorlib.decoding.decoder`.
     """
 
-    def choose(self, probs) -> int:
+    def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu")
         if probs.ndim == 1 and len(probs):
             best = int(probs.argmax())
@@ -154,7 +154,7 @@ class Checked:
     def __init__(self, rng: Randomness):
         self.rng = rng
 
-    def choose(self, probs) -> int:
+    def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         answer = self.rng.choose(probs)
         index = operator.index(answer) if hasattr(answer, "__index__") and not isinstance(answer, bool) else -1
         if not 0 <= index < len(probs):
@@ -239,7 +239,7 @@ class Exhaustive:
             outcomes, probs, taken = self._draws[-1]
             self._draws[-1] = (outcomes, probs, taken + 1)
 
-    def choose(self, probs) -> int:
+    def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         probs = checked_probabilities(probs)
         outcomes = probs.nonzero()[0]
         return int(self._draw(outcomes, probs[outcomes]))

@@ -14,6 +14,7 @@ from .tree import ints
 
 if TYPE_CHECKING:
     from .lm import LM
+    from .viz.player import Player
 
 # A run keeps the rows of logits behind its candidates until somebody looks at them, which costs nothing in time; past
 # this many bytes (a large vocabulary, a long run) it reduces each to its few best at once.
@@ -95,7 +96,7 @@ class Trace:
             self._pieces[token] = f"<{token}>" if self.lm is None else token_piece(self.lm, token)
         return self._pieces[token]
 
-    def show(self, **options):
+    def show(self, **options: Any) -> "Player":
         """The step view for a notebook: steps forward and back, and needs no kernel afterwards. See `tutorlib.viz`."""
         from .viz import player
 

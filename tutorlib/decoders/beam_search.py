@@ -1,15 +1,20 @@
 """Beam search: follow several continuations at once, and keep the best of those that end."""
 
+from __future__ import annotations
+
 import math
 import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from ..batch import Batch
-from ..decoding import checked_budget, checked_stop, decoder
+from ..decoding import Prompt, checked_budget, checked_stop, decoder
+from ..lm import LM
 from ..step import Step
-from ..warp import probabilities
+from ..warp import Warp, probabilities
 
 
 @dataclass(slots=True)
@@ -162,19 +167,19 @@ def _finite(name: str, value) -> float:
 
 @decoder(check=check)
 def beam_search(
-    lm,
-    prompt,
+    lm: LM,
+    prompt: Prompt,
     *,
-    beams,
-    max_new_tokens,
-    length_penalty=1.0,
-    early_stopping=False,
-    min_new_tokens=0,
-    groups=1,
-    diversity=0.0,
-    warp=(),
-    stop=None,
-):
+    beams: int,
+    max_new_tokens: int,
+    length_penalty: float = 1.0,
+    early_stopping: bool | Literal["never"] = False,
+    min_new_tokens: int = 0,
+    groups: int = 1,
+    diversity: float = 0.0,
+    warp: Sequence[Warp] = (),
+    stop: Iterable[int] | None = None,
+) -> Iterator[Step]:
     """Keep the `beams` likeliest continuations, lengthen them all by one token, and again; return the best finished.
 
     At each length every continuation by one token is a candidate. Of the best `beams` candidates those that end, with a

@@ -1,13 +1,17 @@
 """Best-first beam search: what beam search finds, with fewer hypotheses scored."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from ..decoding import checked_stop, decoder
+from ..decoding import Prompt, checked_stop, decoder
+from ..lm import LM
 from ..step import Step
-from ..warp import probabilities, takes
+from ..warp import Warp, probabilities, takes
 from .beam_search import check as check_beams
 
 
@@ -151,19 +155,19 @@ def check(lm, beams, max_new_tokens, length_penalty, n_best, heuristic, queue_li
 
 @decoder(check=check)
 def best_first_beam_search(
-    lm,
-    prompt,
+    lm: LM,
+    prompt: Prompt,
     *,
-    beams,
-    max_new_tokens,
-    length_penalty=0.0,
-    n_best=1,
-    heuristic=None,
-    queue_limit=None,
-    min_new_tokens=0,
-    warp=(),
-    stop=None,
-):
+    beams: int,
+    max_new_tokens: int,
+    length_penalty: float = 1.0,
+    n_best: int = 1,
+    heuristic: Callable[[list[int]], float] | None = None,
+    queue_limit: int | None = None,
+    min_new_tokens: int = 0,
+    warp: Sequence[Warp] = (),
+    stop: Iterable[int] | None = None,
+) -> Iterator[Step]:
     """Score the most promising hypothesis first, whatever its length, and no more than `beams` of any length.
 
     Beam search as a priority queue (Meister, Vieira and Cotterell 2020, "Best-first beam search", algorithm 2). The
@@ -204,7 +208,7 @@ def best_first_beam_search(
     max_new_tokens : int
         Cut to the room in the context.
     length_penalty : float
-        As for `beam_search`, where the default is 1.
+        As for `beam_search`.
     n_best : int
         How many finished hypotheses are wanted, from 1 to `beams`; fewer are found sooner.
     heuristic : function, optional

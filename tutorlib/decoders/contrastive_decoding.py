@@ -1,13 +1,18 @@
 """Contrastive decoding: what a large model says more of than a small one; greedily, drawn, or searched for."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from ..decoding import checked_stop, decoder
+from ..decoding import Prompt, checked_stop, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Candidates, Step
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..warp import in_float64, is_number, min_p, probabilities
+from ..warp import Warp, in_float64, is_number, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams
 
@@ -90,7 +95,9 @@ def check(expert, amateur, prompt, alpha, amateur_temperature):
 
 
 @decoder(check=check)
-def contrastive_decoding(expert, amateur, prompt, *, alpha=0.1, amateur_temperature=1.0):
+def contrastive_decoding(
+    expert: LM, amateur: LM, prompt: Prompt, *, alpha: float = 0.1, amateur_temperature: float = 1.0
+) -> Iterator[Step]:
     """Take the plausible token that the expert likes most in comparison with the amateur, over and over.
 
     What small models do badly (repeat themselves, stay vague) large ones do too, only less: subtracting the small one's
@@ -138,7 +145,16 @@ def contrastive_decoding(expert, amateur, prompt, *, alpha=0.1, amateur_temperat
 
 
 @decoder(check=check)
-def contrastive_sampling(expert, amateur, prompt, *, rng, alpha=0.1, amateur_temperature=1.0, warp=()):
+def contrastive_sampling(
+    expert: LM,
+    amateur: LM,
+    prompt: Prompt,
+    *,
+    rng: Randomness | None = None,
+    alpha: float = 0.1,
+    amateur_temperature: float = 1.0,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Draw each plausible token with a probability proportional to p_expert / p_amateur.
 
     That is the softmax of `contrastive_scores`, as if they were logits. *Lossy* by design: this is not the expert's
@@ -191,21 +207,21 @@ def check_search(expert, amateur, prompt, alpha, amateur_temperature, beams, max
 
 @decoder(check=check_search)
 def contrastive_beam_search(
-    expert,
-    amateur,
-    prompt,
+    expert: LM,
+    amateur: LM,
+    prompt: Prompt,
     *,
-    beams,
-    max_new_tokens,
-    alpha=0.1,
-    amateur_temperature=1.0,
-    length_penalty=0.0,
-    stop=None,
-):
+    beams: int,
+    max_new_tokens: int,
+    alpha: float = 0.1,
+    amateur_temperature: float = 1.0,
+    length_penalty: float = 1.0,
+    stop: Iterable[int] | None = None,
+) -> Iterator[Step]:
     """Search for the text that the expert likes most in comparison with the amateur, of plausible tokens alone.
 
     Beam search on Σ `contrastive_scores` in place of Σ log p; see `beam_search` for how it goes. A text scores
-    ``Σ score / len ** length_penalty``. With the default, 0, that is the paper's objective: log p_expert less
+    ``Σ score / len ** length_penalty``. With a penalty of 0 that is the paper's objective: log p_expert less
     log p_amateur of the whole text. The paper's texts all have one length. Where stop tokens end some, the sum favours
     long ones as far as the expert is the surer one, token by token; 1 compares averages. Unlike log-probabilities,
     scores may be positive, so that a text which goes on may get better: nothing short of `max_new_tokens` ends the

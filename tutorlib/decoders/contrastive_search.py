@@ -1,10 +1,14 @@
 """Contrastive search: of the few likeliest tokens, one that does not say again what has been said."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator
 
 import torch
 
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
 from ..step import Candidates, Step, likeliest
 from ..tree import TokenTree
 from ..warp import check_whole_number, in_float64, is_number, probabilities
@@ -52,7 +56,7 @@ def check(k, penalty):
 
 
 @decoder(check=check)
-def contrastive_search(lm, prompt, *, k=4, penalty=0.6):
+def contrastive_search(lm: LM, prompt: Prompt, *, k: int = 4, penalty: float = 0.6) -> Iterator[Step]:
     """Take, of the `k` likeliest tokens, the one that is likely and unlike everything before it.
 
     A candidate x scores ``(1 - penalty) · p(x) - penalty · max_j cos(h_x, h_j)``: its probability, less how much its

@@ -1,12 +1,17 @@
 """DoLa, decoding by contrasting layers: what the last layer says more of than an early one."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Candidates, Step
-from ..warp import probabilities
+from ..warp import Warp, probabilities
 from .contrastive_decoding import check_alpha, contrastive_scores, log_probabilities
 
 
@@ -28,7 +33,7 @@ def jensen_shannon(log_probs: torch.Tensor, other: torch.Tensor) -> torch.Tensor
     return sum((rows.exp() * (rows - log_mean)).nansum(-1) for rows in (log_probs, other)) / 2
 
 
-def lower_layers(lm) -> list[int]:
+def lower_layers(lm: LM) -> list[int]:
     """The even layers of the lower half: the paper's bucket for long answers.
 
     Layer 0, the embeddings, is left out of models whose output head is the embedding matrix: read out, an embedding
@@ -43,7 +48,7 @@ def lower_layers(lm) -> list[int]:
     return _even(lm, first, lm.layers // 2)
 
 
-def upper_layers(lm) -> list[int]:
+def upper_layers(lm: LM) -> list[int]:
     """The even layers of the upper half, the last layer left out: the paper's bucket for short answers.
 
     Raises
@@ -86,7 +91,15 @@ def check(lm, layers, alpha):
 
 
 @decoder(check=check)
-def dola(lm, prompt, *, layers, alpha=0.1, rng=None, warp=()):
+def dola(
+    lm: LM,
+    prompt: Prompt,
+    *,
+    layers: Sequence[int],
+    alpha: float = 0.1,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Take the plausible token that the last layer likes most in comparison with an early layer of the same model.
 
     The final norm and the output head turn the hidden state of any layer into a distribution. In the models of the

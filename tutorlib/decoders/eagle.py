@@ -1,14 +1,20 @@
 """EAGLE: a small network guesses the target's next features, its guesses grow a tree, and one call checks the tree."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 import torch
 
 from ..checking import check_tree, exact
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
 from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 from ..heads.eagle_head import DraftNetwork, check_target
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree
-from ..warp import takes
+from ..warp import Warp, takes
 
 
 def check(target, head, tree):
@@ -27,7 +33,15 @@ def check(target, head, tree):
 
 
 @decoder(check=check)
-def eagle(target, head, prompt, *, tree: Shape | None = None, rng=None, warp=()):
+def eagle(
+    target: LM,
+    head: DraftNetwork,
+    prompt: Prompt,
+    *,
+    tree: Shape | None = None,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Let a network that reads the target's features draft a tree, and check the tree in one call.
 
     *Lossless* by construction, whatever the network and the tree: every token is drawn from the target, warped, and the

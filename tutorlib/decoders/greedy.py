@@ -1,10 +1,14 @@
 """Greedy decoding: always the likeliest next token."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator
 
 import torch
 
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
 from ..step import Candidates, Step
 from ..warp import probabilities
 
@@ -18,7 +22,7 @@ def likeliest(logits: torch.Tensor) -> int:
 
 
 @decoder
-def greedy(lm, prompt):
+def greedy(lm: LM, prompt: Prompt) -> Iterator[Step]:
     """Take the likeliest next token, over and over. Of equally likely tokens, the lowest id.
 
     Deterministic: there is nothing to draw. Locally best and, as a search for the likeliest text, globally not (see

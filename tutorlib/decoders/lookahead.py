@@ -1,10 +1,16 @@
 """Lookahead decoding: the model guesses ahead in places of which it does not know the beginning, and checks later."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 from ..checking import check_tree
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import ROOT, TokenTree
-from ..warp import check_whole_number
+from ..warp import Warp, check_whole_number
 
 
 class Pool:
@@ -58,7 +64,16 @@ def check(window, ngram, guesses):
 
 
 @decoder(check=check)
-def lookahead(lm, prompt, *, window=6, ngram=3, guesses=6, rng=None, warp=()):
+def lookahead(
+    lm: LM,
+    prompt: Prompt,
+    *,
+    window: int = 6,
+    ngram: int = 3,
+    guesses: int = 6,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Guess several places ahead at once, collect the n-grams that come of it, and try those that fit: no draft needed.
 
     The window has `window` columns. Column i holds n - 1 tokens for the places i, i + 1, ... after the text: what was

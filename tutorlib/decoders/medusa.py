@@ -1,13 +1,20 @@
 """Medusa: more heads on the same model guess several tokens ahead, and one call checks a tree of their guesses."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 import torch
 
-from ..checking import check_rule, check_tree, exact
-from ..decoding import decoder
+from ..checking import Accept, check_rule, check_tree, exact
+from ..decoding import Prompt, decoder
 from ..drafting.choices import Choices, checked_choices
-from ..heads.medusa_heads import check_depth, check_target
+from ..heads.medusa_heads import MedusaHeads, check_depth, check_target
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import ROOT, TokenTree
+from ..warp import Warp
 
 
 def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], depth: int) -> TokenTree:
@@ -48,7 +55,16 @@ def check(target, heads, tree, accept):
 
 
 @decoder(check=check)
-def medusa(target, heads, prompt, *, tree: Choices | None = None, accept=exact, rng=None, warp=()):
+def medusa(
+    target: LM,
+    heads: MedusaHeads,
+    prompt: Prompt,
+    *,
+    tree: Choices | None = None,
+    accept: Accept = exact,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Let heads on the target guess the tokens after the next one, and check a tree of guesses in one call.
 
     With ``accept=exact`` *lossless* by construction: every token is drawn from the target, warped, and the tree only

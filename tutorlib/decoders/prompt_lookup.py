@@ -1,10 +1,16 @@
 """Prompt lookup: what followed the last few tokens when they were said before is the draft."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 from ..checking import check_tree
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree
-from ..warp import check_whole_number
+from ..warp import Warp, check_whole_number
 
 
 class NGrams:
@@ -57,7 +63,15 @@ def check(gamma, max_ngram):
 
 
 @decoder(check=check)
-def prompt_lookup(lm, prompt, *, gamma, max_ngram=3, rng=None, warp=()):
+def prompt_lookup(
+    lm: LM,
+    prompt: Prompt,
+    *,
+    gamma: int = 4,
+    max_ngram: int = 3,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Draft what followed the last n-gram of the text when it was last there; no second model is needed.
 
     The last `max_ngram` tokens are looked up in the prompt and the text so far, then one fewer, down to one. What

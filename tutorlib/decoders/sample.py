@@ -1,12 +1,18 @@
 """Sampling: draw the next token from the model's distribution, or from a warped one."""
 
-from ..decoding import decoder
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Candidates, Step
-from ..warp import probabilities
+from ..warp import Warp, probabilities
 
 
 @decoder
-def sample(lm, prompt, *, rng, warp=()):
+def sample(lm: LM, prompt: Prompt, *, rng: Randomness | None = None, warp: Sequence[Warp] = ()) -> Iterator[Step]:
     """Draw each next token with the probability that the model, warped, gives it.
 
     *Lossless* by definition: this is the distribution that every other lossless method must have.

@@ -1,14 +1,22 @@
 """Sampling of several texts at once: one call of the model gives each of them its next token."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 import torch
 
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Candidates, Step
-from ..warp import probabilities
+from ..warp import Warp, probabilities
 
 
 @decoder
-def sample_batch(lm, prompts, *, rngs=None, warp=()):
+def sample_batch(
+    lm: LM, prompts: Sequence[Prompt], *, rngs: Sequence[Randomness] | None = None, warp: Sequence[Warp] = ()
+) -> Iterator[list[Step]]:
     """Draw the next token of several texts, with one call of the model for all of them.
 
     *Lossless*, row by row: each is what `sample` makes of its own prompt and rng (up to rounding: a wider call is

@@ -1,17 +1,21 @@
 """Speculative decoding: a small model drafts some tokens, one call of the large one checks them all."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from ..arguments import takes_iterators
 from ..checking import check_tree, drawn
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..theory import measured_factor
 from ..tree import TokenTree
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..warp import check_whole_number, draft_probabilities, is_number, over_ids, takes
+from ..warp import Warp, check_whole_number, draft_probabilities, is_number, over_ids, takes
 
 # How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
@@ -124,7 +128,16 @@ def is_unsure(logits: torch.Tensor, confidence: float) -> list[bool]:
 
 
 @decoder(check=check_pair)
-def speculative(target, draft, prompt, *, gamma=4, confidence=0.0, rng=None, warp=()):
+def speculative(
+    target: LM,
+    draft: LM,
+    prompt: Prompt,
+    *,
+    gamma: Gamma = 4,
+    confidence: float = 0.0,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Let a small model draft γ tokens, check them in one call of the large one, and keep what passes.
 
     *Lossless*: the text has the distribution of ``sample(target, prompt, rng=..., warp=warp)``, whatever the draft; a

@@ -1,19 +1,22 @@
 """Speculative decoding of several texts at once: each row accepts what it accepts, and no row waits for another."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from ..batch import Batch
 from ..checking import check, drawn
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
 from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree
 from ..vocabularies import check_prompt_of_both
 from ..warp import Warp, draft_probabilities, over_ids
-from .speculative import check_pair, is_unsure, tokens_to_draft
+from .speculative import Gamma, check_pair, is_unsure, tokens_to_draft
 
 
 @dataclass
@@ -84,7 +87,16 @@ def check_batch(target, draft, prompts, gamma, confidence):
 
 
 @decoder(check=check_batch)
-def speculative_batch(target, draft, prompts, *, gamma=4, confidence=0.0, rngs=None, warp=()):
+def speculative_batch(
+    target: LM,
+    draft: LM,
+    prompts: Sequence[Prompt],
+    *,
+    gamma: Gamma = 4,
+    confidence: float = 0.0,
+    rngs: Sequence[Randomness] | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[list[Step]]:
     """Speculate on several texts, with one call of the target a round for all of them.
 
     *Lossless*, row by row: each is what `speculative` makes of its own prompt and rng with the same settings (up to

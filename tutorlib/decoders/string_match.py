@@ -1,14 +1,23 @@
 """A draft with another tokenizer, whose text is read in the target's tokens (SLEM)."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 from ..checking import check_tree
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
+from ..warp import Warp
 
 
 @decoder(check=check_pair)
-def string_match(target, draft, prompt, *, gamma=4, rng=None, warp=()):
+def string_match(
+    target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
+) -> Iterator[Step]:
     """Let a draft with another tokenizer write some text, and keep of it what the target writes too.
 
     The draft writes its likeliest text, and this text in the target's tokens is the guess: each token of it is compared

@@ -1,13 +1,17 @@
 """Suffix lookup: the longest end of the text that was said before, and all that followed it, are the draft."""
 
+from __future__ import annotations
+
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..checking import check_tree
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import ROOT, TokenTree
-from ..warp import check_whole_number, is_number
+from ..warp import Warp, check_whole_number, is_number
 
 
 class SuffixAutomaton:
@@ -134,7 +138,16 @@ def check(lm, gamma, texts, least):
 
 
 @decoder(check=check)
-def suffix_lookup(lm, prompt, *, gamma, texts=(), least=0.1, rng=None, warp=()):
+def suffix_lookup(
+    lm: LM,
+    prompt: Prompt,
+    *,
+    gamma: int = 4,
+    texts: Sequence[Sequence[int]] = (),
+    least: float = 0.1,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
+) -> Iterator[Step]:
     """Draft what followed the longest end of the text that was said before, of any length, in all its variants.
 
     Where that end was followed by different tokens, the draft is a tree of them, the most frequent first. How far it

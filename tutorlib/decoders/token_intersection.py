@@ -1,15 +1,20 @@
 """A draft with another tokenizer, which says only what both models have a token for (TLI)."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from ..checking import check_tree, drawn
-from ..decoding import decoder
+from ..decoding import Prompt, decoder
+from ..lm import LM
+from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree
 from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
-from ..warp import draft_probabilities, in_float64
+from ..warp import Warp, draft_probabilities, in_float64
 
 
 def check(target, draft, gamma):
@@ -23,7 +28,9 @@ def check(target, draft, gamma):
 
 
 @decoder(check=check)
-def token_intersection(target, draft, prompt, *, gamma=4, rng=None, warp=()):
+def token_intersection(
+    target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
+) -> Iterator[Step]:
     """Speculative sampling with a draft that has another tokenizer, kept to the tokens which both have.
 
     The draft's law is cut to the shared tokens and renormalised, as a law over the *target's* ids, q. A guess is drawn

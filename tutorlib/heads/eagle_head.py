@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from ..lm import LM
 from ..session import NaNLogits
 from ..tree import ROOT, ints
 
@@ -139,7 +140,9 @@ class DraftNetwork(nn.Module):
         """From the target's features (..., width * layers) to what the network goes on from, (..., width)."""
         raise NotImplementedError
 
-    def forward(self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal):
+    def forward(
+        self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
+    ) -> torch.Tensor:
         """One step: what the target's feature will be once it has read `tokens`.
 
         Parameters
@@ -159,7 +162,7 @@ class DraftNetwork(nn.Module):
         """
         raise NotImplementedError
 
-    def read_out(self, hidden: torch.Tensor, target) -> torch.Tensor:
+    def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
         """Logits (..., vocab_size) of the token after next, from what a step gave; -inf for tokens it does not know."""
         raise NotImplementedError
 
@@ -170,7 +173,7 @@ class DraftNetwork(nn.Module):
         cos, sin = rotary(self.embed_tokens.weight, positions)
         return cos[:, None], sin[:, None]
 
-    def session(self, target) -> DraftSession:
+    def session(self, target: LM) -> DraftSession:
         """One sequence of drafts for a target; see `DraftSession`."""
         return DraftSession(self, target)
 
@@ -205,11 +208,13 @@ class EagleHead(DraftNetwork):
     def start(self, features: torch.Tensor) -> torch.Tensor:
         return features
 
-    def forward(self, tokens, hidden, rotation, mix: Mix = causal):
+    def forward(
+        self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
+    ) -> torch.Tensor:
         joined = self.fc.forward(torch.cat([self.embed_tokens.forward(tokens), hidden], dim=-1))
         return self.layers[0].forward(joined, joined, rotation, mix)
 
-    def read_out(self, hidden, target):
+    def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
         return target.read_out(hidden.to(target.dtype), normed=True)
 
 
@@ -286,12 +291,14 @@ class Eagle3Head(DraftNetwork):
     def start(self, features: torch.Tensor) -> torch.Tensor:
         return self.fc(features)
 
-    def forward(self, tokens, hidden, rotation, mix: Mix = causal):
+    def forward(
+        self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
+    ) -> torch.Tensor:
         normed = self.midlayer.hidden_norm.forward(hidden)
         states = torch.cat([self.midlayer.input_layernorm.forward(self.embed_tokens.forward(tokens)), normed], dim=-1)
         return self.midlayer.forward(normed if self.norm_before_residual else hidden, states, rotation, mix)
 
-    def read_out(self, hidden, target=None):
+    def read_out(self, hidden: torch.Tensor, target: LM | None = None) -> torch.Tensor:
         logits = self.lm_head.forward(self.norm.forward(hidden))
         if len(self.d2t) == self.vocab_size:
             return logits

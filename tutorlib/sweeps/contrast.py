@@ -90,7 +90,7 @@ def _cd(alpha, amateur_temperature=1.0, greedy=True):
 
 
 def _beams(expert, amateur, prompt):
-    return contrastive_beam_search(expert, amateur, prompt, beams=5, max_new_tokens=SETTING["tokens"])
+    return contrastive_beam_search(expert, amateur, prompt, beams=5, max_new_tokens=SETTING["tokens"], length_penalty=0)
 
 
 def _search(k, penalty):
