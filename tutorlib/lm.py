@@ -285,7 +285,7 @@ class LM:
             )
         return tokens
 
-    def open_cache(self, rows: int, static: bool = False):
+    def open_cache(self, rows: int, static: bool = False) -> KeyValues | TokenCache:
         """An empty cache: what sessions and batches compute through. Models of another kind bring their own."""
         if self._may_cache(static):
             return KeyValues(self, static)
@@ -295,7 +295,7 @@ class LM:
         slots = self.context + TREE_SLOTS if static else None
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
 
-    def reach(self, cache, rows: list[list[int]], length: int):
+    def reach(self, cache: KeyValues | TokenCache, rows: list[list[int]], length: int) -> KeyValues | TokenCache:
         """A cache for sequences that get `length` tokens long: this one, if the model may cache so far.
 
         `rows` are the tokens that it holds.

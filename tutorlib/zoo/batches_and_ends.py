@@ -12,7 +12,7 @@ from .loops import drafts, draw_token, histories, in_a_row
 
 
 @decoder
-def padding_as_text(target, draft, prompts, *, gamma, rngs, warp=()):
+def padding_as_text(target, draft, prompts, *, gamma=4, rngs=None, warp=()):
     """A batch is padded on the right, without a mask."""
     width = max(map(len, prompts))
     padded = [prompt + [0] * (width - len(prompt)) for prompt in prompts]  # the mistake: no mask
@@ -21,7 +21,7 @@ def padding_as_text(target, draft, prompts, *, gamma, rngs, warp=()):
 
 
 @decoder
-def prefixes_as_rows(target, draft, prompt, *, gamma, rng, warp=()):
+def prefixes_as_rows(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """All beginnings of the draft are scored as padded rows of one batch, by the last column: padding, for most.
 
     For all rows but the longest that column is padding. And no row holds the whole draft, so a draft that was kept
@@ -42,7 +42,7 @@ def prefixes_as_rows(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def padding_is_token_zero(target, draft, prompt, *, gamma, rng, warp=()):
+def padding_is_token_zero(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """Token id 0 is used as padding, though it is a real token."""
     draft_session, text = draft.session(prompt), list(prompt)
     while min(target.context, draft.context) - len(text) > gamma:
@@ -58,7 +58,7 @@ def padding_is_token_zero(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def past_the_end(target, draft, prompt, *, gamma, rng, warp=()):
+def past_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """Text past the end-of-text is counted and kept."""
     for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
         yield step
@@ -68,7 +68,7 @@ def past_the_end(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def ends_at_the_end(target, draft, prompt, *, gamma, rng, warp=()):
+def ends_at_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """What `past_the_end` should be (and what `run` does for every method)."""
     for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
         ends = [place for place, token in enumerate(step.tokens) if token in target.stop_tokens]

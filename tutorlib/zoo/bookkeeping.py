@@ -8,7 +8,7 @@ from .loops import histories, speculate
 
 
 @decoder
-def rollback_too_short(target, draft, prompt, *, gamma, rng, warp=()):
+def rollback_too_short(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The cache is rolled back by one token too few."""
 
     def forget(target_session, drafted, accepted):
@@ -18,7 +18,7 @@ def rollback_too_short(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def forgets_at_least_one(target, draft, prompt, *, gamma, rng, warp=()):
+def forgets_at_least_one(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """After a draft that was accepted whole, one accepted token is forgotten with the rejected ones."""
 
     def forget(target_session, drafted, accepted):
@@ -28,7 +28,7 @@ def forgets_at_least_one(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def lagging_draft(target, draft, prompt, *, gamma, rng, warp=()):
+def lagging_draft(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """After a draft that was accepted whole, the draft never reads its own last token."""
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, unread, draft_unread = list(prompt), [], []

@@ -11,7 +11,7 @@ from .loops import drafts, draw_token, speculate
 
 
 @decoder
-def rows_one_late(target, draft, prompt, *, gamma, rng, warp=()):
+def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The target's rows are one position late: each drafted token is judged by what may follow it."""
 
     def judge(round, rng):
@@ -25,7 +25,7 @@ def rows_one_late(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def inverted_coin(target, draft, prompt, *, gamma, rng, warp=()):
+def inverted_coin(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """Where q is larger than p, the drafted token is rejected with probability p/q. It should be accepted with it."""
 
     def judge(round, rng):
@@ -39,7 +39,7 @@ def inverted_coin(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def resample_from_target(target, draft, prompt, *, gamma, rng, warp=()):
+def resample_from_target(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """After a rejection the next token is drawn from p, not from the residual."""
 
     def judge(round, rng):
@@ -52,7 +52,7 @@ def resample_from_target(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def fixed_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3):
+def fixed_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), threshold=0.3):
     """A token is accepted when the target's probability for it exceeds a fixed threshold."""
 
     def judge(round, rng):
@@ -65,7 +65,7 @@ def fixed_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3
 
 
 @decoder
-def perplexity_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshold=0.3):
+def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), threshold=0.3):
     """ "EAGLE" as a guard over a draft model: the draft's perplexity moves a threshold, tokens above it are kept."""
 
     def judge(round, rng):
@@ -80,7 +80,7 @@ def perplexity_threshold(target, draft, prompt, *, gamma, rng, warp=(), threshol
 
 
 @decoder
-def mixed_with_prediction(target, draft, prompt, *, gamma, rng, warp=(), predict, alpha=0.5, threshold=0.05):
+def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), predict, alpha=0.5, threshold=0.05):
     """ "EAGLE" as a network trained by mean squared error to predict features: the probability that it predicts is
     mixed with the target's, and what exceeds a threshold is accepted.
 
@@ -147,7 +147,7 @@ def feature_predictor(lm, texts, *, steps=300, seed=0):
 
 
 @decoder
-def score_only(target, draft, prompt, *, gamma, rng, warp=()):
+def score_only(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The draft's text is scored by its average log-likelihood under the target, and kept."""
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, unread = list(prompt), []
@@ -164,7 +164,7 @@ def score_only(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def other_warp(target, draft, prompt, *, gamma, rng, warp=()):
+def other_warp(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """q is computed with another warp than the draft was drawn with."""
 
     def judge(round, rng):
@@ -175,7 +175,7 @@ def other_warp(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def greedy_with_coins(target, draft, prompt, *, gamma, rng):
+def greedy_with_coins(target, draft, prompt, *, gamma=4, rng=None):
     """ "Greedy" decoding that flips the coin p/q all the same."""
 
     def judge(round, rng):
@@ -192,7 +192,7 @@ def greedy_with_coins(target, draft, prompt, *, gamma, rng):
 
 
 @decoder
-def unwarped_bonus(target, draft, prompt, *, gamma, rng, warp=()):
+def unwarped_bonus(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The bonus token ignores temperature and top-p."""
 
     def judge(round, rng):
@@ -207,7 +207,7 @@ def unwarped_bonus(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def greedy_drafts(target, draft, prompt, *, gamma, rng, warp=()):
+def greedy_drafts(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The draft is greedy, and q is used as if the token had been sampled."""
 
     def draw(probs, rng):
@@ -217,6 +217,6 @@ def greedy_drafts(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def greedy_speculation(target, draft, prompt, *, gamma, rng):
+def greedy_speculation(target, draft, prompt, *, gamma=4, rng=None):
     """`speculative`, greedy whatever random draws are given."""
     yield from speculative(target, draft, prompt, gamma=gamma, rng=None)

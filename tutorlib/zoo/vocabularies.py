@@ -7,7 +7,7 @@ from .loops import in_a_row, speculate_across
 
 
 @decoder
-def map_in_hash_order(target, draft, prompt, *, gamma, rng, warp=()):
+def map_in_hash_order(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The map between two vocabularies comes in the order of a hash table, and is read in the order of the ids."""
     shared = shared_tokens(target, draft)
     ascending = [token for _, token in sorted(zip(shared.draft, shared.target, strict=True))]  # by the draft's ids
@@ -23,7 +23,7 @@ def map_in_hash_order(target, draft, prompt, *, gamma, rng, warp=()):
 
 
 @decoder
-def foreign_ids(target, draft, prompt, *, gamma, rng, warp=()):
+def foreign_ids(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """A drafted token's p is looked up by the id that the *draft's* tokenizer has for it."""
 
     def judge(guesses, drafted, q, p):

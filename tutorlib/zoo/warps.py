@@ -22,12 +22,12 @@ def top_p_without_the_crossing(p):
 
 
 @decoder
-def top_k_one_for_greedy(lm, prompt, *, rng):
+def top_k_one_for_greedy(lm, prompt, *, rng=None):
     """top_k(1) is taken for greedy: of two best tokens, both stay."""
     yield from sample(lm, prompt, rng=rng, warp=[top_k(1)])  # the mistake: equals of the k-th stay
 
 
 @decoder
-def greedy_of_any_draw(lm, prompt, *, rng):
+def greedy_of_any_draw(lm, prompt, *, rng=None):
     """`greedy`, with random draws that it does not use."""
     yield from greedy(lm, prompt)

@@ -1,0 +1,106 @@
+"""One way to call: what has one name means one thing, has one default, and says its type."""
+
+import inspect
+import typing
+from collections import defaultdict
+
+import pytest
+
+import tutorlib
+from tutorlib import decoders, zoo
+from tutorlib.decoding import BatchSteps, Steps, decoder, run
+from tutorlib.step import Step
+from tutorlib.table import TableLM
+from tutorlib.viz.player import Player
+
+FRONT_DOOR = {name: getattr(tutorlib, name) for name in tutorlib.__all__}
+RETURNED = {
+    name: inspect.signature(function).return_annotation
+    for name, function in FRONT_DOOR.items()
+    if inspect.isroutine(function) and inspect.unwrap(function).__module__ != "tutorlib.checking"
+}  # rules for checking drafts are left out: methods call them, with all that they have
+METHODS = {name: FRONT_DOOR[name] for name, returned in RETURNED.items() if returned in ("Steps", "BatchSteps")}
+# Not to be left out in one place, and with a default in another: top_k(k), searches, which have no end without one.
+NEEDED_SOMEWHERE = {"k", "method", "max_new_tokens"}
+# Of specimens too, which are called as the methods are whose mistakes they show.
+OF_ALL_METHODS = {"prompt", "prompts", "gamma", "rng", "rngs", "warp"}
+
+
+def functions(name, item):
+    """A function by its name, or the public ones of a class."""
+    if inspect.isclass(item):
+        for part, member in vars(item).items():
+            member = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            ours = inspect.isfunction(member) and member.__module__.startswith("tutorlib")
+            if ours and (part == "__init__" or not part.startswith("_")):
+                yield f"{name}.{part}", member
+    elif inspect.isroutine(item):
+        yield name, item
+
+
+PUBLIC = {name: function for item in FRONT_DOOR.items() for name, function in functions(*item)}
+
+
+def test_decoders_exports_functions_alone():
+    names = {name for name in vars(decoders) if not name.startswith("_")}
+    assert names == set(decoders.__all__) >= METHODS.keys()
+    assert all(inspect.isfunction(getattr(decoders, name)) for name in names)
+
+
+def test_a_parameter_of_one_name_has_one_default_wherever_it_may_be_left_out():
+    found = defaultdict(lambda: defaultdict(set))
+    specimens = {specimen.name: specimen.mistaken for specimen in zoo.SPECIMENS}
+    for name, function in ({name: FRONT_DOOR[name] for name in RETURNED} | specimens).items():
+        for parameter in inspect.signature(function).parameters.values():
+            if name not in specimens or parameter.name in OF_ALL_METHODS:
+                found[parameter.name][repr(parameter.default)].add(name)
+    for name in NEEDED_SOMEWHERE:
+        del found[name][repr(inspect.Parameter.empty)]
+    assert {name: dict(defaults) for name, defaults in found.items() if len(defaults) > 1} == {}
+    assert found["gamma"].keys() == {"4"} and found["length_penalty"].keys() == {"1.0"}
+    assert found["rng"].keys() == found["rngs"].keys() == {"None"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_model_comes_first_then_its_helper_then_the_prompt_and_all_else_by_name(name):
+    parameters = inspect.signature(METHODS[name]).parameters
+    by_place = [one.name for one in parameters.values() if one.kind is not one.KEYWORD_ONLY]
+    assert by_place[0] in ("lm", "target", "expert") and by_place[-1] in ("prompt", "prompts")
+    assert by_place[1:-1] in ([], ["draft"], ["amateur"], ["heads"], ["head"])
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_front_door_says_the_type_of_all_that_goes_in_and_comes_out(name):
+    signature = inspect.signature(PUBLIC[name])
+    untyped = [one.name for one in signature.parameters.values() if one.annotation is one.empty]
+    assert set(untyped) <= {"self", "cls"}
+    assert name.endswith("__init__") or signature.return_annotation is not signature.empty
+    here = {"LM": tutorlib.LM, "Player": Player}  # where a module may import them for type checkers alone
+    assert typing.get_type_hints(inspect.unwrap(PUBLIC[name]), localns=here) is not None
+
+
+def test_a_method_returns_steps_and_says_so():
+    assert RETURNED["greedy"] == "Steps" and RETURNED["sample_batch"] == "BatchSteps"
+    lm = TableLM.random(3, 1, 0)
+    assert isinstance(tutorlib.greedy(lm, "a"), Steps) and isinstance(tutorlib.sample_batch(lm, ["a"]), BatchSteps)
+
+
+def test_a_search_is_told_its_budget_once():
+    lm = TableLM.random(4, 1, 0)
+    for method in (tutorlib.beam_search, tutorlib.best_first_beam_search):
+        steps = method(lm, "a", beams=2, max_new_tokens=5)
+        assert steps.max_new_tokens == 5
+        assert run(steps).to_dict() == run(method(lm, "a", beams=2, max_new_tokens=5), 5).to_dict()
+    assert len(run(tutorlib.beam_search(lm, "a", beams=2, max_new_tokens=5), 3).tokens) == 3, "a smaller one cuts"
+
+
+def test_methods_without_a_budget_of_their_own_need_one():
+    @decoder
+    def endless(lm, prompt):
+        while True:
+            yield Step([0])
+
+    with pytest.raises(ValueError, match=r"endless goes on without an end: .* run\(steps, max_new_tokens=40\)"):
+        run(endless(TableLM.random(3, 1, 0), "a"))
+    with pytest.raises(ValueError, match="how many tokens"):
+        run(iter([Step([0])]))
