@@ -335,11 +335,11 @@ def test_a_warp_is_applied_before_the_softmax_with_the_tokens_before_each_row():
 
 def test_ends_where_the_context_does(models):
     lm = LM(models("llama"), context=9)
-    trace = run(beam_search(lm, [3, 1, 4], beams=3, max_new_tokens=50, length_penalty=2.0, early_stopping="never"), 50)
+    trace = run(beam_search(lm, [3, 1, 4], beams=3, max_new_tokens=50, length_penalty=2.0, early_stopping="never"))
     alike = run(beam_search(LM(models("llama")), [3, 1, 4], beams=3, max_new_tokens=6, length_penalty=2.0), 50)
     assert (trace.tokens, len(trace.tokens), trace.stopped) == (alike.tokens, 6, "context")
     assert search(lm, list(range(9)), beams=3, max_new_tokens=5) == []
-    assert run(beam_search(lm, list(range(9)), beams=3, max_new_tokens=5), 5).stopped == "context"
+    assert run(beam_search(lm, list(range(9)), beams=3, max_new_tokens=5)).stopped == "context"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_ends_where_the_context_does(models):
 
 
 def test_one_call_a_length_with_a_row_for_each_beam(llama):
-    trace = run(beam_search(llama, [3, 1, 4], beams=4, max_new_tokens=7), 7)
+    trace = run(beam_search(llama, [3, 1, 4], beams=4, max_new_tokens=7))
     assert (trace.target_calls, trace.scored_hypotheses, trace.stopped) == (7, 1 + 6 * 4, "budget")
     assert [len(step.tokens) for step in trace.steps] == [0] * 7 + [7]
 
@@ -363,7 +363,7 @@ def test_steps_hold_the_running_beams_and_then_the_winner_with_the_n_best():
 
 
 def test_a_trace_of_a_search_survives_being_written():
-    trace = run(beam_search(TableLM.random(4, 1, 0, stop_tokens=[3]), "a", beams=2, max_new_tokens=4), 4)
+    trace = run(beam_search(TableLM.random(4, 1, 0, stop_tokens=[3]), "a", beams=2, max_new_tokens=4))
     plain = trace.to_dict()
     assert type(trace).from_dict(plain).to_dict() == plain
 

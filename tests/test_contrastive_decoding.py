@@ -253,7 +253,7 @@ def test_beams_over_caches_equal_a_slow_search_without_any(pairs):
 
 def test_one_beam_is_the_greedy_form_where_nothing_stops_it(pairs):
     for expert, amateur in pairs:
-        beam = run(contrastive_beam_search(expert, amateur, [1, 2], beams=1, max_new_tokens=12), 12)
+        beam = run(contrastive_beam_search(expert, amateur, [1, 2], beams=1, max_new_tokens=12))
         assert beam.tokens == run(contrastive_decoding(expert, amateur, [1, 2]), 12).tokens
 
 
@@ -273,7 +273,7 @@ def test_tokens_that_the_amateur_finds_impossible_come_first_and_among_those_tex
             else:
                 texts[tokens] = impossible, score
         best = max(texts, key=texts.get)
-        found = run(contrastive_beam_search(expert, amateur, [0], beams=27, max_new_tokens=3, alpha=alpha, stop=()), 3)
+        found = run(contrastive_beam_search(expert, amateur, [0], beams=27, max_new_tokens=3, alpha=alpha, stop=()))
         assert texts[tuple(found.tokens)] == pytest.approx(texts[best])
         one, greedily = (
             run(steps, 3, stop=())
@@ -305,7 +305,7 @@ def test_a_text_that_has_ended_competes_with_those_that_go_on_by_hand():
 def test_beams_cost_one_call_of_each_a_length_and_say_what_they_hold(pairs):
     expert, amateur = pairs[0]
     before = amateur.calls
-    trace = run(contrastive_beam_search(expert, amateur, [3, 1], beams=3, max_new_tokens=5), 5)
+    trace = run(contrastive_beam_search(expert, amateur, [3, 1], beams=3, max_new_tokens=5))
     assert (trace.target_calls, amateur.calls - before, trace.scored_hypotheses) == (5, 5, 1 + 4 * 3)
     assert [len(step.hypotheses) for step in trace.steps] == [3, 3, 3, 3, 0, 3]
     assert trace.steps[-1].score == trace.steps[-1].hypotheses[0][1]
@@ -315,9 +315,9 @@ def test_beams_cost_one_call_of_each_a_length_and_say_what_they_hold(pairs):
 def test_beams_end_where_the_shorter_context_does():
     tables = TableLM.random(5, 1, 0, context=9), TableLM.random(5, 1, 1, context=6)
     for expert, amateur in (tables, tables[::-1]):
-        trace = run(contrastive_beam_search(expert, amateur, [1, 2], beams=2, max_new_tokens=20), 20)
+        trace = run(contrastive_beam_search(expert, amateur, [1, 2], beams=2, max_new_tokens=20))
         assert (len(trace.tokens), trace.stopped) == (4, "context")
-        full = run(contrastive_beam_search(expert, amateur, [1] * 6, beams=2, max_new_tokens=20), 20)
+        full = run(contrastive_beam_search(expert, amateur, [1] * 6, beams=2, max_new_tokens=20))
         assert (full.tokens, full.stopped) == ([], "context")
     stopped = run(contrastive_beam_search(*tables, [1, 2], beams=2, max_new_tokens=3), 20)
     assert (len(stopped.tokens), stopped.stopped) == (3, "end")

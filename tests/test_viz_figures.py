@@ -517,7 +517,7 @@ def test_a_growing_search_keeps_its_places():
 
 def test_a_stored_search_is_drawn_as_the_run_was_with_names_and_numbers():
     lm = TableLM({"": [0.5, 0.3, 0.2]}, ["a", "$x_1$", " "])
-    trace = run(beam_search(lm, "a", beams=2, max_new_tokens=2, length_penalty=0), 2)
+    trace = run(beam_search(lm, "a", beams=2, max_new_tokens=2, length_penalty=0))
     options = {"numbers": {(1,): 7}, "paths": {"greedy": (0, 0)}, "root": "a", "digits": 3}
     first, second = (texts(draw(trees.search_tree, t, **options)) for t in (trace, Trace.from_dict(trace.to_dict())))
     assert first == second and {"● a\n−0.693", "○ 7: $x_1$\n−1.204", "◂ greedy, wins"} <= set(first)

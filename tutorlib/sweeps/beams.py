@@ -28,7 +28,7 @@ def row(lm, name: str) -> dict:
     beams, penalty = SETTINGS[name]
     prompts = village_prompts(SETTING["prompts"])
     options = {"beams": beams, "max_new_tokens": SETTING["max_new_tokens"], "length_penalty": penalty}
-    traces = [run(beam_search(lm, prompt, **options), SETTING["max_new_tokens"], progress=False) for prompt in prompts]
+    traces = [run(beam_search(lm, prompt, **options), progress=False) for prompt in prompts]
     sums = [trace.steps[-1].score * len(trace.tokens) ** penalty for trace in traces]
     return figures(lm, prompts, traces) | {
         "log_prob": round(fmean(sums), 2),
