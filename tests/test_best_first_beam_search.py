@@ -21,7 +21,8 @@ module = importlib.import_module("tutorlib.decoders.best_first_beam_search")
 
 
 def search(method, lm, prompt, **options):
-    return run(method(lm, prompt, **options), max_new_tokens=100, stop=())
+    """A search that compares Σ log p, unless it is told to divide it by a power of the length."""
+    return run(method(lm, prompt, **{"length_penalty": 0.0} | options), max_new_tokens=100, stop=())
 
 
 def found(trace):

@@ -296,7 +296,7 @@ def test_a_text_that_has_ended_competes_with_those_that_go_on_by_hand():
         ((expert, amateur), 3, [0, 0, 0], 3 * math.log(4 / 3)),
         (ends, 3, [1], math.log(2)),
     ):
-        last = list(contrastive_beam_search(*pair, "a", beams=1, max_new_tokens=length, stop=[1]))[-1]
+        last = list(contrastive_beam_search(*pair, "a", beams=1, max_new_tokens=length, length_penalty=0, stop=[1]))[-1]
         assert (last.tokens, last.score) == (tokens, pytest.approx(score))
     averages = contrastive_beam_search(expert, amateur, "a", beams=2, max_new_tokens=3, stop=[1], length_penalty=1.0)
     assert list(averages)[-1].score == pytest.approx(math.log(4 / 3))
