@@ -140,7 +140,7 @@ def decoder(method: None = None, *, check: Callable[..., Any] | None = None) -> 
 def decoder(
     method: Callable[..., Iterator[Any]] | None = None, *, check: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Make a method out of a generator function ``method(lm, prompt, ...)`` that yields `Step`s.
+    """Make a method out of a generator function ``method(lm, prompt, ...)`` that yields steps.
 
     Calling the method then returns `Steps`, and everything that can be wrong with its arguments is said at that call,
     before any model is asked:

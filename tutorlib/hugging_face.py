@@ -2,7 +2,7 @@
 
 `generate` prepares what it always does: it reads its options, builds the processors of logits and the criteria for
 stopping. Then it hands all that to a function in place of its own loop. `custom_generate` makes such a function of one
-of our methods. What this file does not do: any decoding.
+of our methods. What this file does not do: any decoding. For example::
 
     import transformers
     from tutorlib import LM, custom_generate, speculative

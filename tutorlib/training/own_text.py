@@ -143,7 +143,11 @@ def _read(file):
 
 
 def _tell(lm, prompts, length, telling, seed) -> list[Text]:
-    """One text for each prompt, all drawn together; finished ones leave the batch."""
+    """One text for each prompt, all drawn together; finished ones leave the batch.
+
+    One generator draws for all rows, on the model's device. `sample_batch` has one for each row, on the processor, and
+    one warp for all: a GPU would wait for it, and a text could not become cold at a place of its own.
+    """
     plan = random.Random(seed)
     generator = torch.Generator(lm.device).manual_seed(plan.getrandbits(60))
     cold = [
