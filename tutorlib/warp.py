@@ -212,9 +212,9 @@ def min_p(p: float) -> Warp:
 def typical(mass: float) -> Warp:
     """Keep the tokens that are about as surprising as expected, until they have the probability `mass` together.
 
-    The expected surprise is the entropy H = -Σ p log p. Tokens are taken in the order of ``|-log p - H|``, the token that
-    crosses the threshold included, and with it whatever is exactly as far from H. The likeliest token may be dropped:
-    it can be far too unsurprising.
+    The expected surprise is the entropy H = -Σ p log p. Tokens are taken in the order of ``|-log p - H|``, the token
+    that crosses the threshold included, and with it whatever is exactly as far from H. The likeliest token may be
+    dropped: it can be far too unsurprising.
 
     Source: Meister, Pimentel, Wiher and Cotterell (2023), "Locally Typical Sampling".
 
