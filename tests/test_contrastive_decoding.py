@@ -246,7 +246,7 @@ def test_beams_over_caches_equal_a_slow_search_without_any(pairs):
                 expert, amateur, [1, 2, 3], beams=3, max_new_tokens=5, stop=[4], amateur_temperature=0.7
             )
             slow = slow_beams(
-                lambda tokens, pair=(expert, amateur): scored(*pair, tokens, 0.1, 0.7), [1, 2, 3], 3, 5, 0.0, [4]
+                lambda tokens, pair=(expert, amateur): scored(*pair, tokens, 0.1, 0.7), [1, 2, 3], 3, 5, 1.0, [4]
             )
             assert_same(n_best(steps), slow)
 
