@@ -1,4 +1,4 @@
-"""The sweep of chapter 6: its rows are what the methods write, and the committed file holds what the chapter says."""
+"""The sweep of chapter 7: its rows are what the methods write, and the committed file holds what the chapter says."""
 
 import pytest
 import torch

@@ -19,7 +19,7 @@ from tutorlib.warp import temperature
 from tutorlib.zoo import cases, loops
 
 EXACT = 1e-9
-CHAPTER = Path(__file__).parents[1] / "notebooks" / "08_is_it_exact.ipynb"
+CHAPTER = Path(__file__).parents[1] / "notebooks" / "09_is_it_exact.ipynb"
 BY_NAME = {specimen.name: specimen for specimen in zoo.SPECIMENS}
 
 

@@ -313,7 +313,7 @@ def room_to_draft(target: LM, text: list[int], draft: LM, context: list[int]) ->
 # One vocabulary
 
 # What can be done about it, in errors.
-_OTHER_TOKENIZERS = "what can be done with others is in chapter 91"
+_OTHER_TOKENIZERS = "what can be done with others is in chapter 11"
 
 
 def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None:

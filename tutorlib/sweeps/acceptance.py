@@ -1,4 +1,4 @@
-"""A sweep of chapter 8: how often the bundled draft is accepted by the bundled target, by the temperature of both.
+"""A sweep of chapter 9: how often the bundled draft is accepted by the bundled target, by the temperature of both.
 
 Acceptance is Σ min(p, q), the probability that a token drawn from q is accepted, averaged over places. It is computed,
 not counted in runs: exact at every place.

@@ -1,4 +1,4 @@
-"""A sweep of chapter 8: is what `transformers` samples with an assistant model what it samples without one?
+"""A sweep of chapter 9: is what `transformers` samples with an assistant model what it samples without one?
 
 `proof.empirical_check` on `generate`, in the installed version: a pair of small random models with tokenizers of their
 own, small enough that every text of two tokens comes up often; and the bundled models, with one tokenizer. (With two,

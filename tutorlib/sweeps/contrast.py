@@ -1,6 +1,6 @@
-"""The sweep of chapter 6: methods that contrast two distributions, beside methods that do not, on the same openings.
+"""The sweep of chapter 7: methods that contrast two distributions, beside methods that do not, on the same openings.
 
-What is drawn is drawn with ``Seeded(i)`` for story i, as in the sweep of chapter 4. The expert is the bundled target,
+What is drawn is drawn with ``Seeded(i)`` for story i, as in the sweep of chapter 5. The expert is the bundled target,
 the amateur the bundled draft.
 """
 

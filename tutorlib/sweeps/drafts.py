@@ -1,4 +1,4 @@
-"""The sweep of chapters 9 and 91: which drafts pay on which text, counted in tokens for each call of the target.
+"""The sweep of chapters 10 and 11: which drafts pay on which text, counted in tokens for each call of the target.
 
 Four kinds of text: a story goes on; questions about a story are asked a second time; stories begin, with nothing before
 them; and greedy goes round in a loop. All but the last are drawn, with ``Seeded(i)`` for text i. Nothing in the results

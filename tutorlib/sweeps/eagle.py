@@ -1,4 +1,4 @@
-"""The sweep of chapters 11 and 92: what a call of the target gives with EAGLE's trees, and with the methods before it.
+"""The sweep of chapters 13 and 14: what a call of the target gives with EAGLE's trees, and with the methods before it.
 
 The stories begin alike, and are written greedily or drawn with ``Seeded(i)`` for text i. EAGLE-1 is its network with a
 tree of one shape, grown from how often the network's guesses were right elsewhere: of its most likely tokens when

@@ -1,4 +1,4 @@
-"""The sweep of chapter 11: what a draft network must be given. Four of one size, trained alike on the target's texts.
+"""The sweep of chapter 13: what a draft network must be given. Four of one size, trained alike on the target's texts.
 
 All are EAGLE-1's network and learn what it learns: the target's next feature, and what the target's head reads in it.
 They differ in what goes in beside what they guessed themselves: the feature f_t, the token that it belongs to, x_t, the

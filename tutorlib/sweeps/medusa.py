@@ -1,4 +1,4 @@
-"""The sweep of chapter 10: tokens for each call by the size of the tree, and what typical acceptance does to the text.
+"""The sweep of chapter 12: tokens for each call by the size of the tree, and what typical acceptance does to the text.
 
 Trees are grown from the accuracies that the bundled heads come with. What is drawn is drawn with ``Seeded(i)`` for text
 i. Nothing is timed here.

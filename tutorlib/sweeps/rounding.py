@@ -1,4 +1,4 @@
-"""A sweep of chapter 8: how many greedy texts a speculative loop writes otherwise than a plain one, by float type.
+"""A sweep of chapter 9: how many greedy texts a speculative loop writes otherwise than a plain one, by float type.
 
 The bundled pair, on the processor. The counts in float32 and bfloat16 are those of the processor that computed them:
 another one adds in another order.

@@ -1,4 +1,4 @@
-"""The sweep of chapter 4: every filter from weak to strong, and what it does to the truth and the variety of stories.
+"""The sweep of chapter 5: every filter from weak to strong, and what it does to the truth and the variety of stories.
 
 Each row lets the bundled target go on with the same openings under another warp. Story i is drawn with ``Seeded(i)`` in
 every row, so that all rows share their random numbers. What the figures are: `sweeps.figures`.

@@ -1,4 +1,4 @@
-"""A sweep of chapter 8: what some mistakes of the zoo do to stories, beside the methods that they want to be.
+"""A sweep of chapter 9: what some mistakes of the zoo do to stories, beside the methods that they want to be.
 
 Story i is drawn with ``Seeded(i)``, by the bundled pair, without a warp.
 """

@@ -1,4 +1,4 @@
-"""The sweep of chapter 7: at which tokens of a story a draft is accepted, by what kind of token stands there.
+"""The sweep of chapter 8: at which tokens of a story a draft is accepted, by what kind of token stands there.
 
 Nothing is drawn. At each place of a story that was told by the village itself, the two models' distributions say how
 probable it is that a token drafted there would be accepted: Σ min(p, q). With both distributions one-hot, as greedy

@@ -6,7 +6,7 @@ it, where it was seen (if that is known), what the right method is, and how the 
 enumerates everything that a method can do in a small case made for the purpose, beside what it should do.
 
 To add one: write the function, with a mark at the mistake, import it here, and add a `Specimen` to the list. The tests
-and the pictures of chapter 8 take it from there.
+and the pictures of chapter 9 take it from there.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows

@@ -231,7 +231,7 @@ SPECIMENS = [
     Specimen(
         judges.perplexity_threshold, speculative,
         "Uncertainty and speculation are both in the paper's title, and a bar that moves with the one looks like the "
-        "other. Its uncertainty is that of features: see chapter 11.",
+        "other. Its uncertainty is that of features: see chapter 13.",
         cases.short_texts, 0.15,
     ),
     Specimen(
