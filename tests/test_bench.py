@@ -11,9 +11,12 @@ from conftest import random_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tutorlib import bench, bench_rows, theory
-from tutorlib.bench import Costs, Spread, by_gamma, measure
-from tutorlib.bench_rows import (
+from tutorlib import bench, theory
+from tutorlib.bench import Costs, Spread, by_gamma, costs, measure
+from tutorlib.bench.__main__ import main
+from tutorlib.bench.costs import WIDTHS, median_costs
+from tutorlib.bench.rows import (
+    FILTERS,
     GENERATE,
     GENERATE_ASSISTED,
     GENERATE_BEAMS,
@@ -26,6 +29,7 @@ from tutorlib.bench_rows import (
     TWO_MODELS,
     Output,
     Row,
+    settings,
 )
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
@@ -71,9 +75,9 @@ def family():
 @pytest.fixture(autouse=True)
 def costs_measured_once(monkeypatch):
     """The costs of the machine, measured with fewer repetitions."""
-    calls, levels = bench.call_times, bench.level_seconds
-    monkeypatch.setattr(bench, "call_times", lambda *given, repeats, **named: calls(*given, repeats=1, **named))
-    monkeypatch.setattr(bench, "level_seconds", lambda *given: levels(*given, repeats=1))
+    calls, levels = costs.call_times, costs.level_seconds
+    monkeypatch.setattr(costs, "call_times", lambda *given, repeats, **named: calls(*given, repeats=1, **named))
+    monkeypatch.setattr(costs, "level_seconds", lambda *given: levels(*given, repeats=1))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,7 @@ def test_all_greedy_rows_make_the_same_tokens(made):
 
 
 def test_what_a_models_own_file_sets_is_not_in_the_rows(family):
-    with bench_rows.settings(family.target.model, {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2}):
+    with settings(family.target.model, {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2}):
         plain, *others = (
             row_named(name).decode(family, PROMPTS, 12, 0) for name in (PLAIN, GENERATE, GENERATE_ASSISTED)
         )
@@ -140,7 +144,7 @@ def test_the_filtered_rows_draw_from_the_same_tokens(family):
         if row.peer == GENERATE_FILTERED:
             text = [*prompt, *row.decode(family, [prompt], 30, 0).texts[0]]
             logits = lm.session(text[: len(prompt)]).feed(text[len(prompt) : -1])
-            left = probabilities(logits, bench_rows.FILTERS) > 0
+            left = probabilities(logits, FILTERS) > 0
             assert left[range(30), text[len(prompt) :]].all(), row.name
             assert left.double().mean() < 0.6
 
@@ -287,9 +291,9 @@ def test_costs_of_the_machine_are_those_of_the_middle_of_a_text():
     small = SimpleNamespace(target=target, draft=LM(random_model("gpt2")), eagle=EagleHead(layer_config(target)))
     costs = bench.measured_costs(small, [1, 2, 3], ["draft", "eagle"], 8)
     assert set(costs.draft_seconds) == {"draft", "eagle"}
-    assert len(costs.call_seconds) == max(bench.WIDTHS)
+    assert len(costs.call_seconds) == max(WIDTHS)
     assert all(seconds > 0 for seconds in [*costs.call_seconds, *costs.draft_seconds.values()])
-    assert bench.median_costs([Costs([1.0], {"d": 5.0}), Costs([9.0], {"d": 1.0}), Costs([2.0], {"d": 2.0})]) == (
+    assert median_costs([Costs([1.0], {"d": 5.0}), Costs([9.0], {"d": 1.0}), Costs([2.0], {"d": 2.0})]) == (
         [2.0],
         {"d": 2.0},
     )
@@ -358,7 +362,7 @@ WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("toke
 
 
 def printed_by(capsys, *arguments):
-    bench.main(["--tokens", "2", "--rounds", "1", *arguments[0]], *arguments[1:])
+    main(["--tokens", "2", "--rounds", "1", *arguments[0]], *arguments[1:])
     return capsys.readouterr().out
 
 

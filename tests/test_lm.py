@@ -206,7 +206,7 @@ def flash_attention():
 
 
 NO_MODEL = "LM wraps a transformers model that has been loaded, got"
-NO_CONTEXT = "context must be how many tokens fit, a whole number of at least 1, got"
+NO_CONTEXT = "context must be how many tokens fit, a whole number of 1 or more, got"
 
 
 @pytest.mark.parametrize(

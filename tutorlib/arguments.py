@@ -1,10 +1,40 @@
-"""Arguments that can be read only once, made into lists that can be read again and again."""
+"""Arguments as readers give them: numbers are checked, and what can be read only once is made into lists."""
 
 import functools
+import math
+import numbers
 import operator
-from collections.abc import Callable, Iterator, Mapping, MappingView
+from collections.abc import Callable, Iterator, Mapping, MappingView, Set
 
 _PLAIN = {int, float, str, bool, type(None)}  # most of what collections hold, known at a glance
+
+
+def is_number(value) -> bool:
+    """Whether `value` is a finite real number (True and False are not)."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_whole_number(value, least: int, needs: str) -> None:
+    """Raise ValueError, beginning with `needs`, when `value` is not a whole number of at least `least`."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{needs}, a whole number of {least} or more, got {value!r}")
+
+
+def ints(values, needs: str) -> list[int]:
+    """Return whole numbers of any kind as a list of ints; raise ValueError, beginning with `needs`, for anything else.
+
+    What has no order (sets, dicts) and what is text (bytes too) is refused: nobody means the numbers in it.
+    """
+    try:
+        if isinstance(values, str | bytes | bytearray | memoryview | Mapping | Set):
+            raise TypeError
+        # The elements of a tensor are tensors.
+        values = values.tolist() if hasattr(values, "tolist") else list(values)
+        if any(isinstance(value, bool) for value in values):
+            raise TypeError
+        return [operator.index(value) for value in values]
+    except TypeError:
+        raise ValueError(f"{needs}, got {values!r}") from None
 
 
 def concrete(value):

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .arguments import concrete
+from .arguments import concrete, ints
 from .session import refuse_nan
-from .tree import ints
 
 if TYPE_CHECKING:
     from .lm import LM

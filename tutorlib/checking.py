@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import torch
 
+from .arguments import is_number
 from .randomness import Randomness
 from .step import Candidates
 from .tree import ROOT, TokenTree
-from .warp import is_number, probabilities, takes, warp_names
+from .warp import probabilities, takes, warp_names
 
 ProbsAt = Callable[[int], torch.Tensor]
 Accept = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int | None]]

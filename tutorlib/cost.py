@@ -93,10 +93,10 @@ def call_times(
     seconds = np.empty((repeats + 1, len(widths)))
     for repeat in range(repeats + 1):
         for column, width in enumerate(widths):
-            _synchronize(lm.device)
+            synchronize(lm.device)
             began = clock()
             session.feed(tokens[cached : cached + width])
-            _synchronize(lm.device)
+            synchronize(lm.device)
             seconds[repeat, column] = clock() - began
             session.rollback(width)
     low, median, high = np.quantile(seconds[1:], [0.25, 0.5, 0.75], axis=0)
@@ -157,7 +157,7 @@ def cache_bytes(lm: LM, tokens: int) -> int:
     return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until the device has done what it was given: a GPU takes calls faster than it answers them."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

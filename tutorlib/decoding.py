@@ -325,28 +325,7 @@ def run(
     if on_text and not text.is_readable:
         raise ValueError("on_text needs a model with a tokenizer to make text with: LM(model, tokenizer)")
     stream = TextStream(lm, on_text) if on_text else None
-    bar = progress_bar(text.limit, progress)
-    text.begin()
-    try:
-        source = iter(steps)
-        while text.stopped is None:
-            try:
-                step = next(source)
-            except StopIteration as end:
-                text.end(why_it_ended(end))
-                break
-            step = text.add(step)
-            if bar is not None:
-                bar.update(len(step.tokens))
-            if stream is not None and step.tokens:
-                stream.write(text.tokens)
-    except KeyboardInterrupt:
-        text.end("interrupted")
-    finally:
-        if bar is not None:
-            bar.close()
-        if hasattr(steps, "close"):
-            steps.close()
+    _pull_all(steps, [text], progress, stream)
     trace = text.trace()
     if stream is not None:
         stream.close(trace.tokens)
@@ -387,23 +366,38 @@ def run_batch(
     budget, stop = checked_budget(max_new_tokens), checked_stop(stop, steps.lm)
     refuse_begun(steps)
     texts = [Text(steps, prompt, budget, stop) for prompt in steps.prompts]
-    bar = progress_bar(sum(text.limit for text in texts), progress)
+    _pull_all(steps, texts, progress)
+    return [text.trace() for text in texts]
+
+
+def pull(steps: Iterable[Step] | BatchSteps, texts: list[Text]) -> Iterator[tuple[Text, Step]]:
+    """Begin some texts, and pull steps until all have ended: each step with the text that it is to be added to."""
     for text in texts:
         text.begin()
+    source = steps if isinstance(steps, BatchSteps) else iter(steps)
+    while going := {row for row, text in enumerate(texts) if text.stopped is None}:
+        try:
+            made = source.next_round(going) if isinstance(source, BatchSteps) else [next(source)]
+        except StopIteration as end:
+            for row in going:  # a method that ends because some model's context is full says so
+                texts[row].end("context" if end.value == "context" else "end")
+            return
+        if not isinstance(made, list) or len(made) != len(texts):
+            raise TypeError(f"a method must yield a list of {len(texts)} steps, one a prompt; it yielded {made!r}")
+        for row in sorted(going):
+            yield texts[row], made[row]
+
+
+def _pull_all(steps, texts: list[Text], progress: bool | None, stream: TextStream | None = None) -> None:
+    """Add steps to the texts until all have ended, or until Ctrl-C; with a progress bar, and a stream of the text."""
+    bar = progress_bar(sum(text.limit for text in texts), progress)
     try:
-        while going := {row for row, text in enumerate(texts) if text.stopped is None}:
-            try:
-                made = steps.next_round(going)
-            except StopIteration as end:
-                for row in going:
-                    texts[row].end(why_it_ended(end))
-                break
-            if not isinstance(made, list) or len(made) != len(texts):
-                raise TypeError(f"a method must yield a list of {len(texts)} steps, one a prompt; it yielded {made!r}")
-            for row in sorted(going):
-                step = texts[row].add(made[row])
-                if bar is not None:
-                    bar.update(len(step.tokens))
+        for text, step in pull(steps, texts):
+            step = text.add(step)
+            if bar is not None:
+                bar.update(len(step.tokens))
+            if stream is not None and step.tokens:
+                stream.write(text.tokens)
     except KeyboardInterrupt:
         for text in texts:
             if text.stopped is None:
@@ -411,13 +405,8 @@ def run_batch(
     finally:
         if bar is not None:
             bar.close()
-        steps.close()
-    return [text.trace() for text in texts]
-
-
-def why_it_ended(end: StopIteration) -> str:
-    """A method that ends because some model's context is full says so: ``return "context"``."""
-    return "context" if end.value == "context" else "end"
+        if hasattr(steps, "close"):
+            steps.close()
 
 
 def refuse_begun(steps) -> None:

@@ -25,7 +25,7 @@ import torch
 import transformers
 
 from .arguments import concrete
-from .decoding import BatchSteps, Steps, why_it_ended
+from .decoding import BatchSteps, Steps, pull
 from .generate_options import refuse, refuse_options
 from .lm import LM
 from .randomness import Seeded
@@ -445,23 +445,14 @@ def decode(steps: Steps | BatchSteps, texts: list[Text], criteria: Sequence[Call
 
     Ctrl-C and errors are the caller's, as in `generate`.
     """
-    for text in texts:
-        text.begin()
     try:
-        while going := {row for row, text in enumerate(texts) if text.stopped is None}:
-            try:
-                made = steps.next_round(going) if isinstance(steps, BatchSteps) else [next(steps)]
-            except StopIteration as end:
-                for row in going:
-                    texts[row].end(why_it_ended(end))
-                break
-            for row in sorted(going):
-                step, met = until_met(criteria, texts[row], made[row])
-                step = texts[row].add(step)
-                if met and texts[row].stopped is None:
-                    texts[row].end("end")
-                if streamer is not None and step.tokens:
-                    streamer.put(torch.tensor(step.tokens))
+        for text, step in pull(steps, texts):
+            step, met = until_met(criteria, text, step)
+            step = text.add(step)
+            if met and text.stopped is None:
+                text.end("end")
+            if streamer is not None and step.tokens:
+                streamer.put(torch.tensor(step.tokens))
     finally:
         steps.close()
     if streamer is not None:

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from . import probe
+from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
 from .session import Session
-from .tree import ints
 from .uncached import TokenCache
 
 # What families call the modules between the last layer and the output head, in the order in which they are applied.
@@ -96,9 +96,8 @@ class LM:
     def __init__(self, model: torch.nn.Module, tokenizer: Any = None, *, context: int | None = None):
         _check_parts(model, tokenizer)
         if context is not None:
-            (context,) = ints([context], "context must be how many tokens fit, a whole number of at least 1")
-            if context < 1:
-                raise ValueError(f"context must be how many tokens fit, a whole number of at least 1, got {context}")
+            check_whole_number(context, 1, "context must be how many tokens fit")
+            context = int(context)
         self.model = model.eval() if model.training else model
         self.tokenizer = tokenizer
         self.calls = 0

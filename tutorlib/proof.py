@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .arguments import takes_iterators
+from .arguments import ints, takes_iterators
 from .decoding import checked_budget, checked_stop, run
 from .randomness import Exhaustive, Randomness
 from .step import Step
-from .tree import ints
 from .warp import Warp, checked_warp, probabilities
 
 if TYPE_CHECKING:

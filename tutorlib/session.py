@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .tree import TokenTree, ints
+from .arguments import ints
+from .tree import TokenTree
 
 if TYPE_CHECKING:
     from .lm import LM

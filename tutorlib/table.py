@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from .arguments import concrete
+from .arguments import check_whole_number, concrete
 from .lm import LM
 from .uncached import TokenCache
-from .warp import check_whole_number
 
 
 class TableLM(LM):

@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .arguments import takes_iterators
-from .warp import check_whole_number, is_number
+from .arguments import check_whole_number, is_number, takes_iterators
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a call costs

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .arguments import ints
 from .step import Candidates, Step
-from .tree import ints
 
 if TYPE_CHECKING:
     from .lm import LM

@@ -10,31 +10,15 @@ and Verification", section 4 (tree attention).
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from .arguments import ints
+
 ROOT = -1  # the parent of nodes that hang on the session's last token
-
-
-def ints(values, needs: str) -> list[int]:
-    """Return whole numbers of any kind as a list of ints; raise ValueError, beginning with `needs`, for anything else.
-
-    What has no order (sets, dicts) and what is text (bytes too) is refused: nobody means the numbers in it.
-    """
-    given = values.tolist() if isinstance(values, torch.Tensor | np.ndarray) else values
-    try:
-        if isinstance(given, str | bytes | bytearray | memoryview | Mapping | Set):
-            raise TypeError
-        given = list(given)
-        if any(isinstance(value, bool) for value in given):
-            raise TypeError
-        return [operator.index(value) for value in given]
-    except TypeError:
-        raise ValueError(f"{needs}, got {given!r}") from None
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .warp import check_whole_number
+from .arguments import check_whole_number
 
 if TYPE_CHECKING:
     from .lm import LM

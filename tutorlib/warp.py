@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from .arguments import concrete
+from .arguments import check_whole_number, concrete, is_number
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
@@ -425,17 +425,6 @@ def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[i
             wrong = [token for token in history if not 0 <= token < vocab]
             raise ValueError(f"{name} was given a history with {wrong[:5]}, outside the vocabulary of {vocab} tokens")
     return histories
-
-
-def is_number(value) -> bool:
-    """Whether `value` is a finite real number (True and False are not)."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def check_whole_number(value, least: int, needs: str) -> None:
-    """Raise ValueError, beginning with `needs`, when `value` is not a whole number of at least `least`."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{needs}, a whole number of {least} or more, got {value!r}")
 
 
 def penalty_name(name: str, strength: float, ignore_first: int) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from ..arguments import is_number
 from ..decoding import Prompt, checked_stop, decoder
 from ..lm import LM
 from ..randomness import Randomness
 from ..step import Candidates, Step
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..warp import Warp, in_float64, is_number, min_p, probabilities
+from ..warp import Warp, in_float64, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams
 

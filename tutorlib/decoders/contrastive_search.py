@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import torch
 
+from ..arguments import check_whole_number, is_number
 from ..decoding import Prompt, decoder
 from ..lm import LM
 from ..step import Candidates, Step, likeliest
 from ..tree import TokenTree
-from ..warp import check_whole_number, in_float64, is_number, probabilities
+from ..warp import in_float64, probabilities
 
 
 class Directions:

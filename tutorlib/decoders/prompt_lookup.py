@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..arguments import check_whole_number
 from ..checking import check_tree
 from ..decoding import Prompt, decoder
 from ..lm import LM
 from ..randomness import Randomness
 from ..step import Step
 from ..tree import TokenTree
-from ..warp import Warp, check_whole_number
+from ..warp import Warp
 
 
 class NGrams:

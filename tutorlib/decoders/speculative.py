@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ..arguments import takes_iterators
+from ..arguments import check_whole_number, is_number, takes_iterators
 from ..checking import check_tree, drawn
 from ..decoding import Prompt, decoder
 from ..lm import LM
@@ -15,7 +15,7 @@ from ..step import Step
 from ..theory import measured_factor
 from ..tree import TokenTree
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..warp import Warp, check_whole_number, draft_probabilities, is_number, over_ids, takes
+from ..warp import Warp, draft_probabilities, over_ids, takes
 
 # How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..arguments import check_whole_number, is_number
 from ..checking import check_tree
 from ..decoding import Prompt, decoder
 from ..lm import LM
 from ..randomness import Randomness
 from ..step import Step
 from ..tree import ROOT, TokenTree
-from ..warp import Warp, check_whole_number, is_number
+from ..warp import Warp
 
 
 class SuffixAutomaton:

@@ -8,8 +8,7 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 
-from ..arguments import takes_iterators
-from ..warp import check_whole_number
+from ..arguments import check_whole_number, takes_iterators
 
 Choices = Sequence[tuple[int, ...]]
 Accuracies = Sequence[Sequence[float]]

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ..arguments import check_whole_number, is_number
 from ..checking import Accept, drawn, exact
 from ..tree import ROOT, TokenTree
-from ..warp import check_whole_number, draft_probabilities, in_float64, is_number, one_hot
+from ..warp import draft_probabilities, in_float64, one_hot
 from .choices import Choices, checked_choices
 
 

@@ -21,9 +21,10 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from ..arguments import ints
 from ..lm import LM
 from ..session import NaNLogits
-from ..tree import ROOT, ints
+from ..tree import ROOT
 
 # How queries read keys and values, each (rows, heads, length, head size): what comes of it has the queries' shape.
 Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..arguments import ints
 from ..drafting.choices import Accuracies, Choices, checked_accuracies, checked_choices, grow, usual_accuracies
-from ..tree import ints
 
 NODES = 16  # of the tree that heads have until somebody has measured a better one
 

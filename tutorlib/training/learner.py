@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from ..arguments import check_whole_number, is_number
 from ..disk import write_text
 from ..lm import LM
-from ..warp import check_whole_number, is_number
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
 from .own_text import Batch, Batches, Text, claim, fingerprint

@@ -19,11 +19,11 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaConfig
 
+from ..arguments import check_whole_number, is_number
 from ..drafting.draft_trees import dynamic
 from ..heads import formats
 from ..heads.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
 from ..lm import LM
-from ..warp import check_whole_number, is_number
 from .learner import Learner
 from .own_text import Batch, Text
 

@@ -18,7 +18,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ...warp import is_number
+from ...arguments import is_number
 from ..eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
 from .files import (
     CONFIG,

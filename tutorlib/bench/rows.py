@@ -1,6 +1,6 @@
 """The rows of the benchmark: each method with its settings, and its peer of `transformers` beside it.
 
-A row makes the same number of new tokens after each prompt; `tutorlib.bench` times the rows against each other. No stop
+A row makes the same number of new tokens after each prompt; `measuring` times the rows against each other. No stop
 token ends a text here, so that all rows do the same work. A new method needs one line in `ROWS`, and a function if
 there is none for its like.
 
@@ -19,24 +19,24 @@ from typing import NamedTuple
 import torch
 from transformers import GenerationConfig
 
-from .decoders import beam_search, greedy, sample
-from .decoders.contrastive_decoding import contrastive_decoding
-from .decoders.contrastive_search import contrastive_search
-from .decoders.dola import dola, lower_layers
-from .decoders.eagle import drawn_chain, eagle
-from .decoders.lookahead import lookahead
-from .decoders.medusa import medusa
-from .decoders.prompt_lookup import prompt_lookup
-from .decoders.sample_batch import sample_batch
-from .decoders.speculative import speculative
-from .decoders.speculative_batch import speculative_batch
-from .decoders.string_match import string_match
-from .decoders.suffix_lookup import suffix_lookup
-from .decoders.token_intersection import token_intersection
-from .decoding import run, run_batch
-from .randomness import Seeded
-from .step import Step
-from .warp import temperature, top_k, top_p
+from ..decoders import beam_search, greedy, sample
+from ..decoders.contrastive_decoding import contrastive_decoding
+from ..decoders.contrastive_search import contrastive_search
+from ..decoders.dola import dola, lower_layers
+from ..decoders.eagle import drawn_chain, eagle
+from ..decoders.lookahead import lookahead
+from ..decoders.medusa import medusa
+from ..decoders.prompt_lookup import prompt_lookup
+from ..decoders.sample_batch import sample_batch
+from ..decoders.speculative import speculative
+from ..decoders.speculative_batch import speculative_batch
+from ..decoders.string_match import string_match
+from ..decoders.suffix_lookup import suffix_lookup
+from ..decoders.token_intersection import token_intersection
+from ..decoding import run, run_batch
+from ..randomness import Seeded
+from ..step import Step
+from ..warp import temperature, top_k, top_p
 
 PLAIN = "bare forward loop"
 GREEDY = "greedy"
@@ -261,138 +261,88 @@ ASSISTANT_SAMPLING = ASSISTANT_GREEDY | {"num_assistant_tokens": 10, "assistant_
 DRAWN = 9  # tokens that an EAGLE network draws in a step when sampling
 
 
-def eagle_row(name: str, *, sampling: bool) -> Row:
-    """A row for `eagle` with this network of the family: its own tree, or when sampling a chain that is drawn."""
+def method_row(
+    name: str, method, *roles: str, peer: str = GENERATE, sampling=False, drafting=False, draft=None, **settings
+) -> Row:
+    """A row for a method that takes the target, the family's models or heads in these roles, the prompt, and settings.
+
+    Greedy, or when sampling with a seed of its own for each round; `drafting` and `draft` are those of `Row`.
+    """
 
     def steps(family, prompt, seed):
-        tree, rng = (drawn_chain(DRAWN), Seeded(seed)) if sampling else (None, None)
-        return eagle(family.target, getattr(family, name), prompt, tree=tree, rng=rng)
+        rng = {"rng": Seeded(seed)} if sampling else {}
+        return method(family.target, *(getattr(family, role) for role in roles), prompt, **settings, **rng)
 
-    how, peer = (f"sampling, {DRAWN} drawn", GENERATE_ASSISTED_SAMPLING) if sampling else ("greedy", GENERATE_ASSISTED)
-    return Row(f"{name}, {how}", ours(steps), peer, is_drafting=True, draft=name)
+    return Row(name, ours(steps), peer, is_drafting=drafting, draft=draft)
+
+
+def assisted(sampling: bool) -> str:
+    """The row of `generate` with an assistant model that a drafting row is compared with."""
+    return GENERATE_ASSISTED_SAMPLING if sampling else GENERATE_ASSISTED
+
+
+def eagle_row(name: str, *, sampling: bool) -> Row:
+    """A row for `eagle` with this network of the family: its own tree, or when sampling a chain that is drawn."""
+    tree, how = (drawn_chain(DRAWN), f"sampling, {DRAWN} drawn") if sampling else (None, "greedy")
+    options = {"peer": assisted(sampling), "sampling": sampling, "drafting": True, "draft": name}
+    return method_row(f"{name}, {how}", eagle, name, tree=tree, **options)
 
 
 def speculative_row(gamma: int, *, sampling: bool, confidence: float = 0.0) -> Row:
     """A row for `speculative` with this γ."""
+    name = f"{SPECULATIVE if sampling else 'speculative, greedy'}, gamma={gamma}"
+    options = {"peer": assisted(sampling), "sampling": sampling, "drafting": True, "draft": "draft"}
+    return method_row(name, speculative, "draft", gamma=gamma, confidence=confidence, **options)
 
-    def steps(family, prompt, seed):
-        rng = Seeded(seed) if sampling else None
-        return speculative(family.target, family.draft, prompt, gamma=gamma, confidence=confidence, rng=rng)
 
-    name, peer = (SPECULATIVE, GENERATE_ASSISTED_SAMPLING) if sampling else ("speculative, greedy", GENERATE_ASSISTED)
-    return Row(f"{name}, gamma={gamma}", ours(steps), peer, is_drafting=True, draft="draft")
+def _dola(target, prompt):
+    return dola(target, prompt, layers=lower_layers(target))
+
+
+def _beam_search(family, prompt, count):
+    return beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
+
+
+def _sample_batch(family, prompts, seeds):
+    return sample_batch(family.target, prompts, rngs=[Seeded(seed) for seed in seeds])
+
+
+def _speculative_batch(family, prompts, seeds):
+    return speculative_batch(family.target, family.draft, prompts, gamma=8, rngs=[Seeded(seed) for seed in seeds])
 
 
 ROWS = [
     Row(PLAIN, one_by_one(forward_loop)),
     Row("Session loop", one_by_one(session_loop)),
-    Row(GREEDY, ours(lambda family, prompt, seed: greedy(family.target, prompt))),
-    Row(
-        SAMPLE,
-        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed))),
-        peer=GENERATE_SAMPLING,
-    ),
-    Row(
-        "sample, filtered",
-        ours(lambda family, prompt, seed: sample(family.target, prompt, rng=Seeded(seed), warp=FILTERS)),
-        peer=GENERATE_FILTERED,
-    ),
-    Row(
-        "sample_batch of 8",
-        ours_in_batches(
-            lambda family, prompts, seeds: sample_batch(family.target, prompts, rngs=[Seeded(seed) for seed in seeds]),
-            size=8,
-        ),
-        peer=SAMPLE,
-    ),
-    Row(
-        "beam_search, 4 beams",
-        ours_searching(
-            lambda family, prompt, count: beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
-        ),
-        peer=GENERATE_BEAMS,
-    ),
+    method_row(GREEDY, greedy),
+    method_row(SAMPLE, sample, sampling=True, peer=GENERATE_SAMPLING),
+    method_row("sample, filtered", sample, sampling=True, warp=FILTERS, peer=GENERATE_FILTERED),
+    Row("sample_batch of 8", ours_in_batches(_sample_batch, size=8), peer=SAMPLE),
+    Row("beam_search, 4 beams", ours_searching(_beam_search), peer=GENERATE_BEAMS),
     Row(TWO_MODELS, one_by_one(two_models_loop), peer=TWO_MODELS),
-    Row(
-        "contrastive_decoding",
-        ours(lambda family, prompt, seed: contrastive_decoding(family.target, family.draft, prompt)),
-        peer=TWO_MODELS,
-    ),
-    Row(
-        "contrastive_search, k=4",
-        ours(lambda family, prompt, seed: contrastive_search(family.target, prompt, k=4)),
-        peer=GREEDY,
-    ),
-    Row(
-        "dola, lower layers",
-        ours(lambda family, prompt, seed: dola(family.target, prompt, layers=lower_layers(family.target))),
-        peer=GREEDY,
-    ),
+    method_row("contrastive_decoding", contrastive_decoding, "draft", peer=TWO_MODELS),
+    method_row("contrastive_search, k=4", contrastive_search, k=4, peer=GREEDY),
+    method_row("dola, lower layers", _dola, peer=GREEDY),
     speculative_row(2, sampling=False, confidence=0.3),
     speculative_row(8, sampling=True),
     Row(
         "speculative_batch of 8, sampling",
-        ours_in_batches(
-            lambda family, prompts, seeds: speculative_batch(
-                family.target, family.draft, prompts, gamma=8, rngs=[Seeded(seed) for seed in seeds]
-            ),
-            size=8,
-        ),
+        ours_in_batches(_speculative_batch, size=8),
         peer=f"{SPECULATIVE}, gamma=8",
     ),
-    Row(
-        "prompt_lookup, gamma=5",
-        ours(lambda family, prompt, seed: prompt_lookup(family.target, prompt, gamma=5)),
-        peer=GENERATE_LOOKUP,
-        is_drafting=True,
-    ),
-    Row(
-        "suffix_lookup, gamma=8",
-        ours(lambda family, prompt, seed: suffix_lookup(family.target, prompt, gamma=8)),
-        peer=GENERATE_LOOKUP,
-        is_drafting=True,
-    ),
-    Row(
-        "lookahead",
-        ours(lambda family, prompt, seed: lookahead(family.target, prompt)),
-        is_drafting=True,
-    ),
-    Row(
-        "medusa, greedy",
-        ours(lambda family, prompt, seed: medusa(family.target, family.medusa, prompt)),
-        peer=GENERATE_ASSISTED,
-        is_drafting=True,
-    ),
-    Row(
-        "medusa, sampling",
-        ours(lambda family, prompt, seed: medusa(family.target, family.medusa, prompt, rng=Seeded(seed))),
-        peer=GENERATE_ASSISTED_SAMPLING,
-        is_drafting=True,
-    ),
+    method_row("prompt_lookup, gamma=5", prompt_lookup, gamma=5, peer=GENERATE_LOOKUP, drafting=True),
+    method_row("suffix_lookup, gamma=8", suffix_lookup, gamma=8, peer=GENERATE_LOOKUP, drafting=True),
+    method_row("lookahead", lookahead, drafting=True),
+    method_row("medusa, greedy", medusa, "medusa", peer=assisted(False), drafting=True),
+    method_row("medusa, sampling", medusa, "medusa", sampling=True, peer=assisted(True), drafting=True),
     *(eagle_row(name, sampling=sampling) for name in ("eagle", "eagle3") for sampling in (False, True)),
-    Row(
-        "token_intersection, sampling, gamma=8",
-        ours(
-            lambda family, prompt, seed: token_intersection(
-                family.target, family.other_draft, prompt, gamma=8, rng=Seeded(seed)
-            )
-        ),
-        peer=GENERATE_SAMPLING,
-        is_drafting=True,
-        draft="other_draft",
+    method_row(
+        "token_intersection, sampling, gamma=8", token_intersection, "other_draft", gamma=8, sampling=True,
+        peer=GENERATE_SAMPLING, drafting=True, draft="other_draft",
     ),
-    Row(
-        "string_match, greedy, gamma=3",
-        ours(lambda family, prompt, seed: string_match(family.target, family.other_draft, prompt, gamma=3)),
-    ),
-    Row(
-        "string_match, sampling, gamma=2",
-        ours(
-            lambda family, prompt, seed: string_match(
-                family.target, family.other_draft, prompt, gamma=2, rng=Seeded(seed)
-            )
-        ),
-        peer=GENERATE_SAMPLING,
+    method_row("string_match, greedy, gamma=3", string_match, "other_draft", gamma=3),
+    method_row(
+        "string_match, sampling, gamma=2", string_match, "other_draft", gamma=2, sampling=True, peer=GENERATE_SAMPLING
     ),
     Row(GENERATE, generate(do_sample=False)),
     Row(GENERATE_SAMPLING, generate(**UNWARPED), peer=GENERATE_SAMPLING),
@@ -407,4 +357,4 @@ ROWS = [
         peer=GENERATE_ASSISTED_SAMPLING,
     ),
     Row(GENERATE_LOOKUP, generate(do_sample=False, prompt_lookup_num_tokens=3), peer=GENERATE_LOOKUP),
-]
+]  # fmt: skip

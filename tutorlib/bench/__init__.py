@@ -1,0 +1,51 @@
+"""How fast are the methods, on this machine, beside a plain loop and beside transformers?
+
+    python -m tutorlib.bench [--models NAME] [--quick] [--json]
+
+Every row makes the same number of new tokens from the same prompts with the same models. All rows take turns, over and
+over, shuffled anew in each round, and each row is compared with what the plain loop and its peer took *in the same
+round*, so a slow spell of the machine does not become somebody's advantage. The peer is `transformers.generate` where
+it does the same work; it has no contrast, so those methods are compared with what they add to. Shown are medians over
+the rounds, and quartiles.
+
+A family of models need not have everything. A row that needs a draft, heads or a tokenizer which the family lacks is
+left out, and named below the table with the reason. A row whose peer was left out has no figure for it.
+
+Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what
+calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`.
+
+The rows themselves are in `rows`, what calls cost in `costs`, the clock in `measuring`, the table in `__main__`.
+"""
+
+from __future__ import annotations
+
+import random
+
+from .. import storyworld
+from ..lm import LM
+from .costs import Costs, level_seconds, measured_costs
+from .measuring import GammaResult, Result, Spread, by_gamma, measure, that_can_run
+
+__all__ = [
+    "Costs",
+    "GammaResult",
+    "Result",
+    "Spread",
+    "by_gamma",
+    "level_seconds",
+    "measure",
+    "measured_costs",
+    "story_prompts",
+    "that_can_run",
+]
+
+
+def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_000) -> list[list[int]]:
+    """The first `tokens` tokens of `count` stories; their seeds are far from those of the training data.
+
+    For a model without a tokenizer: as many random tokens, the same every time.
+    """
+    if lm.tokenizer is None:
+        draw = random.Random(first_seed).randrange
+        return [[draw(lm.vocab_size) for _ in range(tokens)] for _ in range(count)]
+    return [lm.encode(storyworld.story(first_seed + number))[:tokens] for number in range(count)]

@@ -1,0 +1,83 @@
+"""What calls cost on this machine: of a target by their width, and of its drafts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..cost import call_times, synchronize
+from ..decoders import sample
+from ..decoding import run
+from ..drafting.draft_trees import Draft, dynamic
+from ..heads.eagle_head import DraftNetwork
+from ..lm import LM
+from ..randomness import Seeded
+
+# Of calls this wide the time is measured; that of others lies between. The widest is that of EAGLE-2's published tree.
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33, 60)
+
+
+class Costs(NamedTuple):
+    """What calls were measured to cost.
+
+    Attributes
+    ----------
+    call_seconds : list of float
+        Time of a target call with 1, 2, 3, ... tokens.
+    draft_seconds : dict of str to float
+        For each draft, by its name in the family: what a token takes in its own loop, so with choosing it. For a draft
+        network: what a level of its tree takes.
+    """
+
+    call_seconds: list[float]
+    draft_seconds: dict[str, float]
+
+
+def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tokens: int) -> Costs:
+    """Measure what a call of the target costs by its width, and a token of each draft, halfway through a text."""
+    cached = len(prompt) + new_tokens // 2
+    widths = [width for width in WIDTHS if cached + width <= family.target.context]
+    times = call_times(family.target, widths, cached=cached, repeats=5)
+    # (A wider one than fits takes as long as the widest that does: it is not so wide in the end.)
+    call_seconds = np.interp(range(1, max(WIDTHS) + 1), times.widths, times.seconds).tolist()
+    draft_seconds = {}
+    for name in drafts:
+        draft = getattr(family, name)
+        if isinstance(draft, DraftNetwork):
+            draft_seconds[name] = level_seconds(family.target, draft, prompt)
+            continue
+        text = [token % draft.vocab_size for token in prompt]
+        trace = run(sample(draft, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
+        draft_seconds[name] = trace.seconds / len(trace.tokens)
+    return Costs(call_seconds, draft_seconds)
+
+
+def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20) -> float:
+    """Measure what a level of a draft network's own tree takes, with choosing the guesses; the median of some."""
+    session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
+    session.feed()
+    features = head.features(session.prompt_hidden)
+    tokens, shape = session.tokens, dynamic(**head.tree)
+    times = []
+    for _ in range(repeats):
+        drafts = head.session(target)
+        drafts.feed(tokens[1:-1], features[:-2])
+        synchronize(target.device)
+        began = time.perf_counter()
+        logits = drafts.feed(tokens[-1:], features[-2:-1])
+        tree = shape(Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
+        synchronize(target.device)
+        times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
+    return float(np.median(times))
+
+
+def median_costs(all_costs: Sequence[Costs]) -> Costs | None:
+    """The typical one of some measurements, number by number."""
+    if not all_costs:
+        return None
+    calls = np.median([costs.call_seconds for costs in all_costs], axis=0)
+    drafts = {name: float(np.median([costs.draft_seconds[name] for costs in all_costs])) for name in all_costs[0][1]}
+    return Costs(calls.tolist(), drafts)

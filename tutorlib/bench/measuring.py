@@ -1,0 +1,284 @@
+"""The rows of the benchmark timed against each other, in rounds; and `speculative` by γ, in the same way."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arguments import takes_iterators
+from ..cost import synchronize
+from ..theory import measured_factor, rounds_factor
+from .costs import Costs, measured_costs, median_costs
+from .rows import PLAIN, ROWS, Row, speculative_row
+
+
+class Spread(NamedTuple):
+    """A median and the quartiles on both sides of it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values) -> Spread:
+        low, median, high = np.quantile(np.asarray(values, dtype=float), [0.25, 0.5, 0.75])
+        return cls(float(median), float(low), float(high))
+
+
+@dataclass
+class Result:
+    """What was measured of one row.
+
+    Attributes
+    ----------
+    name : str
+    tokens_per_second : Spread
+    tokens_per_call : float or None
+        New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
+    acceptance : float or None
+        Accepted tokens over judged ones, as in `Trace.acceptance`; None where nothing is drafted.
+    over_plain : Spread
+        Speed over that of the plain loop, round by round.
+    over_peer : Spread or None
+        Speed over that of the row's peer; None where it has none.
+    predicted : float or None
+        What `over_plain` should be by the measured costs of its calls; None where nothing is predicted.
+    """
+
+    name: str
+    tokens_per_second: Spread
+    tokens_per_call: float | None
+    acceptance: float | None
+    over_plain: Spread
+    over_peer: Spread | None
+    predicted: float | None
+
+
+@takes_iterators
+def measure(
+    family,
+    prompts: Sequence[Sequence[int]],
+    *,
+    new_tokens: int = 64,
+    rounds: int = 7,
+    rows: Sequence[Row] = tuple(ROWS),
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+    costs: Callable[..., Costs] = measured_costs,
+) -> list[Result]:
+    """Time the rows against each other.
+
+    Parameters
+    ----------
+    family : what `models.load` returns, or any object with the LMs that the rows ask for, a `target` at least
+    prompts : sequence of token lists
+    new_tokens : int
+        For each prompt.
+    rounds : int
+        In each, every row does all prompts; one more round goes before that is not counted.
+    rows : sequence of Row
+        The plain loop and the peer of every row must be among them.
+    seed : int
+        For the order of the rows, which is shuffled in each round.
+    clock : function
+        Seconds.
+    costs : function like `measured_costs`
+        Called once in each round, if a row's time is to be predicted.
+
+    Returns
+    -------
+    list of Result, in the order of `rows`
+
+    Raises
+    ------
+    ValueError
+        When there is nothing to measure, a prompt leaves no room for the new tokens, or a row makes too few.
+    """
+    names = [row.name for row in rows]
+    missing = sorted({PLAIN, *(row.peer for row in rows if row.peer)} - set(names))
+    if missing:
+        raise ValueError(f"the rows to compare with must be among the rows; missing: {', '.join(missing)}")
+    if rounds < 1 or new_tokens < 1 or not len(prompts):
+        raise ValueError(f"need prompts, rounds and new tokens; got {len(prompts)}, {rounds} and {new_tokens}")
+    longest = max(map(len, prompts))
+    if longest + new_tokens > family.target.context:
+        raise ValueError(
+            f"a prompt of {longest} tokens and {new_tokens} new ones do not fit the context of "
+            f"{family.target.context}: ask for fewer new tokens"
+        )
+    prompts = [list(prompt) for prompt in prompts]
+    drafts = sorted({row.draft for row in rows if row.draft})
+    seconds, tokens = np.zeros((rounds, len(rows))), np.zeros((rounds, len(rows)))
+    calls: list[int | None] = [0] * len(rows)
+    steps = [[] for _ in rows]
+    round_costs = []
+    order, shuffle = list(range(len(rows))), random.Random(seed).shuffle
+    for number in range(-1, rounds):
+        shuffle(order)  # so that no row always runs after the same one, whose work may still be in the caches
+        for column in order:
+            row = rows[column]
+            synchronize(family.target.device)
+            began = clock()
+            output = row.decode(family, prompts, new_tokens, number)
+            synchronize(family.target.device)
+            took = clock() - began
+            lengths = [len(text) for text in output.texts]
+            if set(lengths) != {new_tokens}:
+                raise ValueError(f"{row.name} made {lengths} tokens, not {new_tokens} each")
+            if number >= 0:
+                seconds[number, column], tokens[number, column] = took, sum(lengths)
+                calls[column] = None if output.calls is None else calls[column] + output.calls
+                if row.is_drafting:
+                    steps[column] += output.steps
+        if number >= 0 and any(row.is_drafting for row in rows):
+            round_costs.append(costs(family, prompts[0], drafts, new_tokens))
+    rates = tokens / seconds
+    plain = rates[:, names.index(PLAIN)]
+    typical = median_costs(round_costs)
+    return [
+        Result(
+            name=row.name,
+            tokens_per_second=Spread.of(rates[:, column]),
+            tokens_per_call=float(tokens[:, column].sum()) / calls[column] if calls[column] else None,
+            acceptance=acceptance(steps[column]),
+            over_plain=Spread.of(rates[:, column] / plain),
+            over_peer=Spread.of(rates[:, column] / rates[:, names.index(row.peer)]) if row.peer else None,
+            predicted=prediction(row, steps[column], typical),
+        )
+        for column, row in enumerate(rows)
+    ]
+
+
+class Lacking(Exception):
+    """The family does not have what a row asks for."""
+
+
+class Asked:
+    """A family for which an attribute that it lacks is a `Lacking`, and no other error of a row is."""
+
+    def __init__(self, family):
+        self._family = family
+
+    def __getattr__(self, role):
+        try:
+            return getattr(self._family, role)
+        except (AttributeError, ConnectionError, PermissionError) as error:
+            raise Lacking(str(error)) from error
+
+
+@takes_iterators
+def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS)) -> tuple[list[Row], dict[str, str]]:
+    """Try each row on two new tokens, and leave out those for which these models do not do.
+
+    Parameters
+    ----------
+    family, rows
+        As for `measure`. The family needs a `target` only.
+    prompt : list of int
+
+    Returns
+    -------
+    rows : list of Row
+        Those that can run. One whose peer cannot has none.
+    left_out : dict of str to str
+        The names of the others, and why: what the family lacks, or what the method said of the models.
+    """
+    left_out = {}
+    for row in rows:
+        try:
+            row.decode(Asked(family), [list(prompt)], 2, 0)
+        except (Lacking, ValueError) as error:
+            if row.name == PLAIN:
+                raise
+            left_out[row.name] = str(error)
+    left = [row for row in rows if row.name not in left_out]
+    return [replace(row, peer=None) if row.peer in left_out else row for row in left], left_out
+
+
+def acceptance(steps) -> float | None:
+    """Accepted over judged tokens; None where nothing was judged."""
+    judged = sum(step.judged for step in steps)
+    return sum(step.accepted for step in steps) / judged if judged else None
+
+
+def prediction(row: Row, steps, costs: Costs | None) -> float | None:
+    """How much faster than the plain loop a row should be, by what was measured of its calls."""
+    if not row.is_drafting or costs is None:
+        return None
+    draft_seconds = costs.draft_seconds[row.draft] if row.draft else 0.0
+    # A tree is drafted level by level, a chain token by token.
+    levels = [1 + max(step.tree.depths) if step.tree else len(step.drafted) for step in steps]
+    rounds = [(len(step.drafted), level, len(step.tokens)) for step, level in zip(steps, levels, strict=True)]
+    return rounds_factor(rounds, costs.call_seconds, draft_seconds)
+
+
+class GammaResult(NamedTuple):
+    """What was measured of `speculative` with one γ.
+
+    Attributes
+    ----------
+    gamma : int
+    over_plain : Spread
+        Its speed over that of the plain loop.
+    tokens_per_call, acceptance : float
+    predicted : float
+        `theory.measured_factor` for that acceptance and γ, from the measured costs of calls.
+    """
+
+    gamma: int
+    over_plain: Spread
+    tokens_per_call: float
+    acceptance: float
+    predicted: float
+
+
+@takes_iterators
+def by_gamma(
+    family,
+    prompts: Sequence[Sequence[int]],
+    *,
+    gammas: Sequence[int] = range(1, 11),
+    sampling: bool = True,
+    new_tokens: int = 64,
+    rounds: int = 5,
+) -> list[GammaResult]:
+    """Time `speculative` with each γ against the plain loop, and predict it.
+
+    Parameters
+    ----------
+    family, prompts, new_tokens, rounds
+        As for `measure`.
+    gammas : sequence of int
+    sampling : bool
+        Whether tokens are drawn; otherwise the likeliest are taken.
+
+    Returns
+    -------
+    list of GammaResult
+    """
+    rows = [next(row for row in ROWS if row.name == PLAIN)]
+    rows += [replace(speculative_row(gamma, sampling=sampling), peer=PLAIN) for gamma in gammas]
+    rows[0] = replace(rows[0], peer=PLAIN)
+    seen = []
+
+    def remembered(*arguments):
+        seen.append(measured_costs(*arguments))
+        return seen[-1]
+
+    results = measure(family, prompts, new_tokens=new_tokens, rounds=rounds, rows=rows, costs=remembered)[1:]
+    costs = median_costs(seen)
+    return [
+        GammaResult(
+            gamma,
+            result.over_plain,
+            result.tokens_per_call,
+            result.acceptance,
+            measured_factor(result.acceptance, gamma, costs.call_seconds, costs.draft_seconds["draft"]),
+        )
+        for gamma, result in zip(gammas, results, strict=True)
+    ]
