@@ -53,7 +53,7 @@ WRITERS = {
 def test_a_full_disk_is_said_with_what_is_needed_and_nothing_is_left_half_made(write, tmp_path, full_disk):
     with pytest.raises(OSError, match="no space left.*MB needed.*MB free") as caught:
         write(tmp_path)
-    assert str(tmp_path) in str(caught.value) and disk.full(caught.value)
+    assert str(tmp_path) in str(caught.value) and disk.disk_full(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -345,7 +345,7 @@ MISTAKES = [
     ),
     (
         "steps that go on after the end of the text",
-        "tutorlib.trace:fit",
+        "tutorlib.trace:cut_to_fit",
         instead(lambda step, room, stop: (step, None)),
         functools.partial(every.test_an_end_of_text_inside_a_draft_is_the_last_token, "prompt_lookup"),
     ),

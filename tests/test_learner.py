@@ -39,7 +39,7 @@ from tutorlib.drafting.draft_trees import dynamic
 from tutorlib.training import accuracy, card, devices, learner, loop, train_village
 from tutorlib.training.__main__ import main
 from tutorlib.training.devices import ALONE, Devices
-from tutorlib.training.own_text import Batches, Text
+from tutorlib.training.own_text import Batches, OwnText
 from tutorlib.training.tokenizers import END, START, learn
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
@@ -116,7 +116,7 @@ def guesses_by_hand(one, text):
 
 @each_kind
 def test_accuracies_are_counted_as_by_hand(kind):
-    one, texts = new(kind), [*ODD, Text([8, 8, 1, 0, 3, 4, 2, 9, 1], 1, 9), Text([4, 5, 6, 7, 8, 9, 1, 3], 1, 1)]
+    one, texts = new(kind), [*ODD, OwnText([8, 8, 1, 0, 3, 4, 2, 9, 1], 1, 9), OwnText([4, 5, 6, 7, 8, 9, 1, 3], 1, 1)]
     if kind == "medusa joint":  # what the target has become is what the heads read
         one.student.model.load_state_dict(random_model("llama", seed=5).state_dict())
     ranks = {}
@@ -194,8 +194,8 @@ def test_a_folder_begun_with_other_settings_is_refused(kind, tmp_path):
         ({"rows": 0}, "needs rows, a whole number of 1 or more, got 0"),
         ({"rate": 0.0}, "a rate above 0, got 0.0"),
         ({"rate": float("nan")}, "a rate above 0, got nan"),
-        ({"texts": [Text([3, 1], 1, 2)] * 8}, "the texts are too short to learn from: .* 3 tokens or more after"),
-        ({"held_out": [Text([3, 1, 4, 1, 5], 3, 5)] * 8}, "the held-out texts are too short to learn from"),
+        ({"texts": [OwnText([3, 1], 1, 2)] * 8}, "the texts are too short to learn from: .* 3 tokens or more after"),
+        ({"held_out": [OwnText([3, 1, 4, 1, 5], 3, 5)] * 8}, "the held-out texts are too short to learn from"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings, said):
@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings
 
 def test_texts_too_short_for_a_network_are_refused(tmp_path):
     with pytest.raises(ValueError, match="the texts are too short to learn from: .* 2 tokens or more after"):
-        fit(new("eagle"), tmp_path / "run", texts=[Text([3, 1], 1, 2)] * 8)
+        fit(new("eagle"), tmp_path / "run", texts=[OwnText([3, 1], 1, 2)] * 8)
 
 
 # -- devices --
@@ -215,11 +215,11 @@ def test_texts_too_short_for_a_network_are_refused(tmp_path):
 def test_one_process_needs_no_accelerate(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setitem(sys.modules, "accelerate", None)  # importing it fails
-    here = devices.find("cpu")
+    here = devices.find_devices("cpu")
     assert (here.device.type, here.rank, here.processes, here.first) == ("cpu", 0, 1, True)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="2 processes were started .* `pip install accelerate`"):
-        devices.find("cpu")
+        devices.find_devices("cpu")
 
 
 def test_a_share_is_every_so_many_th():

@@ -10,7 +10,7 @@ from conftest import random_model
 from tutorlib.lm import LM
 from tutorlib.training import own_text
 from tutorlib.training.devices import Devices
-from tutorlib.training.own_text import Batches, Telling, Text, hidden_states, own_texts
+from tutorlib.training.own_text import Batches, OwnText, Telling, hidden_states, own_texts
 
 QUICK = Telling(length=12, rows=4, temperature=0.2)
 
@@ -200,7 +200,7 @@ def test_hidden_states_are_those_that_a_session_sees(lm):
         assert torch.allclose(states[layer][1, :3], seen[:3], atol=1e-4)
 
 
-TEXTS = [Text([3] * length, 1, length) for length in (9, 4, 7, 5, 8, 6, 4)]
+TEXTS = [OwnText([3] * length, 1, length) for length in (9, 4, 7, 5, 8, 6, 4)]
 
 
 def test_each_round_sees_every_text_once_in_another_order(llama):

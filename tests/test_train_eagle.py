@@ -15,7 +15,7 @@ from tutorlib.heads.formats import load_eagle
 from tutorlib.lm import LM
 from tutorlib.training import train_eagle as training
 from tutorlib.training.__main__ import main
-from tutorlib.training.own_text import Batches, Text
+from tutorlib.training.own_text import Batches, OwnText
 
 KINDS = ("eagle", "eagle3")
 
@@ -147,12 +147,12 @@ def test_eagle3s_loss_is_the_published_one(target):
 
 
 def test_the_tokens_known_are_the_most_frequent_and_never_just_the_first():
-    texts = [Text([4, 4, 4, 7, 7, 2], 1, 6)]
+    texts = [OwnText([4, 4, 4, 7, 7, 2], 1, 6)]
     assert training.frequent(texts, 2, 9) == [4, 7]
     assert training.frequent(texts, 4, 9) == [0, 2, 4, 7]  # too few: filled up from the front
     # A map of the vocabulary's first tokens could not be told from one that was never filled.
-    assert training.frequent([Text([0, 1, 1, 2, 2], 1, 5)], 3, 9) == [1, 2, 3]
-    assert training.frequent([Text([0, 1, 1], 1, 5)], 3, 3) == [0, 1, 2]
+    assert training.frequent([OwnText([0, 1, 1, 2, 2], 1, 5)], 3, 9) == [1, 2, 3]
+    assert training.frequent([OwnText([0, 1, 1], 1, 5)], 3, 3) == [0, 1, 2]
 
 
 # -- other targets --
@@ -201,7 +201,7 @@ QUICK = (("eagle", "gpt2"), ("eagle3", "opt"), ("eagle", "gemma2"))  # the other
 )
 def test_targets_of_any_family_get_networks_that_draft(kind, family, tmp_path):
     target = LM(random_model(family))
-    texts = [Text(torch.randint(19, (n,)).tolist(), 1, n // 2) for n in (9, 10, 11, 12)]
+    texts = [OwnText(torch.randint(19, (n,)).tolist(), 1, n // 2) for n in (9, 10, 11, 12)]
     untrained, one = (new(kind, target, texts, **({} if kind == "eagle" else {"depth": 2})) for _ in range(2))
     fit(one, tmp_path, texts, texts, steps=12, rows=4)
     assert loss_of(one, texts) < loss_of(untrained, texts)

@@ -11,7 +11,7 @@ from tutorlib.drafting.choices import grow
 from tutorlib.lm import LM
 from tutorlib.training import learner
 from tutorlib.training import train_medusa as training
-from tutorlib.training.own_text import Batches, Text
+from tutorlib.training.own_text import Batches, OwnText
 
 # -- the loss --
 
@@ -69,7 +69,7 @@ def test_heads_can_learn_from_the_tokens_alone(tmp_path):
 
 
 def test_held_out_texts_too_short_to_measure_all_heads_are_named(tmp_path):
-    half_cold = [Text([3, 1, 4, 1, 5, 9], 1, 3)] * 8
+    half_cold = [OwnText([3, 1, 4, 1, 5, 9], 1, 3)] * 8
     with pytest.raises(ValueError, match="the held-out texts are too short to measure all 4 heads"):
         fit(new("medusa", heads=4), tmp_path, held_out=half_cold, steps=1)
 

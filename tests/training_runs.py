@@ -15,11 +15,11 @@ from tiny_family import write_model
 from tutorlib.lm import LM
 from tutorlib.training import learner, train_eagle, train_medusa
 from tutorlib.training.devices import ALONE
-from tutorlib.training.own_text import Batches, Telling, Text, own_texts
+from tutorlib.training.own_text import Batches, OwnText, Telling, own_texts
 
 KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
 COLD = 0.1
-ODD = [Text([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), Text([6, 5, 3, 5], 3, 4), Text([2, 7, 1, 8, 2], 2, 2)]
+ODD = [OwnText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), OwnText([6, 5, 3, 5], 3, 4), OwnText([2, 7, 1, 8, 2], 2, 2)]
 
 
 @cache

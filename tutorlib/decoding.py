@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from .arguments import concrete
-from .randomness import Checked, Exhaustive, Greedy, Randomness, Seeded
+from .randomness import CheckedRandomness, Exhaustive, Greedy, Randomness, Seeded
 from .step import Step
 from .trace import Text, TextStream, Trace
 from .warp import checked_warp, one_hot
@@ -192,8 +192,8 @@ def decoder(
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            luck = " (rng=Seeded(7), for instance, or rng=None for greedy)" if "'rng'" in str(error) else ""
-            raise TypeError(f"{method.__name__}: {error}{luck}; call it as {method.__name__}{how}") from None
+            hint = " (rng=Seeded(7), for instance, or rng=None for greedy)" if "'rng'" in str(error) else ""
+            raise TypeError(f"{method.__name__}: {error}{hint}; call it as {method.__name__}{how}") from None
         bound.apply_defaults()
         given = bound.arguments
         for name, value in given.items():  # a number of numpy's becomes an ordinary one, and an iterator a list
@@ -211,12 +211,12 @@ def decoder(
             given["prompt"] = prompt = lm.prompt_tokens(given["prompt"])
         if "warp" in given:
             given["warp"] = checked_warp(given["warp"])
-        luck = given.keys() & {"rng", "rngs"}
-        if "warp" in given and any(given[name] is None for name in luck):
+        draws = given.keys() & {"rng", "rngs"}
+        if "warp" in given and any(given[name] is None for name in draws):
             given["warp"] = (*given["warp"], one_hot)
-        if "rng" in luck:
+        if "rng" in draws:
             given["rng"] = Greedy() if given["rng"] is None else checked_rng(given["rng"])
-        if "rngs" in luck:
+        if "rngs" in draws:
             given["rngs"] = checked_rngs(given["rngs"], len(prompts))
         if check:
             check(**{name: given[name] for name in checked})
@@ -252,7 +252,7 @@ def checked_rng(rng) -> Randomness:
         raise ValueError(
             f"rng must have the verbs choose and accept, as Seeded(7) has, or be None for greedy; got {rng!r}"
         )
-    return rng if type(rng) in (Seeded, Greedy, Exhaustive) else Checked(rng)
+    return rng if type(rng) in (Seeded, Greedy, Exhaustive) else CheckedRandomness(rng)
 
 
 def checked_rngs(rngs, count: int) -> list[Randomness]:

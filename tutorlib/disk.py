@@ -93,7 +93,7 @@ def room_in(folder, what: str, size: int = 0):
     try:
         yield
     except Exception as error:
-        number = full(error)
+        number = disk_full(error)
         if number is None:
             raise
         needed = f"{megabytes(size)} needed, " if size else ""
@@ -106,7 +106,7 @@ def room_in(folder, what: str, size: int = 0):
         ) from error
 
 
-def full(error: BaseException | None) -> int | None:
+def disk_full(error: BaseException | None) -> int | None:
     """The error number, if what failed at the bottom of an error is that the disk is full; else None."""
     while error is not None:
         told = re.search(r"\(os error (\d+)\)", str(error))  # of safetensors, which gives no number

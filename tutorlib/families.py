@@ -177,7 +177,7 @@ def families() -> list[Published]:
     return list(PUBLISHED)
 
 
-def named(name: str) -> Published | None:
+def published_named(name: str) -> Published | None:
     """The published family of this name, or whose target has this name, with its owner or without."""
     for row in PUBLISHED:
         target = row.target.hub
@@ -186,7 +186,7 @@ def named(name: str) -> Published | None:
     return None
 
 
-def largest(gigabytes: float, bytes_per_weight: float, below: float) -> str:
+def largest_family(gigabytes: float, bytes_per_weight: float, below: float) -> str:
     """The open family with the largest target that fits into this much memory and has fewer weights, in millions."""
     fitting = [row for row in PUBLISHED if not row.gated and row.memory(bytes_per_weight) + RESERVE <= gigabytes]
     smaller = [row for row in fitting if row.target.parameters < below]

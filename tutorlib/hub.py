@@ -13,7 +13,7 @@ import math
 import warnings
 from pathlib import Path
 
-from .disk import full, plain_name, read_json, room_in, write_text
+from .disk import disk_full, plain_name, read_json, room_in, write_text
 from .families import BUNDLED, ENVIRONMENT, HEADS, MODELS, by_hub_name, nearest
 
 WEIGHTS = Path(__file__).parent / "weights"  # of the bundled family
@@ -120,7 +120,7 @@ def _download(hub, pattern) -> Path:
             f"there is no directory {hub!r}, and no such model on the hub (or a private one: `hf auth login`).{hint}"
         ) from error
     except Exception as error:  # no network looks different on every machine: refused, timed out, a proxy, switched off
-        if full(error) is not None:
+        if disk_full(error) is not None:
             with room_in(HF_HOME, hub, int(1e9 * _gigabytes(hub))):
                 raise
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
@@ -285,7 +285,7 @@ _SIZES = {  # in any configuration of a language model: no such number is larger
 }
 
 
-def check_sizes(place, most):
+def check_config(place, most):
     """Raise ValueError for a configuration with a size beyond all that its weights have, before it is made."""
     config = read_json(place)
     if not isinstance(config, dict):

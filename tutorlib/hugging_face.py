@@ -30,7 +30,7 @@ from .generate_options import refuse, refuse_options
 from .lm import LM
 from .randomness import Seeded
 from .step import Step
-from .trace import Text, Trace, fit
+from .trace import Text, Trace, cut_to_fit
 from .warp import Warp, checked_histories, checked_warp, named
 
 # Arguments of `generate` that it keeps from a custom function, and of which our methods keep none.
@@ -73,8 +73,8 @@ def custom_generate(
       It is computed in float64, like every warp here. The defaults hold too, so ``do_sample=True`` is *not* plain
       sampling: it keeps the 50 likeliest tokens unless told otherwise (``top_k=0`` keeps all). Processors of
       your own must depend on nothing but what they are called with.
-    - *do_sample*: False is greedy, as ``rng=None``. With True the luck is ``Seeded(seed)``, the same in every call, and
-      without a `seed` one that is drawn from torch's generator: so ``torch.manual_seed(7)`` before makes it repeatable.
+    - *do_sample*: False is greedy, as ``rng=None``. With True the draws come from ``Seeded(seed)``, the same in every
+      call. Without a `seed`, one is drawn from torch's generator: ``torch.manual_seed(7)`` makes it repeatable.
       (The tokens are not those which `generate` itself draws with that seed: a lossless method keeps the distribution.)
     - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*, *stop_strings* (with ``tokenizer=...``):
       kept. Criteria are asked after each new token of each text, with its tokens alone.
@@ -164,7 +164,7 @@ class CustomGenerate:
         if not {"prompt", "prompts"} & set(names[1:]):
             raise ValueError(f"custom_generate needs a method such as speculative, got {method!r}")
         self.takes_several = "prompts" in names
-        self._luck = next((name for name in ("rng", "rngs") if name in names), None)
+        self._rng_name = next((name for name in ("rng", "rngs") if name in names), None)
         self._names = names
         given_by_generate = {names[0], "prompt", "prompts", "max_new_tokens", "stop"}
         open_names = [name for name in names if name not in given_by_generate]
@@ -172,14 +172,14 @@ class CustomGenerate:
             if name not in open_names:
                 raise ValueError(f"{self.name} has no setting {name!r} to make here: there are {', '.join(open_names)}")
         if seed is not None:
-            if self._luck in self.settings:
-                raise ValueError(f"give either seed or {self._luck}: both say where the luck comes from")
+            if self._rng_name in self.settings:
+                raise ValueError(f"give either seed or {self._rng_name}: both say where the random draws come from")
             Seeded(seed)  # raises ValueError for what is no seed
         if "warp" in self.settings:
             self.settings["warp"] = checked_warp(self.settings["warp"])
         for name, parameter in inspect.signature(method).parameters.items():
             is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-            if is_needed and name in open_names and name not in {*self.settings, self._luck}:
+            if is_needed and name in open_names and name not in {*self.settings, self._rng_name}:
                 raise ValueError(f"{self.name} needs {name}: custom_generate({self.name}, {name}=...)")
 
     def __repr__(self) -> str:
@@ -255,10 +255,10 @@ class CustomGenerate:
                 f"{self.name} takes no warp, but generate has made {', '.join(one.__name__ for one in warp)} of its "
                 "options: leave them out (sample with do_sample=False is greedy decoding that takes them)"
             )
-        if do_sample and self._luck is None:
+        if do_sample and self._rng_name is None:
             raise ValueError(f"{self.name} draws nothing: leave out do_sample=True")
-        if self._luck is not None:
-            arguments[self._luck] = self._randomness(len(prompts)) if do_sample else None
+        if self._rng_name is not None:
+            arguments[self._rng_name] = self._randomness(len(prompts)) if do_sample else None
         if "max_new_tokens" in self._names:
             arguments["max_new_tokens"] = budget
         if "stop" in self._names:
@@ -266,11 +266,11 @@ class CustomGenerate:
         return self.method(lm, **arguments)
 
     def _randomness(self, count: int):
-        if self.settings.get(self._luck) is not None:
-            return self.settings[self._luck]
+        if self.settings.get(self._rng_name) is not None:
+            return self.settings[self._rng_name]
         first = int(torch.randint(2**62, ())) if self.seed is None else self.seed
         rngs = [Seeded(first + row) for row in range(count)]
-        return rngs if self._luck == "rngs" else rngs[0]
+        return rngs if self._rng_name == "rngs" else rngs[0]
 
 
 def _variables_of_generate(*names: str) -> dict:
@@ -463,7 +463,7 @@ def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Ste
     """A step up to the first token with which one of the criteria is met; and whether one is."""
     if not criteria:
         return step, False
-    step, _ = fit(step, text.limit - len(text.tokens), text.stop)
+    step, _ = cut_to_fit(step, text.limit - len(text.tokens), text.stop)
     for count in range(1, len(step.tokens) + 1):
         tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=text.lm.device)
         answers = [bool(torch.as_tensor(criterion(tokens, None)).all()) for criterion in criteria]

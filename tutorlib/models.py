@@ -22,7 +22,17 @@ from pathlib import Path
 import torch
 
 from . import hub
-from .families import BUNDLED, ENVIRONMENT, HEADS, ON_A_GPU, by_short_name, families, largest, named, nearest
+from .families import (
+    BUNDLED,
+    ENVIRONMENT,
+    HEADS,
+    ON_A_GPU,
+    by_short_name,
+    families,
+    largest_family,
+    nearest,
+    published_named,
+)
 from .heads import formats
 from .heads.eagle_head import Eagle3Head, EagleHead
 from .heads.medusa_heads import MedusaHeads
@@ -247,7 +257,7 @@ def _find(name, argument):
         if name.casefold() == BUNDLED:
             hub.verify(hub.WEIGHTS / BUNDLED)
             return BUNDLED, hub.models_in(hub.WEIGHTS / BUNDLED), None, True
-        if (row := named(name)) is not None:
+        if (row := published_named(name)) is not None:
             return row.name, row.sources, row, False
     elif not isinstance(name, os.PathLike):
         raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")
@@ -314,7 +324,7 @@ def _load_model(folder, name, device, dtype, quantization=None):
     if not files:
         raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
     weights, most = hub.count_weights(files)
-    hub.check_sizes(Path(folder) / "config.json", most)
+    hub.check_config(Path(folder) / "config.json", most)
     needed, where = weights * dtype.itemsize, ", ".join(map(str, files))
     settings = {"quantization_config": quantization, "device_map": {"": device}} if quantization else {}
     for place in (torch.device("cpu"), device):  # weights go through the processor's memory
@@ -392,7 +402,7 @@ def _free(device) -> float:
 
 def _too_large(name, weights, dtype, device) -> str:
     free = _free(device) / 1e9
-    smaller = largest(free, dtype.itemsize, weights / 1e6)
+    smaller = largest_family(free, dtype.itemsize, weights / 1e6)
     return (
         f"{name} does not fit: {weights / 1e6:,.0f} million weights in {str(dtype).removeprefix('torch.')} take "
         f"{weights * dtype.itemsize / 1e9:.1f} GB, and {device} has {free:.1f} GB free. Take a smaller family, "

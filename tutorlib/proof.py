@@ -212,7 +212,7 @@ def empirical_check(
     ----------
     decode : function from a prompt to tokens
         Called `samples` times with `prompt` as it is given here. Returns the *new* tokens, at least `length` of them
-        unless it ends with a stop token. Its luck is its own; seed it if the check is to be repeatable.
+        unless it ends with a stop token. It draws its own random numbers; seed it if the check is to be repeatable.
     prompt : str or list of int
     reference : LM, or mapping from tuples of tokens to probabilities
         What to compare with: plain sampling from this model under `warp`, or a distribution as `exact_distribution`

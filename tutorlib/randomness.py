@@ -1,8 +1,8 @@
-"""Where a method's luck comes from: two verbs, ``choose`` and ``accept``, and three things that provide them.
+"""Where a method's random draws come from: two verbs, ``choose`` and ``accept``, and three things that provide them.
 
 ``Seeded`` is an ordinary reproducible generator, ``Exhaustive`` takes every branch a method could take, one after the
-other, and knows the exact probability of each, and ``Greedy`` has no luck at all. Any other object with the two verbs
-will do. Nothing here knows a model, a warp or a method.
+other, and knows the exact probability of each, and ``Greedy`` draws nothing at random. Any other object with the
+two verbs will do. Nothing here knows a model, a warp or a method.
 """
 
 import operator
@@ -20,7 +20,7 @@ SUM_TOLERANCE = 1e-4
 
 @runtime_checkable
 class Randomness(Protocol):
-    """What a method may ask of luck. Any object with these two verbs is a ``Randomness``."""
+    """What a method may draw. Any object with these two verbs is a ``Randomness``."""
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         """Draw an index with the given probabilities, shape (n,)."""
@@ -76,7 +76,7 @@ def checked_acceptance(probability: float) -> float:
 
 
 class Seeded:
-    """Ordinary luck that can be repeated: the same seed draws the same on every processor.
+    """Ordinary random draws that can be repeated: the same seed draws the same on every processor.
 
     It draws from Python's own Mersenne Twister, in float64, whatever device the probabilities come from, by inverting
     their running sum: one uniform number a draw.
@@ -123,7 +123,7 @@ class Seeded:
 
 
 class Greedy:
-    """No luck: ``choose`` takes the most probable index (the lowest of equals), ``accept`` only what is certain.
+    """Nothing random: ``choose`` takes the most probable index (the lowest of equals), ``accept`` only what is certain.
 
     This is what ``rng=None`` means: see `tutorlib.decoding.decoder`.
     """
@@ -143,7 +143,7 @@ class Greedy:
         return "Greedy()"
 
 
-class Checked:
+class CheckedRandomness:
     """Somebody's `Randomness`, whose answers are made plain ints and bools, and refused where they are none.
 
     Parameters
@@ -196,8 +196,8 @@ class Exhaustive:
     Raises
     ------
     RuntimeError
-        When a replay asks for other draws than before: the method then depends on something that is not its luck, for
-        instance on state it keeps from one run to the next, and its distribution cannot be enumerated.
+        When a replay asks for other draws than before: the method then depends on something that is not its random
+        draws, for instance on state it keeps from one run to the next, and its distribution cannot be enumerated.
 
     Examples
     --------

@@ -188,7 +188,7 @@ class Text:
         """Go on by what fits of a step, and return that."""
         if not isinstance(step, Step):
             raise TypeError(f"a method must yield steps, such as Step([token]); it yielded {step!r}")
-        step, stopped = fit(step, self.limit - len(self.tokens), self.stop)
+        step, stopped = cut_to_fit(step, self.limit - len(self.tokens), self.stop)
         if self.lm is not None:
             step.calls = self._calls() - self._calls_before
         self._steps.append(step)
@@ -227,7 +227,7 @@ class Text:
         return getattr(self._counter, "calls", 0)
 
 
-def fit(step: Step, room: int, stop: frozenset[int]) -> tuple[Step, str | None]:
+def cut_to_fit(step: Step, room: int, stop: frozenset[int]) -> tuple[Step, str | None]:
     """Cut a step after its first stop token, or where there is no more room; say "stop" if a stop token ends it."""
     # Methods may leave tensors or numpy integers; here they become plain ones, which alone can be written as JSON.
     step.tokens = ints(step.tokens, "the tokens of a step must be token ids (ints)")

@@ -20,7 +20,7 @@ from .speculative import Gamma, check_pair, is_unsure, tokens_to_draft
 
 
 @dataclass
-class Row:
+class BatchRow:
     """One text of the batch: what `speculative` holds in variables.
 
     Attributes
@@ -52,7 +52,7 @@ class Row:
 
 
 def draft_together(
-    rows: list[Row], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp], vocab_size: int
+    rows: list[BatchRow], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp], vocab_size: int
 ) -> None:
     """Draft up to ``counts[i]`` of the target's `vocab_size` tokens for row i; a call serves all that draft on."""
     for row in rows:
@@ -130,7 +130,7 @@ def speculative_batch(
     ValueError
         At the call for a bad argument; while running, for logits that are NaN or +inf.
     """
-    rows = [Row(i, list(prompt), rng, read=len(prompt)) for i, (prompt, rng) in enumerate(zip(prompts, rngs))]
+    rows = [BatchRow(i, list(prompt), rng, read=len(prompt)) for i, (prompt, rng) in enumerate(zip(prompts, rngs))]
     wanted = set(range(len(rows)))
     target_batch, draft_batch = target.batch(prompts), draft.batch(prompts)
     while True:

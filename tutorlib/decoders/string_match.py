@@ -30,7 +30,7 @@ def string_match(
 
     Cost: one call of `target` and up to `gamma` of `draft` for one token or more. No common tokens are needed, and
     words that the two models divide differently can be guessed; `token_intersection` keeps more guesses where they
-    divide words alike and much is left to luck. With one tokenizer for both it works, but `speculative` is cheaper.
+    divide words alike and the choices are random. With one tokenizer for both it works, but `speculative` is cheaper.
 
     Source: Timor et al. (2025), "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
     Heterogeneous Vocabularies", section 3 (string-level exact match).

@@ -80,7 +80,7 @@ def in_order_of_ids(tokenizer, backwards=False):
 
 
 def generated(target: LM, draft: LM | None = None, *, two_tokenizers=False) -> Callable:
-    """Sampling with `generate`, with an assistant model if there is one; luck is torch's."""
+    """Sampling with `generate`, with an assistant model if there is one; the random draws are torch's."""
     options = {} if draft is None else {"assistant_model": draft.model}
     if two_tokenizers:
         options |= {"tokenizer": target.tokenizer, "assistant_tokenizer": draft.tokenizer}
@@ -158,7 +158,7 @@ def row(lm, name: str) -> dict:
     dict
         ``"statistic"`` G, ``"dof"``, ``"p_value"``, ``"samples"``, ``"passed"``, ``"impossible"`` as `proof.Check` has
         them; ``"distance"``: total variation between the shares that came up and the expected ones, over the cells of
-        the check (luck alone makes some of it); ``"transformers"``: the version.
+        the check (chance alone makes some of it); ``"transformers"``: the version.
     """
     found = check(name)
     off = sum(abs(found.observed[cell] - due) for cell, due in found.expected.items()) + found.impossible

@@ -55,14 +55,14 @@ def sampled(expert, amateur, prompts, numbers, *, warp=(), greedy=False) -> list
     return run_batch(sample_batch(expert, prompts, rngs=rngs, warp=warp), SETTING["tokens"], progress=False)
 
 
-class Text(NamedTuple):
+class Continued(NamedTuple):
     """What was written after one prompt: the new tokens, a stop token last where one came, and their text."""
 
     tokens: list[int]
     text: str
 
 
-def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=1.0, greedy=True) -> list[Text]:
+def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=1.0, greedy=True) -> list[Continued]:
     """Contrastive decoding of some prompts in one batch; drawn, unless greedy.
 
     Each is what ``run(contrastive_decoding(expert, amateur, prompt, ...), tokens)`` writes, or `contrastive_sampling`,
@@ -82,7 +82,7 @@ def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=
         going = [i for i in going if new[i][-1] not in expert.stop_tokens and len(new[i]) < SETTING["tokens"]]
         for i in going:
             fresh[i] = new[i][-1:]
-    return [Text(tokens, expert.decode(tokens)) for tokens in new]
+    return [Continued(tokens, expert.decode(tokens)) for tokens in new]
 
 
 def _cd(alpha, amateur_temperature=1.0, greedy=True):

@@ -25,7 +25,7 @@ from ..drafting.choices import Choices, grow
 from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
 from ..randomness import Greedy, Seeded
 from ..storyworld.questions import opening
-from ..training.own_text import Batches, Text
+from ..training.own_text import Batches, OwnText
 from ..training.train_eagle import EagleLearner, joined, unroll
 from ..tree import ROOT, TokenTree
 from . import village_prompts
@@ -83,7 +83,7 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
     prompts = [opening(f"ranked {i}") for i in range(count)]
     rounds = sample_batch(target, prompts, rngs=[Greedy() if i % 2 else Seeded(i) for i in range(count)])
     told = run_batch(rounds, SETTING["ranked_tokens"], progress=False)
-    texts = [Text(text.prompt + text.tokens, len(text.prompt), 0) for text in told]
+    texts = [OwnText(text.prompt + text.tokens, len(text.prompt), 0) for text in told]
     batches = Batches(target, texts, min(8, count), layers=dict.fromkeys((*head.feature_layers, -1)))
     right, seen = torch.zeros(levels, best), torch.zeros(levels, 1)
     generator = torch.Generator(target.device).manual_seed(0)

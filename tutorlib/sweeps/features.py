@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from ..heads.eagle_head import EagleHead, causal
 from ..metrics import bootstrap_interval
 from ..training.learner import fit, right_guesses
-from ..training.own_text import Batches, Telling, Text, own_texts
+from ..training.own_text import Batches, OwnText, Telling, own_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 
 RUNS = Path("runs/sweeps/features")  # where texts are kept
@@ -85,7 +85,7 @@ def new_network(target, given: Given) -> PartlyFed:
 
 
 @cache
-def told(lm) -> tuple[list[Text], list[Text]]:
+def told(lm) -> tuple[list[OwnText], list[OwnText]]:
     """Texts to learn from and texts to measure with: told by the target, some of them cold from somewhere on."""
     return tuple(
         own_texts(lm, count, RUNS / seed, Telling(SETTING["length"], seed=seed))
@@ -116,7 +116,7 @@ def distances(head, target, batches: Batches, steps: int = DEEP) -> dict[str, li
     return {"distance": (far / seen).tolist(), "cosine": (near / seen).tolist()}
 
 
-def row(lm, name: str, texts: tuple[Sequence[Text], Sequence[Text]] | None = None) -> dict:
+def row(lm, name: str, texts: tuple[Sequence[OwnText], Sequence[OwnText]] | None = None) -> dict:
     """Train one network and measure it on held-out texts: a few minutes on one core.
 
     Parameters
@@ -125,7 +125,7 @@ def row(lm, name: str, texts: tuple[Sequence[Text], Sequence[Text]] | None = Non
         The target.
     name : str
         A key of `SETTINGS`.
-    texts : pair of sequences of Text, optional
+    texts : pair of sequences of OwnText, optional
         To learn from and to measure with; by default `told`.
 
     Returns

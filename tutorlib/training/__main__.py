@@ -105,7 +105,7 @@ def _heads(chosen, command):
     """Medusa heads or an EAGLE network. What cannot be is said before texts are told, which may take hours."""
     training = _given(chosen, "steps", "rows", "rate")
     check_training(**training)
-    joint, here = chosen.what == "medusa" and chosen.joint, devices.find(chosen.device)
+    joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
     shared = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)

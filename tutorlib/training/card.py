@@ -71,7 +71,7 @@ tree, on {openings} held-out openings.
 )
 
 
-def measure(folder):
+def measure_family(folder):
     """Figures of the models in `folder`, by name.
 
     Parameters
@@ -105,7 +105,7 @@ def measure(folder):
 def write_card(folder, command="python -m tutorlib.training storyworld"):
     """Writes ``MODEL_CARD.md`` and ``checksums.json`` for the models in `folder`."""
     folder = Path(folder)
-    measured = measure(folder)
+    measured = measure_family(folder)
     columns = {}
     for name, figures in measured.items():
         recipe, log = RECIPES[name], read_json(folder / name / "training_log.json")

@@ -13,7 +13,7 @@ IGNORED = -100  # the target of positions behind a story's end
 BUCKET = 8  # batches that are made together and sorted by length, so that rows of a batch are of about one length
 
 
-class Batch(NamedTuple):
+class StoryBatch(NamedTuple):
     """Stories as tensors.
 
     Attributes
@@ -50,7 +50,7 @@ class Stories:
         self._bucket, self._batches = None, None
 
     def batch(self, n):
-        """Batch number n."""
+        """StoryBatch number n."""
         bucket, place = divmod(n, BUCKET)
         if bucket != self._bucket:
             self._bucket, self._batches = bucket, self._make(bucket)
@@ -65,7 +65,7 @@ class Stories:
         for start in range(0, len(pairs), self.rows):
             chosen, their_stories = zip(*pairs[start : start + self.rows])
             pointed = hints.masks(chosen, their_stories) if bucket * BUCKET < self.hinted else None
-            batches.append(Batch(*self._pad([encoding.ids for encoding in chosen]), pointed))
+            batches.append(StoryBatch(*self._pad([encoding.ids for encoding in chosen]), pointed))
         random.Random(f"{self.seed} {bucket}").shuffle(batches)
         return batches
 

@@ -67,7 +67,7 @@ class Devices:
 ALONE = Devices()
 
 
-def find(device: str | None = None) -> Devices:
+def find_devices(device: str | None = None) -> Devices:
     """The devices of this process, and of those that were started with it.
 
     Parameters

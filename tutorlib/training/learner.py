@@ -21,7 +21,7 @@ from ..disk import write_text
 from ..lm import LM
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
-from .own_text import Batch, Batches, Text, claim, fingerprint
+from .own_text import Batches, OwnText, TextBatch, claim, fingerprint
 from .tell import Told
 
 
@@ -61,15 +61,15 @@ class Learner:
         self.trained, self.settings, self.noted, self.layers = self.head, {}, {}, (-1,)
 
     @staticmethod
-    def first(step: int, text: Text) -> int:
+    def first(step: int, text: OwnText) -> int:
         """The first position at which this step guesses the model's own words."""
         raise NotImplementedError
 
-    def loss(self, batch: Batch, step: int, steps: int) -> torch.Tensor:
+    def loss(self, batch: TextBatch, step: int, steps: int) -> torch.Tensor:
         """The loss at a training step of so many: a sum over this process's positions, divided by everybody's."""
         raise NotImplementedError
 
-    def guesses(self, batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    def guesses(self, batch: TextBatch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """For each step the rows and positions of `index`, and the logits of its guesses there."""
         raise NotImplementedError
 
@@ -91,18 +91,18 @@ class Learner:
         path.chmod(0o644)  # safetensors are written as private
 
     @classmethod
-    def positions(cls, step: int, text: Text) -> range:
+    def positions(cls, step: int, text: OwnText) -> range:
         """Positions of a text at which this step's guesses can be checked."""
         first = cls.first(step, text)
         return range(first, max(first, len(text.tokens) - 2 - step))
 
     @classmethod
-    def count(cls, step: int, texts: Sequence[Text]) -> int:
+    def count(cls, step: int, texts: Sequence[OwnText]) -> int:
         """How many positions there are, at least 1 to divide by."""
         return max(1, sum(len(cls.positions(step, text)) for text in texts))
 
     @classmethod
-    def index(cls, step: int, texts: Sequence[Text], device) -> tuple[torch.Tensor, torch.Tensor]:
+    def index(cls, step: int, texts: Sequence[OwnText], device) -> tuple[torch.Tensor, torch.Tensor]:
         """(rows, positions) of all positions for this step."""
         pairs = [(row, position) for row, text in enumerate(texts) for position in cls.positions(step, text)]
         return torch.tensor(pairs, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
@@ -124,8 +124,8 @@ class Fitted(NamedTuple):
 
 def fit(
     learner: Learner,
-    texts: Sequence[Text],
-    held_out: Sequence[Text],
+    texts: Sequence[OwnText],
+    held_out: Sequence[OwnText],
     folder,
     *,
     steps: int,
@@ -140,7 +140,7 @@ def fit(
     Parameters
     ----------
     learner : Learner
-    texts, held_out : sequences of Text
+    texts, held_out : sequences of OwnText
         What is learnt from, and what accuracies are measured on: see `own_text.own_texts`.
     folder : path
         For the checkpoint and the log.

@@ -23,7 +23,7 @@ from ..lm import LM
 from .devices import ALONE, Devices
 
 
-class Text(NamedTuple):
+class OwnText(NamedTuple):
     """A text that a model told.
 
     Attributes
@@ -83,7 +83,7 @@ def own_texts(
     prompts: Sequence[Sequence[int]] = (),
     devices: Devices = ALONE,
     progress: bool = True,
-) -> list[Text]:
+) -> list[OwnText]:
     """Let a model tell so many texts, or read those that it has told.
 
     Parameters
@@ -137,12 +137,12 @@ def own_texts(
 def _read(file):
     cure = "delete it to have these texts told anew"
     try:
-        return [Text(*text) for text in read_json(file, cure)]
+        return [OwnText(*text) for text in read_json(file, cure)]
     except TypeError as error:
         raise ValueError(f"{file} holds no texts ({error}): {cure}") from error
 
 
-def _tell(lm, prompts, length, telling, seed) -> list[Text]:
+def _tell(lm, prompts, length, telling, seed) -> list[OwnText]:
     """One text for each prompt, all drawn together; finished ones leave the batch.
 
     One generator draws for all rows, on the model's device. `sample_batch` has one for each row, on the processor, and
@@ -166,7 +166,7 @@ def _tell(lm, prompts, length, telling, seed) -> list[Text]:
         staying = [k for k, i in enumerate(going) if drawn[k] not in lm.stop_tokens and len(rows[i]) < length]
         if not staying:
             return [
-                Text(row, len(prompt), min(first, len(row)))
+                OwnText(row, len(prompt), min(first, len(row)))
                 for row, prompt, first in zip(rows, prompts, cold, strict=True)
             ]
         if len(staying) < len(going):
@@ -210,27 +210,27 @@ def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
         raise ValueError(f"{folder} was begun with {told}: use another folder, or delete this one to start anew")
 
 
-class Batch(NamedTuple):
+class TextBatch(NamedTuple):
     """Some texts of about one length, and what the target's hidden states are in them.
 
     Attributes
     ----------
-    texts : list of Text
+    texts : list of OwnText
         This process's share of the batch's rows.
     tokens : (rows, longest) int64 tensor
         Filled up on the right; attention is causal, so that what stands there changes nothing before it.
     hidden : dict from layer to (rows, longest, width) tensor
         As transformers counts layers; -1 has passed the final norm.
-    everybody : list of Text
+    everybody : list of OwnText
         The rows of all processes, so that a mean can be taken over all of them.
     devices : Devices
         Who shares the rows.
     """
 
-    texts: list[Text]
+    texts: list[OwnText]
     tokens: torch.Tensor
     hidden: dict[int, torch.Tensor]
-    everybody: list[Text]
+    everybody: list[OwnText]
     devices: Devices
 
 
@@ -244,7 +244,7 @@ class Batches:
     ----------
     lm : LM
         The target, which must not change.
-    texts : list of Text
+    texts : list of OwnText
     rows : int
         Texts in a batch; what is left over is added to the last one.
     layers : sequence of int
@@ -275,20 +275,20 @@ class Batches:
     def __len__(self) -> int:
         return len(self._parts)
 
-    def step(self, step: int) -> Batch:
+    def step(self, step: int) -> TextBatch:
         """The batch of a training step."""
         turn, place = divmod(step, len(self))
         order = list(range(len(self)))
         random.Random(f"batches {turn}").shuffle(order)
         return self[order[place]]
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> TextBatch:
         if not 0 <= number < len(self):
             raise IndexError(f"there are {len(self)} batches, and no number {number}")
         everybody = self._parts[number]
         texts = self.devices.share(everybody)
         tokens = padded([text.tokens for text in texts], self.lm.device)
-        return Batch(texts, tokens, self._hidden(number, tokens), everybody, self.devices)
+        return TextBatch(texts, tokens, self._hidden(number, tokens), everybody, self.devices)
 
     def _hidden(self, number, tokens):
         if number not in self._kept:

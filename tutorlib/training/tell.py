@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..models import Family
 from .devices import ALONE, Devices
-from .own_text import Telling, Text, own_texts
+from .own_text import OwnText, Telling, own_texts
 
 
 class Told(NamedTuple):
@@ -23,7 +23,7 @@ class Told(NamedTuple):
         The target's name, which files of heads note.
     place : path
         The folder of all that is made for it on the way: texts, checkpoints, logs.
-    train, held_out : lists of Text
+    train, held_out : lists of OwnText
         To learn from, and to measure with.
     setting : dict
         How they were told, for the log.
@@ -31,8 +31,8 @@ class Told(NamedTuple):
 
     base: str
     place: Path
-    train: list[Text]
-    held_out: list[Text]
+    train: list[OwnText]
+    held_out: list[OwnText]
     setting: dict
 
 

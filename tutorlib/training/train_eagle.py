@@ -25,7 +25,7 @@ from ..heads import formats
 from ..heads.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
 from ..lm import LM
 from .learner import Learner
-from .own_text import Batch, Text
+from .own_text import OwnText, TextBatch
 
 TOKENS_WEIGHT = 0.1  # of the cross-entropy beside the features' loss, in EAGLE-1
 DECAY = 0.8  # the weight of each step's loss in proportion to that of the step before, in EAGLE-3
@@ -59,7 +59,7 @@ class DraftLearner(Learner):
         self.noted = {"layers": list(head.feature_layers), "parameters": parameters, "tree": head.tree}
 
     @staticmethod
-    def first(step: int, text: Text) -> int:
+    def first(step: int, text: OwnText) -> int:
         return max(0, text.own - 2 - step)
 
     def guesses(self, batch):
@@ -135,7 +135,7 @@ class Eagle3Learner(DraftLearner):
         return whole
 
 
-def joined(head: DraftNetwork, batch: Batch) -> torch.Tensor:
+def joined(head: DraftNetwork, batch: TextBatch) -> torch.Tensor:
     """The features (rows, length, width * layers) that a network reads, in its type."""
     return head.features(batch.hidden).to(head.fc.weight.dtype)
 
@@ -227,14 +227,14 @@ def new_eagle(target: LM) -> EagleHead:
 
 
 def new_eagle3(
-    target: LM, texts: Sequence[Text], feature_layers: Sequence[int] | None = None, vocabulary: int | None = None
+    target: LM, texts: Sequence[OwnText], feature_layers: Sequence[int] | None = None, vocabulary: int | None = None
 ) -> Eagle3Head:
     """An untrained EAGLE-3 network of a target's sizes, with its embeddings, and its output head to start from.
 
     Parameters
     ----------
     target : LM
-    texts : sequence of Text
+    texts : sequence of OwnText
         The tokens that are most frequent in them are known.
     feature_layers : sequence of int, optional
         By default `usual_layers`.
@@ -297,7 +297,7 @@ def layer_config(target: LM) -> LlamaConfig:
     return config
 
 
-def frequent(texts: Sequence[Text], count: int, vocab_size: int) -> list[int]:
+def frequent(texts: Sequence[OwnText], count: int, vocab_size: int) -> list[int]:
     """The tokens that come most often in some texts, ascending; the first ones of the vocabulary where too few do."""
     check_vocabulary(count, vocab_size)
     counts = Counter(token for text in texts for token in text.tokens)

@@ -22,7 +22,7 @@ from ..heads.formats import save_medusa
 from ..heads.medusa_heads import NODES, MedusaHeads
 from ..lm import LM
 from .learner import Learner
-from .own_text import Batch, Text, hidden_states
+from .own_text import OwnText, TextBatch, hidden_states
 
 DECAY = 0.8  # the weight of each head's loss, in proportion to that of the head before
 HEADS_WEIGHT = 0.2  # of the heads' losses beside the target's own, in joint training
@@ -68,13 +68,13 @@ class MedusaLearner(Learner):
         self.cold_temperature, self.nodes, self.hard = cold_temperature, nodes, hard
 
     @staticmethod
-    def first(step: int, text: Text) -> int:
+    def first(step: int, text: OwnText) -> int:
         return text.own - 1  # the next token, which the target itself guesses there, is its own too
 
     def loss(self, batch, step, steps):
         return self.heads_loss(batch, batch.hidden[-1])
 
-    def heads_loss(self, batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
+    def heads_loss(self, batch: TextBatch, hidden: torch.Tensor) -> torch.Tensor:
         """Cross-entropy of each head's guesses, made from hidden states (rows, length, width)."""
         labels, hidden, whole = self.labels(batch), hidden.float(), 0.0
         for i in range(self.depth):
@@ -89,7 +89,7 @@ class MedusaLearner(Learner):
     def _cross_entropy(self, i, hidden, labels, rows, at):
         return F.cross_entropy(self.head[i](hidden[rows, at]), labels[rows, at + 1 + i], reduction="sum")
 
-    def labels(self, batch: Batch) -> torch.Tensor:
+    def labels(self, batch: TextBatch) -> torch.Tensor:
         """What is right for the next token at each position: its probabilities (rows, length, vocab), or itself."""
         if self.hard:
             return batch.tokens.roll(-1, dims=1)
@@ -105,7 +105,7 @@ class MedusaLearner(Learner):
             rows, at = self.index(i, batch.texts, hidden.device)
             yield rows, at, head(hidden[rows, at])
 
-    def hidden(self, batch: Batch) -> torch.Tensor:
+    def hidden(self, batch: TextBatch) -> torch.Tensor:
         """The last hidden states of the target as it is now."""
         return batch.hidden[-1]
 

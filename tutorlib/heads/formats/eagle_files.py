@@ -26,7 +26,7 @@ from .files import (
     check_layout,
     check_sizes,
     fitting,
-    named,
+    layout_names,
     our_entry,
     read_config,
     read_folder,
@@ -230,7 +230,7 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 
-    names, lent = named(head.state_dict(), layout), {}
+    names, lent = layout_names(head.state_dict(), layout), {}
     if third and "embed_tokens.weight" not in tensors:
         lent["embed_tokens.weight"] = _embeddings(target, tuple(head.embed_tokens.weight.shape), path)
     if third and len(head.d2t) == head.vocab_size and not {"d2t", "t2d"} & tensors.keys():

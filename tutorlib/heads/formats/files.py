@@ -152,13 +152,15 @@ def without_weights(module: type, *arguments, **settings):
         return module(*arguments, **settings)
 
 
-def named(names: Iterable[str], layout: str) -> Names:
+def layout_names(names: Iterable[str], layout: str) -> Names:
     """What a layout calls the tensors of our modules.
 
     Examples
     --------
-    >>> list(named(["0.0.linear.bias", "0.1.weight"], "vllm").values()), named(["midlayer.mlp"], "speculators")
-    (['blocks.0.layers.0.bias', 'lm_heads.0.weight'], {'midlayer.mlp': 'layers.0.mlp'})
+    >>> list(layout_names(["0.0.linear.bias", "0.1.weight"], "vllm").values())
+    ['blocks.0.layers.0.bias', 'lm_heads.0.weight']
+    >>> layout_names(["midlayer.mlp"], "speculators")
+    {'midlayer.mlp': 'layers.0.mlp'}
     """
     there = {name: name for name in names}
     for pattern, instead in OTHERWISE.get(layout, {}).items():
@@ -204,7 +206,7 @@ def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path)
 
 def write_folder(folder, layout: str, config: Mapping, tensors: Tensors, pickled: bool) -> Path:
     """Write tensors, given by our names, and a configuration as a layout has them; return the file of the tensors."""
-    folder, files, names = Path(folder), FILES[layout], named(tensors, layout)
+    folder, files, names = Path(folder), FILES[layout], layout_names(tensors, layout)
     # Copies, so that no two share memory, which safetensors refuses.
     tensors = {names[name]: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from .files import (
     check_names,
     check_sizes,
     fitting,
-    named,
+    layout_names,
     our_entry,
     read_config,
     read_folder,
@@ -175,7 +175,7 @@ def _published(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
         del own[-1]
     while {f"{heads}.{part}" for part in own} <= tensors.keys():
         heads += 1
-    names = named((f"{head}.{part}" for head in range(heads) for part in own), "medusa")
+    names = layout_names((f"{head}.{part}" for head in range(heads) for part in own), "medusa")
     check_names(tensors, names, path)
     # What most of them say: then the one that says otherwise is the one that is named.
     telling = [f"{head}.{own[0 if reuse else -1]}" for head in range(heads)]
@@ -210,7 +210,7 @@ def _for_vllm(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
 
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}
     own = [part for part in parts(layers) if config.get("medusa_fc_bias") or not part.endswith(".bias")]
-    names = named((f"{head}.{part}" for head in range(heads) for part in own), "vllm")
+    names = layout_names((f"{head}.{part}" for head in range(heads) for part in own), "vllm")
     outputs = [f"{head}.{own[-1]}" for head in range(heads)]
     if config.get("original_lm_head"):  # one output layer, the target's own, for all heads
         names |= dict.fromkeys(outputs, "lm_heads.0.weight")
