@@ -68,7 +68,8 @@ def exact_distribution(
 def target_distribution(
     lm: LM, prompt: str | Sequence[int], length: int, *, warp: Iterable[Warp] = (), stop: Iterable[int] | None = None
 ) -> Sequences:
-    """What plain sampling from the warped model must give, multiplied out: the law every lossless method has to keep.
+    """What plain sampling from the warped model must give, multiplied out: the distribution every lossless method has
+    to keep.
 
     Every probability comes from a session of its own that is fed its whole text as a prompt, so nothing rests on caches
     being rolled back rightly, and no method is run.

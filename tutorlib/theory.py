@@ -147,7 +147,7 @@ def roofline_seconds(operations: float, bytes_moved: float, *, peak_operations: 
 
 @takes_iterators
 def acceptance_rate(target_probs: Sequence[float], draft_probs: Sequence[float]) -> float:
-    """How probable it is that a token drawn from the draft's law is accepted: Σ min(p, q).
+    """How probable it is that a token drawn from the draft's distribution is accepted: Σ min(p, q).
 
     One less the total variation of the two. Its mean over the places of a text is alpha.
 

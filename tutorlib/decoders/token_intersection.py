@@ -33,11 +33,11 @@ def token_intersection(
 ) -> Iterator[Step]:
     """Speculative sampling with a draft that has another tokenizer, kept to the tokens which both have.
 
-    The draft's law is cut to the shared tokens and renormalised, as a law over the *target's* ids, q. A guess is drawn
-    from it, and kept with probability min(1, p/q); where it is not, a token is drawn from the normalised max(p - q, 0)
-    over all that the target has. So tokens which the draft does not know come up as often as they should.
-
-    *Lossless*: q is the law that the guess was really drawn from, whatever it is. The draft reads the text in its own
+    The draft's distribution is cut to the shared tokens and renormalised, as a distribution over the *target's* ids, q.
+    A guess is drawn from it, and kept with probability min(1, p/q); where it is not, a token is drawn from the
+    normalised max(p - q, 0) over all that the target has. So tokens which the draft does not know come up as often as
+    they should.
+    *Lossless*: q is the distribution that the guess was really drawn from, whatever it is. The draft reads the text in its own
     tokens, written anew from the target's after each step; that decides how often it guesses right, and nothing else.
     The target's tokens are never tokenised again. With ``rng=None`` it is `greedy`, token for token (rounding aside).
 
@@ -107,26 +107,26 @@ class Guesses:
         Returns
         -------
         drafted : list of int
-        laws : list of as many float64 tensors, shape (target's vocab,)
+        draft_probs : list of as many float64 tensors, shape (target's vocab,)
             What each was drawn from.
         """
         context = self.translation(text)
         count = min(count, room_to_draft(self.target, text, self.draft, context))
-        drafted, laws = [], []
+        drafted, draft_probs = [], []
         if not context or count < 1:
-            return drafted, laws
+            return drafted, draft_probs
         self.session = self.session or self.draft.session(context)
         logits = self.session.advance_to(context)[-1:]
-        while (law := self.law(logits, text + drafted)) is not None:
-            drafted.append(rng.choose(law))
-            laws.append(law)
+        while (probs := self.probs(logits, text + drafted)) is not None:
+            drafted.append(rng.choose(probs))
+            draft_probs.append(probs)
             if len(drafted) == count or drafted[-1] in self.target.stop_tokens:
                 break
             logits = self.session.feed([self.to_draft[drafted[-1]]])
-        return drafted, laws
+        return drafted, draft_probs
 
-    def law(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
-        """The draft's law over the target's ids, shape (vocab,); None where it leaves no shared token."""
+    def probs(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
+        """The draft's distribution over the target's ids, shape (vocab,); None where it leaves no shared token."""
         target_columns, draft_columns = self.columns
         guesses = in_float64(logits[:, draft_columns])
         row = guesses.new_full((1, self.target.vocab_size), -math.inf)

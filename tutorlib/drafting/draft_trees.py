@@ -32,8 +32,8 @@ class Draft:
         What the session gave for that.
     text : list of int
     warp : sequence of functions
-        Those of the target: a tree follows the law that tokens are drawn from, so its guesses are warped too. (That
-        the likeliest token is taken is left out: the guesses are then ranked by how sure the network is.)
+        Those of the target: a tree follows the distribution that tokens are drawn from, so its guesses are warped too.
+        (That the likeliest token is taken is left out: the guesses are then ranked by how sure the network is.)
     depth : int
         Levels that there is room for.
     rng : Randomness

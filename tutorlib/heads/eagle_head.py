@@ -1,8 +1,8 @@
 """EAGLE's draft networks: one layer that guesses the target's next feature, and through it the next token.
 
 A feature is a hidden state of the target. At place t the networks are given the feature f_t *and the token that came
-after it*, x_{t+1}, and guess what the target would make of the two: f_{t+1}, which its output head turns into the law
-of x_{t+2}. Fed with their own guesses they go on from there, without the target.
+after it*, x_{t+1}, and guess what the target would make of the two: f_{t+1}, which its output head turns into the
+distribution of x_{t+2}. Fed with their own guesses they go on from there, without the target.
 
 A step of such a network is a few dozen small operations, so that what surrounds them counts: modules here call each
 other's `forward` directly, past PyTorch's hooks, which nobody sets on them and which would take a fifth of the time.

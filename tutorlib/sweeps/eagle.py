@@ -95,8 +95,8 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
                 guesses = head.read_out(hidden[rows, at], target)
                 if drawn:
                     said = target.read_out(batch.hidden[-1][rows, at + 1 + level], normed=True)
-                    laws = (logits.double().softmax(-1) for logits in (said, guesses))
-                    hits = kept(*laws, best, generator)
+                    both = (logits.double().softmax(-1) for logits in (said, guesses))
+                    hits = kept(*both, best, generator)
                 else:
                     hits = guesses.topk(best, dim=-1).indices == batch.tokens[rows, at + 2 + level, None]
                 right[level] += hits.float().sum(0).cpu()

@@ -4,8 +4,8 @@ Trees are grown from the accuracies that the bundled heads come with. What is dr
 i. Nothing is timed here.
 
 How far a lossy rule is from the target is measured place by place. A token that the rule has accepted was bound to come
-there, with probability 1, where plain sampling would have drawn it with p(x): the total variation of the two laws at
-that place is 1 - p(x). A token that was drawn from the target has 0.
+there, with probability 1, where plain sampling would have drawn it with p(x): the total variation of the two
+distributions at that place is 1 - p(x). A token that was drawn from the target has 0.
 """
 
 import math
@@ -58,7 +58,8 @@ def bundled_heads():
 
 
 class Watched:
-    """A rule of acceptance that notes, for each token that it gives, how far its law is from the target's there.
+    """A rule of acceptance that notes, for each token that it gives, how far its distribution is from the target's
+    there.
 
     Parameters
     ----------
