@@ -68,8 +68,7 @@ def exact_distribution(
 def target_distribution(
     lm: LM, prompt: str | Sequence[int], length: int, *, warp: Iterable[Warp] = (), stop: Iterable[int] | None = None
 ) -> Sequences:
-    """What plain sampling from the warped model must give, multiplied out: the distribution every lossless method has
-    to keep.
+    """The distribution that plain sampling from the warped model has, and that every lossless method has to keep.
 
     Every probability comes from a session of its own that is fed its whole text as a prompt, so nothing rests on caches
     being rolled back rightly, and no method is run.

@@ -37,9 +37,11 @@ def token_intersection(
     A guess is drawn from it, and kept with probability min(1, p/q); where it is not, a token is drawn from the
     normalised max(p - q, 0) over all that the target has. So tokens which the draft does not know come up as often as
     they should.
-    *Lossless*: q is the distribution that the guess was really drawn from, whatever it is. The draft reads the text in its own
-    tokens, written anew from the target's after each step; that decides how often it guesses right, and nothing else.
-    The target's tokens are never tokenised again. With ``rng=None`` it is `greedy`, token for token (rounding aside).
+
+    *Lossless*: q is the distribution that the guess was really drawn from, whatever it is. The draft reads the text in
+    its own tokens, written anew from the target's after each step; that decides how often it guesses right, and nothing
+    else. The target's tokens are never tokenised again. With ``rng=None`` it is `greedy`, token for token (rounding
+    aside).
 
     Cost: one call of `target` and up to `gamma` of `draft` for 1 to `gamma` + 1 tokens. A word that is one token for
     the target and several for the draft cannot be guessed: where there are many of those, see `string_match`. With one

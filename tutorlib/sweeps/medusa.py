@@ -58,8 +58,7 @@ def bundled_heads():
 
 
 class Watched:
-    """A rule of acceptance that notes, for each token that it gives, how far its distribution is from the target's
-    there.
+    """A rule of acceptance that notes, for each token, how far the distribution it came from is from the target's.
 
     Parameters
     ----------
