@@ -43,6 +43,7 @@ book: $(READY)
 test: $(READY) lint pages
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."
 	$(SIDE_BY_SIDE) BOOK_SITE=$(SITE) unit/slow unit/fast $(NBVAL)
+	$(BIN)/python book/_tools/build_book.py --compared
 
 # The fast tests alone are shared out among the cores; `make test` has other work for the rest of them.
 check: TEST_FLAGS += -n $(CORES)

@@ -359,6 +359,16 @@ def test_a_page_is_executed_once_until_the_package_changes_with_pieces_as_one_te
     assert ran.read_text() == "xx"
 
 
+def test_what_was_just_compared_is_not_executed_again_until_the_package_changes(small_book, monkeypatch):
+    root, ran = small_book(), []
+    folder = root / "_build" / "executed"
+    monkeypatch.setattr(build_book, "execute", lambda notebook, copy: ran.append(notebook) or True)
+    build_book.compared(root, folder)
+    assert build_book.executed(root, folder) and ran == []
+    (root / "tutorlib/__init__.py").write_text("changed = True")
+    assert build_book.executed(root, folder) and ran == [root / "notebooks/01_a.ipynb"]
+
+
 @pytest.mark.slow
 def test_the_committed_outputs_are_rendered_without_executing(small_book):
     root = small_book(code="raise SystemExit('must not run')")

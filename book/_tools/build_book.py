@@ -2,6 +2,8 @@
 
 python book/_tools/build_book.py               execute what has changed, then render into _build/html
 python book/_tools/build_book.py --committed   execute nothing: render the committed outputs into _build/committed
+python book/_tools/build_book.py --compared    render nothing: note that the committed outputs were just compared with
+                                               an execution, so that the next build need not execute anything
 """
 
 import argparse
@@ -64,14 +66,8 @@ def cells(path):
     return [(cell.cell_type, cell.source, cell.metadata) for cell in notebook.cells]
 
 
-def executed(root, folder):
-    """Execute the notebooks of the table of contents whose copy in `folder` is not up to date.
-
-    Returns
-    -------
-    bool
-        Whether all copies are up to date now. If not, a cell has failed, and what went wrong has been printed.
-    """
+def stale_copies(root, folder):
+    """List (notebook, copy in `folder`) for the notebooks of the table of contents whose copy is not up to date."""
     forget_stale_executions(root, folder)
     pairs = [(root / f"{page}.ipynb", folder / f"{page}.ipynb") for page in toc_pages(root)]
     stale = [
@@ -79,6 +75,24 @@ def executed(root, folder):
     ]
     for _, copy in stale:
         copy.parent.mkdir(parents=True, exist_ok=True)
+    return stale
+
+
+def compared(root, folder):
+    """Take the committed notebooks for executed ones: `make test` has just executed them and compared every output."""
+    for notebook, copy in stale_copies(root, folder):
+        shutil.copyfile(notebook, copy)
+
+
+def executed(root, folder):
+    """Execute the notebooks whose copy in `folder` is not up to date.
+
+    Returns
+    -------
+    bool
+        Whether all copies are up to date now. If not, a cell has failed, and what went wrong has been printed.
+    """
+    stale = stale_copies(root, folder)
     # Each notebook computes on one thread in a process of its own, so there is a core for each of several.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return all(list(pool.map(lambda pair: execute(*pair), stale)))
@@ -119,9 +133,14 @@ def build(root=ROOT, committed=False):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--committed", action="store_true", help="execute nothing, render the outputs as committed")
+    parser.add_argument("--compared", action="store_true", help="render nothing: the committed outputs were compared")
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder of the book (default: this one)")
     arguments = parser.parse_args()
-    site = build(arguments.root.resolve(), arguments.committed)
+    root = arguments.root.resolve()
+    if arguments.compared:
+        compared(root, root / "_build" / "executed")
+        return 0
+    site = build(root, arguments.committed)
     if site is None:
         return 1
     print(f"\nThe book is built: {site / 'index.html'}")
