@@ -228,6 +228,15 @@ SAME_DISTRIBUTION = {
     "eagle, drawn tree": _eagle(reduced, lambda gamma: drawn_tree([(0,) * gamma, (1,) + (0,) * (gamma - 1)])),
 }
 METHODS = SAME_TEXT | SAME_DISTRIBUTION
+# What the contract has to know of a method besides.
+WITHOUT_A_COUNT = (
+    "sample_batch",
+    "medusa",
+    "eagle, static",
+    "eagle, dynamic",
+    "eagle, drawn tree",
+)  # no gamma to refuse
+WITHOUT_DRAFTS = ("sample_batch",)
 AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
 TWO_MODELS = ("speculative", "speculative_batch", "token_intersection", "string_match")
 

@@ -408,3 +408,9 @@ def test_only_rows_that_the_rule_asks_for_are_warped():
     tree = TokenTree.from_paths([[0, 0], [1, 0], [2, 0]])
     checked = check_tree(opened(lm, text), text, tree, Seeded(3), [watch])
     assert seen == [tuple(text + checked.tokens[:count]) for count in range(len(checked.tokens))]
+
+
+def test_a_session_that_still_holds_the_last_token_is_refused(models):
+    session = LM(models("llama")).session(TEXT)
+    with pytest.raises(ValueError, match=r"holds 9 tokens and the text 9.*call session\.rollback\(1\)"):
+        check_tree(session, TEXT, TREE, Greedy(), [])

@@ -34,6 +34,10 @@ DRAWING = {
     "medusa": lambda f, **how: tutorlib.medusa(f.target, f.medusa, PROMPT, **how),
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
 }
+BATCHES = {
+    "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
+    "speculative_batch": lambda f, **how: tutorlib.speculative_batch(f.target, f.draft, [PROMPT, "Ada"], **how),
+}
 OTHERS = {
     "greedy": lambda f: tutorlib.greedy(f.target, PROMPT),
     "beam_search": lambda f: tutorlib.beam_search(f.target, PROMPT, **SEARCH),
@@ -74,10 +78,9 @@ def apple():
 
 
 def written(name, family):
-    if name == "speculative_batch":
+    if name in BATCHES:
         rngs = [Seeded(seed) for seed in (1, 2)]
-        steps = tutorlib.speculative_batch(family.target, family.draft, [PROMPT, "Ada"], rngs=rngs, warp=WARPS)
-        return [trace.tokens for trace in run_batch(steps, 4)]
+        return [trace.tokens for trace in run_batch(BATCHES[name](family, rngs=rngs, warp=WARPS), 4)]
     if name in DRAWING:
         ways = {"rng": None, "warp": ()}, {"rng": Seeded(2), "warp": WARPS}
         return [run(DRAWING[name](family, **how), 4).tokens for how in ways]
@@ -149,7 +152,7 @@ def test_float64_on_an_apple_gpu_is_refused_in_words():
 
 
 def test_every_method_of_the_front_door_is_run():
-    run_here = {name.partition(",")[0] for name in (*DRAWING, *OTHERS)} | {"speculative_batch"}
+    run_here = {name.partition(",")[0] for name in (*DRAWING, *OTHERS, *BATCHES)}
     helpers = {"adaptive", "lower_layers", "upper_layers"}
     home = "tutorlib.decoders."
     methods = {name for name, one in vars(tutorlib).items() if getattr(one, "__module__", "").startswith(home)}

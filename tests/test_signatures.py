@@ -1,8 +1,10 @@
 """One way to call: what has one name means one thing, has one default, and says its type."""
 
 import inspect
+import re
 import typing
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tutorlib.step import Step
 from tutorlib.table import TableLM
 from tutorlib.viz.player import Player
 
+ROOT = Path(__file__).parents[1]
 FRONT_DOOR = {name: getattr(tutorlib, name) for name in tutorlib.__all__}
 RETURNED = {
     name: inspect.signature(function).return_annotation
@@ -20,6 +23,11 @@ RETURNED = {
     if inspect.isroutine(function) and inspect.unwrap(function).__module__ != "tutorlib.checking"
 }  # rules for checking drafts are left out: methods call them, with all that they have
 METHODS = {name: FRONT_DOOR[name] for name, returned in RETURNED.items() if returned in ("Steps", "BatchSteps")}
+NOT_LOSSLESS = {
+    "sample", "greedy", "beam_search", "best_first_beam_search", "dola", "contrastive_search",
+    "contrastive_decoding", "contrastive_sampling", "contrastive_beam_search",
+}  # fmt: skip
+NOT_MEASURED = {"best_first_beam_search", "contrastive_beam_search", "contrastive_sampling"}  # as others, or slower
 # Not to be left out in one place, and with a default in another: top_k(k), searches, which have no end without one.
 NEEDED_SOMEWHERE = {"k", "method", "max_new_tokens"}
 # Of specimens too, which are called as the methods are whose mistakes they show.
@@ -45,6 +53,24 @@ def test_decoders_exports_functions_alone():
     names = {name for name in vars(decoders) if not name.startswith("_")}
     assert names == set(decoders.__all__) >= METHODS.keys()
     assert all(inspect.isfunction(getattr(decoders, name)) for name in names)
+
+
+def test_a_method_is_in_every_place_that_the_developer_page_names():
+    assert set(decoders.__all__) <= set(tutorlib.__all__), "step 1: a method is importable from tutorlib itself"
+    api, measured, contract = (
+        (ROOT / name).read_text() for name in ("book/api.md", "tutorlib/bench/rows.py", "tests/lossless.py")
+    )
+
+    def used(name, source):  # imported, and then in a table
+        return len(re.findall(rf"\b{name}\b", source)) > 1
+
+    for name, method in METHODS.items():
+        module = inspect.unwrap(method).__module__
+        assert re.search(rf"\b{module}$", api, re.MULTILINE), f"step 1: {module} is a section of book/api.md"
+        assert name in NOT_LOSSLESS or used(name, contract), (
+            f"step 2: {name} has a line in tests/lossless.py, or it is lossy and belongs in NOT_LOSSLESS"
+        )
+        assert name in NOT_MEASURED or used(name, measured), f"step 4: {name} has a row in tutorlib/bench/rows.py"
 
 
 def test_a_parameter_of_one_name_has_one_default_wherever_it_may_be_left_out():

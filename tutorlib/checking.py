@@ -354,11 +354,22 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
         Holds all of `text` but its last token. Afterwards it holds all but the last of the new tokens.
     text : list of int
     tree : TokenTree
-        What may follow the text; may be empty.
+        What may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so that the token
+        that is drawn after it has room too.
     rng, warp
     accept : function
         A rule. Only the rows that it asks for are warped, but for a chain, whose rows are warped together.
+
+    Raises
+    ------
+    ValueError
+        For a session that holds another number of tokens.
     """
+    if len(session.tokens) != len(text) - 1:
+        raise ValueError(
+            f"the session holds {len(session.tokens)} tokens and the text {len(text)}: check_tree feeds the last token "
+            "of the text itself, so call session.rollback(1) before the first step"
+        )
     # The last token goes in as the root, so that row 0 is what follows the text and row n + 1 what follows node n.
     rooted = TokenTree([text[-1], *tree.tokens], [ROOT, *(parent + 1 for parent in tree.parents)])
     checked = check(session.feed_tree(rooted), text, tree, rng, warp, accept)

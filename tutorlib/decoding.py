@@ -202,7 +202,7 @@ def decoder(
         if not hasattr(lm, "session") or not hasattr(lm, "prompt_tokens"):
             raise ValueError(
                 f"{method.__name__} needs an LM as its argument {names[0]!r}, got {type(lm).__name__}: "
-                "wrap a transformers model as LM(model, tokenizer)"
+                + ("pass its .target" if hasattr(lm, "target") else "wrap a transformers model as LM(model, tokenizer)")
             )
         given[names[0]] = counter = lm.counted() if hasattr(lm, "counted") else lm
         if "prompts" in given:

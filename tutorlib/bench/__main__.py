@@ -14,7 +14,8 @@ import transformers
 
 from .. import models
 from . import story_prompts
-from .measuring import Result, Spread, measure, that_can_run
+from .measuring import Result, Spread, measure, that_can_run, with_peers
+from .rows import ROWS
 
 
 def results_table(results: Sequence[Result]) -> str:
@@ -80,11 +81,18 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
     )
     parser.add_argument("--quick", action="store_true", help="fewer prompts, tokens and rounds: seconds, not a minute")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument(
+        "--rows", nargs="+", metavar="ROW", help="only these, and the rows they are compared with (default: all)"
+    )
     parser.add_argument("--prompts", type=int, help="how many prompts (default: 4; quick: 2)")
     parser.add_argument("--tokens", type=int, help="new tokens for each prompt (default: 64; quick: 32)")
     parser.add_argument("--rounds", type=int, help="how often every row is timed (default: 7; quick: 3)")
     parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
     options = parser.parse_args(arguments)
+    try:
+        chosen = with_peers(options.rows) if options.rows else ROWS
+    except ValueError as error:
+        parser.error(str(error))
     count, new_tokens, rounds = (2, 32, 3) if options.quick else (4, 64, 7)
     new_tokens, rounds = options.tokens or new_tokens, options.rounds or rounds
     transformers.utils.logging.set_verbosity_error()  # it warns of what it does itself when it is given an assistant
@@ -92,7 +100,7 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         family = models.load(options.models)
     if prompts is None:
         prompts = story_prompts(family.target, options.prompts or count)
-    rows, left_out = that_can_run(family, prompts[0])
+    rows, left_out = that_can_run(family, prompts[0], chosen)
     results = measure(family, prompts, new_tokens=new_tokens, rounds=rounds, rows=rows, seed=options.seed)
     setting = {"models": options.models, "prompts": len(prompts), "new_tokens": new_tokens, "rounds": rounds}
     setting["seed"] = options.seed

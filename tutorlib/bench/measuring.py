@@ -200,6 +200,21 @@ def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS
     return [replace(row, peer=None) if row.peer in left_out else row for row in left], left_out
 
 
+def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[Row]:
+    """The rows of these names, and all that `measure` compares them with; ValueError for a name that there is not."""
+    known = {row.name: row for row in rows}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"there is no row {unknown[0]!r}; the rows are: {'; '.join(known)}")
+    wanted, waiting = set(), [PLAIN, *names]
+    while waiting:
+        name = waiting.pop()
+        if name is not None and name not in wanted:
+            wanted.add(name)
+            waiting.append(known[name].peer)
+    return [row for row in rows if row.name in wanted]
+
+
 def acceptance(steps) -> float | None:
     """Accepted over judged tokens; None where nothing was judged."""
     judged = sum(step.judged for step in steps)
