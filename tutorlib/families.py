@@ -9,7 +9,6 @@ import difflib
 from dataclasses import dataclass
 
 BUNDLED = "storyworld"
-ON_A_GPU = "gpt2"  # the published family that `load()` gives where there is a GPU: open, and without a chat format
 ENVIRONMENT = "TUTORLIB_MODELS"  # says which family `load()` gives
 MODELS = ("target", "draft", "other_draft")
 HEADS = {"medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network"}  # for the target
@@ -48,14 +47,15 @@ class Model:
 
 @dataclass(frozen=True, repr=False)
 class Published:
-    """A published target with its drafts.
+    """A published target with its drafts, where it has any.
 
     Attributes
     ----------
     name : str
         What `load` takes.
-    target, draft : Model
-        With one tokenizer.
+    target : Model
+    draft : Model, optional
+        With the same tokenizer.
     other_draft : Model, optional
         With another tokenizer.
     medusa, eagle, eagle3 : str, optional
@@ -63,17 +63,20 @@ class Published:
     chat : str, optional
         The chat template, where the repository has none although the model wants one.
     note : str
+    in_a_wheel : float
+        Size of the Python package that the target comes in, in GB; see `tutorlib.wheel`. 0 where it comes from the hub.
     """
 
     name: str
     target: Model
-    draft: Model
+    draft: Model | None = None
     other_draft: Model | None = None
     medusa: str | None = None
     eagle: str | None = None
     eagle3: str | None = None
     chat: str | None = None
     note: str = ""
+    in_a_wheel: float = 0
 
     @property
     def models(self) -> list[Model]:
@@ -89,7 +92,7 @@ class Published:
     @property
     def download(self) -> float:
         """Size of target and draft as published, in GB. The other draft is downloaded when it is used."""
-        return self.target.download + self.draft.download
+        return self.in_a_wheel or sum(model.download for model in (self.target, self.draft) if model)
 
     @property
     def licence(self) -> str:
@@ -99,11 +102,12 @@ class Published:
     @property
     def gated(self) -> bool:
         """Whether target or draft are."""
-        return self.target.gated or self.draft.gated
+        return self.target.gated or bool(self.draft and self.draft.gated)
 
     def memory(self, bytes_per_weight: float = 2) -> float:
         """GB that the weights of target and draft take; the draft's with at least 2 bytes each."""
-        return (self.target.parameters * bytes_per_weight + self.draft.parameters * max(bytes_per_weight, 2)) / 1000
+        of_the_draft = self.draft.parameters * max(bytes_per_weight, 2) if self.draft else 0
+        return (self.target.parameters * bytes_per_weight + of_the_draft) / 1000
 
     @property
     def t4(self) -> str:
@@ -117,7 +121,8 @@ class Published:
     def __repr__(self) -> str:
         gate = "gated" if self.gated else "open"
         return (
-            f"{self.name}: {self.draft.hub} -> {self.target.hub}, {self.download:.1f} GB, {self.licence}, {gate}, "
+            f"{self.name}: {f'{self.draft.hub} -> ' if self.draft else ''}{self.target.hub}, {self.download:.1f} GB, "
+            f"{self.licence}, {gate}, "
             f"T4: {self.t4}"
         )
 
@@ -135,6 +140,24 @@ _QWEN = Model("Qwen/Qwen2.5-0.5B-Instruct", 494, 0.99, "Apache 2.0")
 _SMOL = Model("HuggingFaceTB/SmolLM2-135M-Instruct", 135, 0.27, "Apache 2.0")
 
 PUBLISHED = (
+    Published(
+        "smollm2",
+        _SMOL,
+        note="Needs no hub: it comes in a Python package, in four bits, and is used in float32.",
+        in_a_wheel=0.093,
+    ),
+    Published(
+        "smollm2-360m",
+        Model("HuggingFaceTB/SmolLM2-360M-Instruct", 362, 0.72, "Apache 2.0"),
+        _SMOL,
+        note="The draft is nearly as deep as the target (30 and 32 layers), so it rarely pays.",
+    ),
+    Published(
+        "smollm2-1.7b",
+        Model("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1711, 3.42, "Apache 2.0"),
+        _SMOL,
+        note="On a GPU the draft is slow for its size: it has 30 layers, and the target 24. On a processor it pays.",
+    ),
     Published("gpt2", Model("openai-community/gpt2-large", 774, 3.25, "MIT"), _GPT2, _PYTHIA),
     Published(
         "opt",
@@ -178,10 +201,11 @@ def families() -> list[Published]:
 
 
 def published_named(name: str) -> Published | None:
-    """The published family of this name, or whose target has this name, with its owner or without."""
+    """The published family of this name, or whose target has this name on the hub, with its owner or without."""
     for row in PUBLISHED:
         target = row.target.hub
-        if name.casefold() in {known.casefold() for known in (row.name, target, target.partition("/")[2])}:
+        names = [row.name] if row.in_a_wheel else [row.name, target, target.partition("/")[2]]
+        if name.casefold() in {known.casefold() for known in names}:
             return row
     return None
 

@@ -1,9 +1,10 @@
 """How a family of models is found and loaded.
 
-A family is a target with the drafts that go with it. `load()` gives the bundled family, or a published one on a machine
-with a GPU; `load("gpt2")` a published one; `load("path/to/directory")` or `load("owner/name")` any other. `families()`
-lists the published ones. What this file does not do: say which models there are (`families`), find and check their
-files (`hub`), train (`training`), or decode (`decoders`).
+A family is a target with the drafts that go with it. `load()` gives the bundled family, on every machine;
+`load("smollm2")` a small published model that needs no hub, `load("gpt2")` one from the hub;
+`load("path/to/directory")` or `load("owner/name")` any other. `families()` lists the published ones. What this file
+does not do: say which models there are (`families`), find and check their files (`hub`), train (`training`), or decode
+(`decoders`).
 
 Nothing is printed, and nothing from a model's repository is executed: weights are safetensors or, where a repository
 has none, pickles read with `weights_only`. What is on this machine is used as it is; what is missing is downloaded.
@@ -21,12 +22,11 @@ from pathlib import Path
 
 import torch
 
-from . import hub
+from . import hub, wheel
 from .families import (
     BUNDLED,
     ENVIRONMENT,
     HEADS,
-    ON_A_GPU,
     by_short_name,
     families,
     largest_family,
@@ -59,8 +59,7 @@ def load(
     Parameters
     ----------
     name : str or path, optional
-        - None: what the environment variable `TUTORLIB_MODELS` says; without it "storyworld", or "gpt2" where there is
-          a GPU.
+        - None: what the environment variable `TUTORLIB_MODELS` says; without it "storyworld".
         - "storyworld": the bundled family.
         - A published family, by its name or its target's hub name, see `families`.
         - Any other model of the hub, as "owner/name": a family with a target only.
@@ -73,7 +72,8 @@ def load(
         By default a GPU of the CUDA kind if there is one, else the processor. "mps", an Apple GPU, has to be
         asked for: probabilities are then computed on the processor, in float64. Not yet run on one.
     dtype : torch.dtype or str, optional
-        By default float32 on a processor and for the bundled family; on a GPU bfloat16 if it has it, else float16.
+        By default float32 on a processor, and for the bundled family and "smollm2" everywhere. For the others on a GPU
+        bfloat16 if it has it, else float16.
     quantization : transformers quantization config, optional
         For the target, such as `BitsAndBytesConfig(load_in_4bit=True)`. Needs bitsandbytes and accelerate, and a GPU.
         Not yet run on one.
@@ -103,7 +103,7 @@ def load(
     if name is None:
         argument, name = ENVIRONMENT, os.environ.get(ENVIRONMENT)
     if not name and argument == ENVIRONMENT:
-        name = ON_A_GPU if torch.cuda.is_available() else BUNDLED
+        name = BUNDLED
     device = _device(device)
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
@@ -258,6 +258,8 @@ def _find(name, argument):
             hub.verify(hub.WEIGHTS / BUNDLED)
             return BUNDLED, hub.models_in(hub.WEIGHTS / BUNDLED), None, True
         if (row := published_named(name)) is not None:
+            if row.in_a_wheel:
+                return row.name, row.sources | {"target": wheel.folder()}, row, True
             return row.name, row.sources, row, False
     elif not isinstance(name, os.PathLike):
         raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")

