@@ -114,7 +114,9 @@ def progress_bars():
 # Which family.
 
 
-def test_without_a_name_the_environment_decides_and_otherwise_it_is_the_village_on_every_machine(weights, cache, monkeypatch, tmp_path):
+def test_without_a_name_the_environment_decides_and_otherwise_it_is_the_village_on_every_machine(
+    weights, cache, monkeypatch, tmp_path
+):
     assert models.load().name == "storyworld"
     shutil.copytree(weights, tmp_path / "mine")
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "mine"))
