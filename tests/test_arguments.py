@@ -91,6 +91,7 @@ CASES = {
     "beam_search": lambda given: tokens(d.beam_search(LM3, [0], **SEARCH, stop=given([1, 2]), warp=given(PENALTIES))),
     "best_first": lambda given: tokens(d.best_first_beam_search(LM3, [0], **SEARCH, stop=given([1, 2]))),
     "contrastive_beam": lambda given: tokens(d.contrastive_beam_search(LM3, OTHER, [0], **SEARCH, stop=given([1, 2]))),
+    "context_contrast": lambda given: tokens(d.context_contrast(LM3, [0], without=given([1, 2]), weight=0.7)),
     "dola": lambda given: [step.note for step in run(d.dola(llama(), [1, 2], layers=given([0, 1])), 3).steps],
     "suffix_lookup": lambda given: drafts(d.suffix_lookup(LM3, [0], gamma=3, texts=given([given([0, 1, 2]), [1, 0]]))),
     "medusa": lambda given: drafts(medusa(table(), heads(), [0], tree=given(map(given, TREE)))),

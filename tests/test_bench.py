@@ -154,8 +154,8 @@ def test_the_rows_of_contrast_are_compared_with_what_they_add_to(made):
     rows = [row.name for row in ROWS if row.peer in (TWO_MODELS, GREEDY)]
     texts = {name: made[name][0].texts for name in rows}
     assert texts.pop(TWO_MODELS) == made[GREEDY][0].texts
-    assert [made[name][1]["draft"] for name in rows] == [16, 16, 0, 0]
-    assert len(texts) == 3 and all(each != made[GREEDY][0].texts for each in texts.values()), texts
+    assert [made[name][1]["draft"] for name in rows] == [16, 16, 0, 0, 0]
+    assert len(texts) == 4 and all(each != made[GREEDY][0].texts for each in texts.values()), texts
 
 
 def test_rows_of_ours_count_a_call_a_token_or_fewer(made):

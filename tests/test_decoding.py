@@ -213,6 +213,7 @@ class TestDecoder:
             (decoders.string_match, {"draft": TableLM.random(3, 1, 1), "gamma": 3}),
             (decoders.token_intersection, {"draft": TableLM.random(3, 1, 1), "gamma": 3}),
             (decoders.contrastive_sampling, {"amateur": TableLM.random(3, 1, 1)}),
+            (decoders.context_contrast, {"without": "b", "weight": 1.5}),
             (decoders.contrastive_search, {"k": 2, "penalty": 0.5}),
             (
                 decoders.beam_search,

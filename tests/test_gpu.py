@@ -31,6 +31,7 @@ DRAWING = {
     "string_match": lambda f, **how: tutorlib.string_match(f.target, f.other_draft, PROMPT, **how),
     "token_intersection": lambda f, **how: tutorlib.token_intersection(f.target, f.other_draft, PROMPT, **how),
     "dola": lambda f, **how: tutorlib.dola(f.target, PROMPT, layers=[2, 4], **how),
+    "context_contrast": lambda f, **how: tutorlib.context_contrast(f.target, PROMPT, without="Mia", weight=1.0, **how),
     "medusa": lambda f, **how: tutorlib.medusa(f.target, f.medusa, PROMPT, **how),
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
 }

@@ -54,6 +54,7 @@ METHODS = {
     "sample": {"rng": None},
     "beam_search": {"beams": 2, "max_new_tokens": 2},
     "best_first_beam_search": {"beams": 2, "max_new_tokens": 2},
+    "context_contrast": {"without": "b", "weight": 1.0},
     "contrastive_decoding": {"amateur": TableLM.random(3, 1, 0)},
     "contrastive_sampling": {"amateur": TableLM.random(3, 1, 0), "rng": None},
     "contrastive_beam_search": {"amateur": TableLM.random(3, 1, 0), "beams": 2, "max_new_tokens": 2},

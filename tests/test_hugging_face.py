@@ -356,7 +356,10 @@ def test_an_option_that_is_not_kept_is_refused_by_name(models, name, value):
 
 @functools.cache
 def length_of_what_is_written(advice, model, draft):
-    names = vars(decoders) | {"custom_generate": custom_generate, "LM": LM, "tokenizer": OTHER_LETTERS, "model": draft}
+    names = vars(decoders) | {
+        "custom_generate": custom_generate, "LM": LM, "tokenizer": OTHER_LETTERS, "model": draft,
+        "negative_prompt": PROMPT[-1:], "guidance_scale": 1.5,
+    }  # fmt: skip
     return len(generate(model, PROMPT, custom_generate=eval(advice, names), tokenizer=OTHER_LETTERS))
 
 

@@ -24,12 +24,13 @@ RETURNED = {
 }  # rules for checking drafts are left out: methods call them, with all that they have
 METHODS = {name: FRONT_DOOR[name] for name, returned in RETURNED.items() if returned in ("Steps", "BatchSteps")}
 NOT_LOSSLESS = {
-    "sample", "greedy", "beam_search", "best_first_beam_search", "dola", "contrastive_search",
-    "contrastive_decoding", "contrastive_sampling", "contrastive_beam_search",
+    "sample", "greedy", "beam_search", "best_first_beam_search", "dola", "context_contrast",
+    "contrastive_search", "contrastive_decoding", "contrastive_sampling", "contrastive_beam_search",
 }  # fmt: skip
 NOT_MEASURED = {"best_first_beam_search", "contrastive_beam_search", "contrastive_sampling"}  # as others, or slower
-# Not to be left out in one place, and with a default in another: top_k(k), searches, which have no end without one.
-NEEDED_SOMEWHERE = {"k", "method", "max_new_tokens"}
+# Not to be left out in one place, and with a default in another: top_k(k), searches, which have no end without one, and
+# the weight of a context, which depends on the task.
+NEEDED_SOMEWHERE = {"k", "method", "max_new_tokens", "weight"}
 # Of specimens too, which are called as the methods are whose mistakes they show.
 OF_ALL_METHODS = {"prompt", "prompts", "gamma", "rng", "rngs", "warp"}
 

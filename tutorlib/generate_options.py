@@ -29,6 +29,10 @@ _DRAFT = "a draft and its length are settings of the method, custom_generate(spe
 _LOOKUP = "it is a setting of the method, custom_generate(prompt_lookup, gamma=10, max_ngram={value})"
 _CACHE = "methods keep caches of their own, which can be rolled back"
 _SCORES = "methods score a token once, never or several times, and return sequences alone; look at .traces"
+_GUIDANCE = (
+    "contrast with a negative prompt is a method here, custom_generate(context_contrast, without=negative_prompt, "
+    "weight=guidance_scale - 1)"
+)
 _WORDS = "no method here forces words into the text"
 
 
@@ -53,13 +57,12 @@ _ADVICE: dict[str, str | Callable] = {
     "dola_layers": _dola,
     "prompt_lookup_num_tokens": "use custom_generate(prompt_lookup, gamma={value})",
     "max_matching_ngram_size": _LOOKUP,
-    "guidance_scale": "its processor changes with every call, so it does not go with methods that check several tokens "
-    "at once",
+    "guidance_scale": _GUIDANCE,
     "token_healing": "heal the prompt before the call",
     "decoder_start_token_id": "it is for models with an encoder",
     "assistant_tokenizer": "a draft knows its own, custom_generate(string_match, draft=LM(model, tokenizer))",
     "synced_gpus": "these methods decode on one process",
-    **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask"), "no method here takes a second prompt"),
+    **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask"), _GUIDANCE),
     "trust_remote_code": "nothing is fetched here",
     **dict.fromkeys(("output_scores", "output_logits", "output_attentions", "output_hidden_states"), _SCORES),
     **dict.fromkeys(

@@ -20,6 +20,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..decoders import beam_search, greedy, sample
+from ..decoders.context_contrast import context_contrast
 from ..decoders.contrastive_decoding import contrastive_decoding
 from ..decoders.contrastive_search import contrastive_search
 from ..decoders.dola import dola, lower_layers
@@ -299,6 +300,10 @@ def _dola(target, prompt):
     return dola(target, prompt, layers=lower_layers(target))
 
 
+def _context_contrast(target, prompt):
+    return context_contrast(target, prompt, without=prompt[-1:], weight=0.5)
+
+
 def _beam_search(family, prompt, count):
     return beam_search(family.target, prompt, beams=4, max_new_tokens=count, stop=())
 
@@ -323,6 +328,7 @@ ROWS = [
     method_row("contrastive_decoding", contrastive_decoding, "draft", peer=TWO_MODELS),
     method_row("contrastive_search, k=4", contrastive_search, k=4, peer=GREEDY),
     method_row("dola, lower layers", _dola, peer=GREEDY),
+    method_row("context_contrast", _context_contrast, peer=GREEDY),
     speculative_row(2, sampling=False, confidence=0.3),
     speculative_row(8, sampling=True),
     Row(

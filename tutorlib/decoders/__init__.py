@@ -2,6 +2,7 @@
 
 from .beam_search import beam_search
 from .best_first_beam_search import best_first_beam_search
+from .context_contrast import context_contrast
 from .contrastive_decoding import contrastive_beam_search, contrastive_decoding, contrastive_sampling
 from .contrastive_search import contrastive_search
 from .dola import dola, lower_layers, upper_layers
@@ -22,6 +23,7 @@ __all__ = [
     "adaptive",
     "beam_search",
     "best_first_beam_search",
+    "context_contrast",
     "contrastive_beam_search",
     "contrastive_decoding",
     "contrastive_sampling",
