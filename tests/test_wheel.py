@@ -145,6 +145,15 @@ def test_a_damaged_cache_is_named_and_how_it_is_made_anew(installed):
     assert wheel.folder() == place
 
 
+def test_there_are_no_progress_bars_while_it_is_converted_and_there_are_again_afterwards():
+    from tqdm.auto import tqdm
+
+    before = tqdm.__init__
+    with wheel._without_bars():
+        assert tqdm(range(3)).disable
+    assert tqdm.__init__ is before
+
+
 def test_the_original_is_the_hubs(installed):
     with pytest.raises(ConnectionError, match=wheel.ORIGINAL):
         models.load(wheel.ORIGINAL)

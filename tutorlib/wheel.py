@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import importlib.util
 import json
@@ -154,12 +155,27 @@ def _clear(cache: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _without_bars():
+    """No progress bars at all: the one for this step has no switch, and in a notebook it would become an output."""
+    from tqdm.auto import tqdm
+
+    own, usual = tqdm.__dict__.get("__init__"), tqdm.__init__
+    tqdm.__init__ = functools.partialmethod(usual, disable=True)
+    try:
+        yield
+    finally:
+        if own is None:
+            del tqdm.__init__
+        else:
+            tqdm.__init__ = own
+
+
 def _write(gguf: Path, fresh: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    # The library's bar for this step has no switch.
-    with quiet(), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+    with quiet(), _without_bars():
         read = {"gguf_file": gguf.name, "local_files_only": True}
         quantized = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **read)
         # The model as read carries a quantization setting, and cannot be saved: its weights go into a plain one.
