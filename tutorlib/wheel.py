@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
 import importlib.util
 import json
 import os
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 
 from .disk import read_json, room_in, write_text
-from .hub import quiet
+from .hub import checksum, quiet
 
 FAMILY = "smollm2"
 ORIGINAL = "HuggingFaceTB/SmolLM2-135M-Instruct"  # on the hub, not quantized
@@ -89,21 +88,13 @@ def source() -> Path:
             f"{there[0]} has {size:,} bytes where {SIZE:,} are expected: it is truncated, or of another version than "
             f"{VERSION}. Install it again: `{INSTALL} --force-reinstall`"
         )
-    with there[0].open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+    digest = checksum(there[0])["sha256"]
     if digest != SHA256:
         raise ValueError(
             f"{there[0]} was altered: its checksum is {digest}, not {SHA256}. Install it again: "
             f"`{INSTALL} --force-reinstall`"
         )
     return there[0]
-
-
-def _digest(file) -> str:  # for Python 3.10
-    digest = hashlib.sha256()
-    while block := file.read(2**20):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def convert(gguf: Path, place: Path) -> None:
