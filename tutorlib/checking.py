@@ -365,9 +365,10 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
     ValueError
         For a session that holds another number of tokens.
     """
-    if len(session.tokens) != len(text) - 1:
+    held = session.lm.context - session.room  # asked for so, no list of tokens is copied in every step
+    if held != len(text) - 1:
         raise ValueError(
-            f"the session holds {len(session.tokens)} tokens and the text {len(text)}: check_tree feeds the last token "
+            f"the session holds {held} tokens and the text {len(text)}: check_tree feeds the last token "
             "of the text itself, so call session.rollback(1) before the first step"
         )
     # The last token goes in as the root, so that row 0 is what follows the text and row n + 1 what follows node n.
