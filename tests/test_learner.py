@@ -36,7 +36,7 @@ from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import dynamic
-from tutorlib.training import accuracy, card, devices, learner, loop, train_village
+from tutorlib.training import accuracy, card, devices, learner, loop, tell, train_village
 from tutorlib.training.__main__ import main
 from tutorlib.training.devices import ALONE, Devices
 from tutorlib.training.own_text import Batches, OwnText
@@ -296,10 +296,24 @@ def test_prompts_are_lines_of_a_file(family_folder, tmp_path):
     with pytest.raises(ValueError, match="prompts holds no prompt: write one on each line"):
         main(arguments("eagle", family_folder, tmp_path, "--prompts", str(prompts)))
     prompts.write_text("Mia was\n\nBen had\n")
-    assert main(arguments("medusa", family_folder, tmp_path, "--prompts", str(prompts))) == 0
+    options = ["--prompts", str(prompts), "--vocabulary", "40", "--borrow"]
+    assert main(arguments("medusa", family_folder, tmp_path, *options)) == 0
     first = json.loads(next(tmp_path.glob("runs/*/train texts/00000.json")).read_text())
     lm = models.load(family_folder).target
     assert [tokens[:own] for tokens, own, _ in first[:2]] == [lm.encode("Mia was"), lm.encode("Ben had")]
+
+
+def test_prompts_may_be_chats_and_openings_as_lines_of_json(family_folder, tmp_path):
+    prompts, family = tmp_path / "prompts.jsonl", models.load(family_folder)
+    chat = [{"role": "user", "content": "Who is it?"}, {"role": "assistant", "content": "Mia."}]
+    lines = [{"messages": chat}, {"prompt": "Mia was"}]
+    prompts.write_text("\n".join(json.dumps(line) for line in lines))
+    asked = [family.chat(chat), family.target.prompt_tokens("Mia was")]
+    assert tell.read_prompts(prompts, family) == asked
+    for line in ('{"messages": "no list"}', '{"text": "Mia"}', '"Mia"', "{", '{"messages": [{"role": "user"}]}'):
+        prompts.write_text('{"prompt": "Mia was"}\n' + line)
+        with pytest.raises(ValueError, match="prompts.jsonl, prompt 2: "):
+            tell.read_prompts(prompts, family)
 
 
 def test_an_interrupt_says_that_the_same_command_goes_on(family_folder, tmp_path, monkeypatch, capsys):

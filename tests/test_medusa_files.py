@@ -107,7 +107,7 @@ def test_old_heads_without_output_layers_use_copies_of_the_targets(llama, folder
     with pytest.raises(ValueError, match="no output head of shape .16, 16. to be used again"):
         load_medusa(folder, TableLM.random(16, 0, 0))
     monkeypatch.setattr(llama.model, "get_output_embeddings", lambda: torch.nn.Linear(WIDTH, VOCAB))
-    with pytest.raises(ValueError, match="has a bias, for which Medusa heads have no place"):
+    with pytest.raises(ValueError, match="has a bias, for which these heads have no place"):
         load_medusa(folder, llama)
     write(folder, published_config(), published(outputs=False, width=WIDTH + 4), PICKLE)
     with pytest.raises(ValueError, match=f"{PICKLE}: the heads read hidden states of width 20"):

@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 from conftest import random_model
-from training_runs import ODD, arguments, drafted, features, fit, habits, loss_of, new, write_family
+from safetensors.torch import load_file
+from training_runs import ODD, arguments, drafted, features, fit, habits, loss_of, new, weights, write_family
 
 from tutorlib import greedy, run
 from tutorlib.decoders.eagle import eagle
@@ -15,7 +16,7 @@ from tutorlib.heads.formats import load_eagle
 from tutorlib.lm import LM
 from tutorlib.training import train_eagle as training
 from tutorlib.training.__main__ import main
-from tutorlib.training.own_text import Batches, OwnText
+from tutorlib.training.own_text import Batches, OwnText, frequent
 
 KINDS = ("eagle", "eagle3")
 
@@ -146,13 +147,28 @@ def test_eagle3s_loss_is_the_published_one(target):
     assert 0 < unknown < 10
 
 
+def test_a_network_that_borrows_the_targets_weights_trains_and_is_written_without_them(tmp_path):
+    one = new("eagle3", borrow=True)
+    assert torch.equal(one.head.norm.weight, habits().model.model.norm.weight)
+    before = weights(one.head.lm_head).clone()
+    fit(one, tmp_path / "run")
+    assert torch.equal(weights(one.head.lm_head), before)
+    path = one.write(one.head, tmp_path / "head", "base")
+    assert not {"embed_tokens.weight", "lm_head.weight"} & load_file(path).keys()
+    assert torch.equal(weights(load_eagle(tmp_path / "head", habits())), weights(one.head))
+    with pytest.raises(
+        ValueError, match=r"is missing, so that the target's (is|are) used: load_eagle\(folder, target\)"
+    ):
+        load_eagle(tmp_path / "head")
+
+
 def test_the_tokens_known_are_the_most_frequent_and_never_just_the_first():
     texts = [OwnText([4, 4, 4, 7, 7, 2], 1, 6)]
-    assert training.frequent(texts, 2, 9) == [4, 7]
-    assert training.frequent(texts, 4, 9) == [0, 2, 4, 7]  # too few: filled up from the front
+    assert frequent(texts, 2, 9) == [4, 7]
+    assert frequent(texts, 4, 9) == [0, 2, 4, 7]  # too few: filled up from the front
     # A map of the vocabulary's first tokens could not be told from one that was never filled.
-    assert training.frequent([OwnText([0, 1, 1, 2, 2], 1, 5)], 3, 9) == [1, 2, 3]
-    assert training.frequent([OwnText([0, 1, 1], 1, 5)], 3, 3) == [0, 1, 2]
+    assert frequent([OwnText([0, 1, 1, 2, 2], 1, 5)], 3, 9) == [1, 2, 3]
+    assert frequent([OwnText([0, 1, 1], 1, 5)], 3, 3) == [0, 1, 2]
 
 
 # -- other targets --

@@ -4,10 +4,12 @@ import copy
 
 import pytest
 import torch
-from conftest import random_model
+from conftest import VOCAB, random_model
+from safetensors.torch import load_file
 from training_runs import COLD, ODD, fit, habits, loss_of, new, weights
 
 from tutorlib.drafting.choices import grow
+from tutorlib.heads.formats import load_medusa
 from tutorlib.lm import LM
 from tutorlib.training import learner
 from tutorlib.training import train_medusa as training
@@ -48,6 +50,54 @@ def test_large_logits_are_computed_twice_with_the_same_gradient(monkeypatch):
         loss_of(one).backward()
         gradients.append([weight.grad.clone() for weight in one.head.parameters()])
     assert all(torch.equal(one, two) for one, two in zip(*gradients))
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_heads_that_know_some_tokens_learn_where_the_targets_best_is_one_of_them(hard):
+    known = [token for token in range(VOCAB) if token % 3]
+    one, total, skipped = new("medusa", tokens=known, hard=hard), 0.0, 0
+    for i, head in enumerate(one.head):
+        terms = []
+        for text in ODD:
+            with torch.no_grad():
+                hidden = habits().model(torch.tensor([text.tokens]), output_hidden_states=True).hidden_states[-1][0]
+                logits = habits().model(torch.tensor([text.tokens])).logits[0]
+            for t in range(text.own - 1, len(text.tokens) - 2 - i):
+                guess, token = head(hidden[t]).log_softmax(-1), t + 2 + i
+                if (text.tokens[token] if hard else int(logits[token - 1].argmax())) not in known:
+                    skipped += 1
+                elif hard:
+                    terms.append(-guess[known.index(text.tokens[token])])
+                else:
+                    warmth = COLD if token >= text.cold else 1.0
+                    terms.append(-((logits[token - 1][known] / warmth).softmax(-1) * guess).sum())
+        total = total + 0.8**i * sum(terms) / one.count(i, ODD)
+    assert skipped and loss_of(one).item() == pytest.approx(total.item(), rel=1e-4)
+
+
+def test_heads_that_borrow_the_targets_output_train_without_it_and_are_written_without_it(tmp_path):
+    one = new("medusa", tokens=[1, 2, 3, 5, 8, 13], borrow=True)
+    before = [head[-1].weight.clone() for head in one.head]
+    fit(one, tmp_path / "run")
+    assert all(torch.equal(head[-1].weight, old) for head, old in zip(one.head, before))
+    assert not torch.equal(one.head[0][0].linear.weight, torch.zeros(one.head.width, one.head.width))
+    path = one.write(one.head, tmp_path / "heads", "base")
+    assert not [name for name in load_file(path) if name.startswith("lm_heads")]
+    assert torch.equal(weights(load_medusa(tmp_path / "heads", habits())), weights(one.head))
+    with pytest.raises(ValueError, match=r"these heads use the target's output layer: load_medusa\(folder, target\)"):
+        load_medusa(tmp_path / "heads")
+
+
+@pytest.mark.parametrize(
+    "kind, settings, said",
+    [
+        ("medusa joint", {}, "cannot borrow the output head of a target that is trained with them"),
+        ("medusa", {"layers": 0}, "need layers of 1 or more to learn in"),
+    ],
+)
+def test_heads_that_cannot_borrow_are_refused(kind, settings, said):
+    with pytest.raises(ValueError, match=said):
+        new(kind, borrow=True, **settings)
 
 
 # -- training --

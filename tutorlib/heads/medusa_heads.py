@@ -121,7 +121,10 @@ class MedusaHeads(nn.ModuleList):
             Logits: row i is what head i says of the token i + 2 places further on. -inf for a token that the heads do
             not know.
         """
-        logits = torch.stack([head(hidden) for head in self])
+        return self.spread(torch.stack([head(hidden) for head in self]))
+
+    def spread(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits (..., known) of the tokens that the heads know as logits (..., vocab_size), -inf for the others."""
         if self.token_map is None:
             return logits
         scattered = logits.new_full((*logits.shape[:-1], self.vocab_size), -math.inf)

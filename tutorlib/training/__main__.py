@@ -15,6 +15,7 @@ from tutorlib.heads.eagle_head import TREE
 from tutorlib.models import load
 from tutorlib.training import card, devices, train_eagle, train_medusa, train_village
 from tutorlib.training.learner import check_training, make
+from tutorlib.training.own_text import check_vocabulary, frequent
 from tutorlib.training.tell import tell
 
 
@@ -33,6 +34,7 @@ def main(arguments=None):
     heads.add_argument("--layers", type=int, default=1, help="residual blocks in each (default: 1)")
     heads.add_argument("--nodes", type=int, default=train_medusa.NODES, help="of their tree (default: %(default)s)")
     heads.add_argument("--hard", action="store_true", help="learn from the tokens, not from the target's probabilities")
+    heads.add_argument("--vocabulary", type=int, metavar="N", help="tokens that they know (default: all)")
     heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2); a family is written")
     _add_learning(heads, steps=3000, rate=1e-3)
     first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=train_eagle.__doc__)
@@ -48,6 +50,11 @@ def main(arguments=None):
     )  # fmt: skip
     third.add_argument("--depth", type=int, default=7, help="its own steps that it learns on (default: 7)")
     _add_learning(third, steps=2500, rate=3e-3)
+    for command in (heads, third):
+        command.add_argument(
+            "--borrow", action="store_true",
+            help="keep the target's output head and leave it out of the files, which become much smaller",
+        )  # fmt: skip
     for command in (first, third):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
@@ -81,10 +88,13 @@ def _add_learning(parser, steps, rate):
     parser.add_argument("--length", type=int, default=256, help="tokens in a text at most (default: 256)")
     parser.add_argument("--cold", type=float, default=0.5, help="share that becomes nearly greedy (default: 0.5)")
     parser.add_argument("--temperature", type=float, default=0.1, help="at which that share goes on (default: 0.1)")
-    parser.add_argument("--prompts", type=Path, help="a file with one on each line (default: the start token)")
+    parser.add_argument(
+        "--prompts", type=Path, help="a file with one on each line, text or .jsonl (default: the start token)"
+    )
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
+    parser.add_argument("--memory", type=float, default=2, help="GB of hidden states that are kept (default: 2)")
 
 
 def _storyworld(chosen, command):
@@ -111,11 +121,12 @@ def _heads(chosen, command):
     learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
     how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
     told = tell(family, chosen.runs, **how, **shared)
-    folder = make(told, learner(told.train), chosen.out, **training, command=command, **shared)
+    memory = 1e9 * chosen.memory
+    folder = make(told, learner(told.train), chosen.out, **training, memory=memory, command=command, **shared)
     if here.first:
         print(folder)
         names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
-        if folder.name in names and (folder.parent / "MODEL_CARD.md").exists():
+        if folder.name in names and (folder.parent / "figures.json").exists():
             card.write_heads_card(folder.parent, names)
     here.leave()
 
@@ -123,8 +134,12 @@ def _heads(chosen, command):
 def _medusa(chosen, target):
     """From texts to what learns from them."""
     kind = train_medusa.JointMedusaLearner if chosen.joint else train_medusa.MedusaLearner
-    learner = kind(target, cold_temperature=chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard"))
-    return lambda texts: learner
+    settings = {"cold_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
+    if chosen.vocabulary is None:
+        learner = kind(target, **settings)
+        return lambda texts: learner
+    check_vocabulary(chosen.vocabulary, target.vocab_size)
+    return lambda texts: kind(target, tokens=frequent(texts, chosen.vocabulary, target.vocab_size), **settings)
 
 
 def _eagle(chosen, target):
@@ -134,10 +149,10 @@ def _eagle(chosen, target):
 
 def _eagle3(chosen, target):
     known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
-    train_eagle.check_vocabulary(known, target.vocab_size)
+    check_vocabulary(known, target.vocab_size)
     layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
     return lambda texts: train_eagle.Eagle3Learner(
-        target, train_eagle.new_eagle3(target, texts, layers, known), tree, depth=chosen.depth
+        target, train_eagle.new_eagle3(target, texts, layers, known), tree, depth=chosen.depth, borrow=chosen.borrow
     )
 
 

@@ -133,6 +133,7 @@ def fit(
     rate: float = 1e-3,
     devices: Devices = ALONE,
     every: int = 250,
+    memory: float = 2e9,
     progress: bool = True,
 ) -> Fitted:
     """Train a learner on its target's own texts, in place, going on from what is in the folder.
@@ -151,6 +152,8 @@ def fit(
     devices : Devices
     every : int
         Steps from one entry of the log to the next.
+    memory : float
+        Bytes for the target's hidden states that are kept from one round over the texts to the next.
 
     Raises
     ------
@@ -167,7 +170,7 @@ def fit(
             )
     settings = {"steps": steps, "rows": rows, "rate": rate, "texts": len(texts)}
     claim(folder, settings | learner.settings | {"model": fingerprint(learner.target.model)}, devices)
-    batches = Batches(learner.target, texts, rows, layers=learner.layers, devices=devices)
+    batches = Batches(learner.target, texts, rows, layers=learner.layers, devices=devices, memory=memory)
     checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits
     log = train(
         learner.trained,
@@ -258,6 +261,7 @@ def make(
     rows: int = 16,
     rate: float = 1e-3,
     devices: Devices = ALONE,
+    memory: float = 2e9,
     command: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
@@ -270,6 +274,8 @@ def make(
     learner : Learner
     out : path
         Where the files go.
+    memory : float
+        See `fit`.
     command : sequence of str
         How to make them again, for ``training_log.json``.
 
@@ -285,6 +291,7 @@ def make(
         told.place / learner.name,
         **training,
         devices=devices,
+        memory=memory,
         progress=progress,
     )
     if devices.first:

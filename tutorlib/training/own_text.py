@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,3 +313,20 @@ def padded(rows: Sequence[Sequence[int]], device) -> torch.Tensor:
     """Rows of tokens as one tensor (rows, longest), filled up on the right with token 0."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
+
+
+def frequent(texts: Sequence[OwnText], count: int, vocab_size: int) -> list[int]:
+    """The tokens that come most often in some texts, ascending; the first ones of the vocabulary where too few do."""
+    check_vocabulary(count, vocab_size)
+    counts = Counter(token for text in texts for token in text.tokens)
+    order = sorted(range(vocab_size), key=lambda token: (-counts[token], token))
+    if max(order[:count]) < count < vocab_size:
+        # The map of the vocabulary's first tokens is all zeros, in files the sign of one that was never filled.
+        order[count - 1], order[count] = order[count], order[count - 1]
+    return sorted(order[:count])
+
+
+def check_vocabulary(count: int, vocab_size: int) -> None:
+    """Raise ValueError when heads cannot know so many of a target's tokens."""
+    if not 1 <= count <= vocab_size:
+        raise ValueError(f"the vocabulary must have from 1 to {vocab_size} tokens, the target's, got {count}")

@@ -5,6 +5,7 @@ What this file does not do: tell them (`own_text`), or learn anything from them 
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +37,28 @@ class Told(NamedTuple):
     setting: dict
 
 
+def read_prompts(file: str | Path, family: Family) -> list[list[int]]:
+    """The prompts in a file as tokens; see `tell` for what a line may hold."""
+    lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"{file} holds no prompt: write one on each line, or leave the file out")
+    if Path(file).suffix != ".jsonl":
+        return [family.chat(line) for line in lines]
+    asked = []
+    for number, line in enumerate(lines, 1):
+        try:
+            match json.loads(line):
+                case {"messages": list(messages)}:
+                    asked.append(family.chat(messages))
+                case {"prompt": str(text)}:
+                    asked.append(family.target.prompt_tokens(text))
+                case other:
+                    raise ValueError(f'expected {{"messages": [...]}} or {{"prompt": "..."}}, got {other!r}')
+        except ValueError as error:  # a JSONDecodeError is one too
+            raise ValueError(f"{file}, prompt {number}: {error}") from error
+    return asked
+
+
 def tell(
     family: Family,
     runs,
@@ -61,18 +84,17 @@ def tell(
     length, cold, temperature :
         How they are told, see `own_text.Telling`.
     prompts : path, optional
-        A file with a prompt on each line, in the chat format of a model that has one.
+        A file with a prompt on each line, each asked in the chat format of a model that has one. In a file that ends
+        in .jsonl each line is JSON instead: {"messages": [...]} for a chat of several messages (see `Family.chat`), or
+        {"prompt": "..."} for the opening of a text that the model goes on with.
 
     Raises
     ------
     ValueError
-        As `own_text.own_texts` does; for a file without a prompt.
+        As `own_text.own_texts` does; for a file without a prompt, or with a line that is not a prompt.
     """
     place = Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
-    lines = Path(prompts).read_text(encoding="utf-8").splitlines() if prompts else []
-    asked = [family.chat(line) for line in lines if line.strip()]
-    if prompts and not asked:
-        raise ValueError(f"{prompts} holds no prompt: write one on each line, or leave the file out")
+    asked = read_prompts(prompts, family) if prompts else []
     told = [
         own_texts(
             family.target,

@@ -11,7 +11,6 @@ Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Featu
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -25,7 +24,7 @@ from ..heads import formats
 from ..heads.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
 from ..lm import LM
 from .learner import Learner
-from .own_text import OwnText, TextBatch
+from .own_text import OwnText, TextBatch, frequent
 
 TOKENS_WEIGHT = 0.1  # of the cross-entropy beside the features' loss, in EAGLE-1
 DECAY = 0.8  # the weight of each step's loss in proportion to that of the step before, in EAGLE-3
@@ -111,15 +110,25 @@ class Eagle3Learner(DraftLearner):
         See `DraftLearner`.
     depth : int
         How many of its own steps it learns on.
+    borrow : bool
+        The network keeps the target's output head, which then is not trained, and neither that nor the target's
+        embeddings are written: the files of a network for a large vocabulary become much smaller.
     """
 
     name = "eagle3"
 
-    def __init__(self, target: LM, head: Eagle3Head, tree: dict | None = None, *, depth: int = 7):
+    def __init__(self, target: LM, head: Eagle3Head, tree: dict | None = None, *, depth: int = 7, borrow: bool = False):
         check_whole_number(depth, 1, "training needs depth")
         super().__init__(target, head, tree)
-        self.learnt = depth
+        self.learnt, self.borrowed = depth, formats.BORROWED if borrow else ()
         self.settings = {"depth": depth, "layers": list(head.feature_layers), "tokens": len(head.d2t)}
+        if borrow:
+            head.lm_head.requires_grad_(False)
+            _copy_final_norm(target, head.norm)
+            self.settings["borrow"] = True
+
+    def write(self, head, folder, base):
+        return formats.save_eagle(head, folder, base=base, borrowed=self.borrowed)
 
     def loss(self, batch, step, steps):
         said = self.target.read_out(batch.hidden[-1], normed=True).float()
@@ -297,23 +306,6 @@ def layer_config(target: LM) -> LlamaConfig:
     return config
 
 
-def frequent(texts: Sequence[OwnText], count: int, vocab_size: int) -> list[int]:
-    """The tokens that come most often in some texts, ascending; the first ones of the vocabulary where too few do."""
-    check_vocabulary(count, vocab_size)
-    counts = Counter(token for text in texts for token in text.tokens)
-    order = sorted(range(vocab_size), key=lambda token: (-counts[token], token))
-    if max(order[:count]) < count < vocab_size:
-        # The map of the vocabulary's first tokens is all zeros, in files the sign of one that was never filled.
-        order[count - 1], order[count] = order[count], order[count - 1]
-    return sorted(order[:count])
-
-
-def check_vocabulary(count: int, vocab_size: int) -> None:
-    """Raise ValueError when a draft network cannot know so many of a target's tokens."""
-    if not 1 <= count <= vocab_size:
-        raise ValueError(f"the vocabulary must have from 1 to {vocab_size} tokens, the target's, got {count}")
-
-
 def _like(target: LM, head: DraftNetwork) -> DraftNetwork:
     """A fresh network with the target's embeddings; the same at every call."""
     embeddings = target.model.get_input_embeddings().weight.detach().float()
@@ -330,6 +322,13 @@ def _like(target: LM, head: DraftNetwork) -> DraftNetwork:
                 nn.init.uniform_(weight, -bound, bound, generator=generator)
     head.embed_tokens.weight.data.copy_(embeddings)
     return head
+
+
+def _copy_final_norm(target: LM, norm: nn.RMSNorm) -> None:
+    """Start a norm in front of the target's output head as the target's own, where that is one of the same kind."""
+    weight = getattr(getattr(target.model.get_decoder(), "norm", None), "weight", None)
+    if weight is not None and weight.shape == norm.weight.shape:
+        norm.weight.data.copy_(weight.detach().float())
 
 
 def chosen_tree(nodes: int, depth: int, top_k: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> dict:

@@ -10,6 +10,7 @@ Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -46,6 +47,12 @@ class MedusaLearner(Learner):
         Of the tree.
     hard : bool
         The labels are the texts' tokens; by default they are the distribution that each of them was drawn from.
+    tokens : sequence of int, optional
+        The tokens that the heads know; by default all. Where the target's best token is another one, there is nothing
+        to learn.
+    borrow : bool
+        The heads keep the target's output head, which then is not trained and not written: the files of heads for a
+        large vocabulary become much smaller.
     """
 
     name, betas, given, joint = "medusa", (0.9, 0.98), 0, False
@@ -59,10 +66,27 @@ class MedusaLearner(Learner):
         layers: int = 1,
         nodes: int = NODES,
         hard: bool = False,
+        tokens: Sequence[int] | None = None,
+        borrow: bool = False,
     ):
         output = target.model.get_output_embeddings().weight.detach().float()
-        super().__init__(target, MedusaHeads(target.width, target.vocab_size, heads, layers, output=output))
+        if tokens is not None:
+            output = output[torch.tensor(tokens, device=output.device)]
+        sizes = {"heads": heads, "layers": layers, "output": output, "token_map": tokens}
+        super().__init__(target, MedusaHeads(target.width, target.vocab_size, **sizes))
         self.settings = {"heads": heads, "layers": layers, "hard": hard, "joint": self.joint}
+        self.known = torch.arange(target.vocab_size) if tokens is None else self.head.token_map
+        self.known, self.borrow = self.known.to(target.device), borrow
+        if tokens is not None:
+            self.settings["tokens"] = len(tokens)
+        if borrow:
+            if self.joint:
+                raise ValueError("heads cannot borrow the output head of a target that is trained with them (Medusa-2)")
+            if not layers:
+                raise ValueError("heads that borrow the target's output head need layers of 1 or more to learn in")
+            self.settings["borrow"] = True
+            for head in self.head:
+                head[-1].requires_grad_(False)
         self.noted = {"nodes": nodes}
         self.depth, self.ranks, self.needed = heads, min(RANKS, target.vocab_size), heads - 1
         self.cold_temperature, self.nodes, self.hard = cold_temperature, nodes, hard
@@ -79,7 +103,7 @@ class MedusaLearner(Learner):
         labels, hidden, whole = self.labels(batch), hidden.float(), 0.0
         for i in range(self.depth):
             rows, at = self.index(i, batch.texts, hidden.device)
-            if len(rows) * self.target.vocab_size > LARGE:
+            if len(rows) * len(self.known) > LARGE:
                 summed = checkpoint(self._cross_entropy, i, hidden, labels, rows, at, use_reentrant=False)
             else:
                 summed = self._cross_entropy(i, hidden, labels, rows, at)
@@ -90,20 +114,32 @@ class MedusaLearner(Learner):
         return F.cross_entropy(self.head[i](hidden[rows, at]), labels[rows, at + 1 + i], reduction="sum")
 
     def labels(self, batch: TextBatch) -> torch.Tensor:
-        """What is right for the next token at each position: its probabilities (rows, length, vocab), or itself."""
+        """What is right for the next token at each position, among the tokens that the heads know.
+
+        Returns
+        -------
+        (rows, length, known) tensor of probabilities, or (rows, length) int64 tensor if the labels are hard
+            Zeros, or the index that a cross-entropy ignores, where the best token is not known.
+        """
         if self.hard:
-            return batch.tokens.roll(-1, dims=1)
+            index = torch.full((self.target.vocab_size,), -100, device=self.known.device)
+            index[self.known] = torch.arange(len(self.known), device=index.device)
+            return index[batch.tokens.roll(-1, dims=1)]
         degrees = torch.ones(batch.tokens.shape, device=batch.tokens.device)
         for row, text in enumerate(batch.texts):
             degrees[row, text.cold - 1 : len(text.tokens) - 1] = self.cold_temperature
         logits = self.target.read_out(batch.hidden[-1], normed=True).float()
-        return (logits / degrees[..., None]).softmax(-1)
+        if len(self.known) == self.target.vocab_size:
+            return (logits / degrees[..., None]).softmax(-1)
+        best = logits.argmax(-1)
+        probs = (logits[..., self.known] / degrees[..., None]).softmax(-1)
+        return probs * torch.isin(best, self.known)[..., None]
 
     def guesses(self, batch):
         hidden = self.hidden(batch).float()
         for i, head in enumerate(self.head):
             rows, at = self.index(i, batch.texts, hidden.device)
-            yield rows, at, head(hidden[rows, at])
+            yield rows, at, self.head.spread(head(hidden[rows, at]))
 
     def hidden(self, batch: TextBatch) -> torch.Tensor:
         """The last hidden states of the target as it is now."""
@@ -119,7 +155,8 @@ class MedusaLearner(Learner):
         self.head.choices = grow(self.head.accuracies, self.nodes)
 
     def write(self, head, folder, base):
-        return save_medusa(head, folder, base=base)
+        layout = "medusa" if head.token_map is None and not self.borrow else "vllm"
+        return save_medusa(head, folder, layout, base=base, borrowed=self.borrow)
 
 
 class JointMedusaLearner(MedusaLearner):

@@ -7,8 +7,8 @@ is guessed: a tensor that is missing, unknown or of another shape is an error th
 What this package does not do: find or download folders (`tutorlib.hub`), or train (`tutorlib.training`).
 """
 
-from .eagle_files import load_eagle, save_eagle
-from .files import FILES
-from .medusa_files import load_medusa, output_weight, save_medusa
+from .eagle_files import BORROWED, load_eagle, save_eagle
+from .files import FILES, output_weight
+from .medusa_files import load_medusa, save_medusa
 
-__all__ = ["FILES", "load_eagle", "load_medusa", "output_weight", "save_eagle", "save_medusa"]
+__all__ = ["BORROWED", "FILES", "load_eagle", "load_medusa", "output_weight", "save_eagle", "save_medusa"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -28,6 +28,7 @@ from .files import (
     fitting,
     layout_names,
     our_entry,
+    output_weight,
     read_config,
     read_folder,
     whole_number,
@@ -38,6 +39,8 @@ from .files import (
 LAYOUTS = ("eagle", "speculators")
 SPECULATORS = "0.9.0"  # the version of that package whose configuration is written
 AUXILIARY = "eagle_aux_hidden_state_layer_ids"  # which of the target's hidden states EAGLE-3 reads
+# What an EAGLE-3 network may share with its target.
+BORROWED = ("embed_tokens.weight", "lm_head.weight")
 # What some EAGLE-3 networks do otherwise, by the key that says so.
 UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")
 
@@ -45,7 +48,15 @@ UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")
 # Writing.
 
 
-def save_eagle(head: DraftNetwork, folder, layout: str = "eagle", *, base: str = "", pickled: bool = False) -> Path:
+def save_eagle(
+    head: DraftNetwork,
+    folder,
+    layout: str = "eagle",
+    *,
+    base: str = "",
+    borrowed: Iterable[str] = (),
+    pickled: bool = False,
+) -> Path:
     """Write an EAGLE-1 or EAGLE-3 network to a folder.
 
     As `save_medusa`, it replaces the tensors first and the configuration last.
@@ -59,6 +70,9 @@ def save_eagle(head: DraftNetwork, folder, layout: str = "eagle", *, base: str =
         As published by the authors, or as the package `speculators` and vLLM read it, which is for EAGLE-3 alone.
     base : str
         The target's hub name, which is noted down.
+    borrowed : iterable of {"embed_tokens.weight", "lm_head.weight"}
+        Weights of an EAGLE-3 network that are the target's own. They are left out of the file, and `load_eagle` takes
+        the target's. Published files often leave out the embeddings; only `tutorlib` leaves out the output head.
     pickled : bool
         Write a pickle, `pytorch_model.bin`, in place of safetensors.
 
@@ -75,6 +89,10 @@ def save_eagle(head: DraftNetwork, folder, layout: str = "eagle", *, base: str =
     """
     check_layout(layout, LAYOUTS)
     third, place, tensors = isinstance(head, Eagle3Head), Path(folder) / CONFIG, head.state_dict()
+    for name in borrowed:
+        if not third or name not in BORROWED:
+            raise ValueError(f"borrowed may name {', '.join(BORROWED)} of an EAGLE-3 network, got {name!r}")
+        del tensors[name]
     if layout == "speculators":
         _check_speculators(head)
     if place.exists() and not _is_eagles(read_config(folder)):
@@ -180,7 +198,8 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
     target : LM, optional
         The network is checked to fit it, and put on its device. Where a file has no `embed_tokens.weight`, as some
         published ones of EAGLE-3, the target's embeddings are taken; where it does not say which of the target's layers
-        it reads, it reads `usual_layers`. Then there must be a target.
+        it reads, it reads `usual_layers`; where there is no `lm_head.weight`, the network shares the rows of the
+        target's output head. Then there must be a target.
     dtype : torch.dtype, optional
         By default that of the file.
 
@@ -235,10 +254,14 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
         lent["embed_tokens.weight"] = _embeddings(target, tuple(head.embed_tokens.weight.shape), path)
     if third and len(head.d2t) == head.vocab_size and not {"d2t", "t2d"} & tensors.keys():
         lent |= {"d2t": head.d2t, "t2d": head.t2d}  # where every token is known, no map is needed
+    if third and "lm_head.weight" not in tensors:
+        lent["lm_head.weight"] = head.lm_head.weight  # to be filled when the map of tokens has been checked
     names = {name: there for name, there in names.items() if name not in lent}
     found = fitting(head, tensors, names, path) | lent
     if third:
         check_maps(found["d2t"], found["t2d"], path)
+        if "lm_head.weight" in lent:
+            found["lm_head.weight"] = _output_rows(target, found["d2t"], path)
     dtype = found["fc.weight"].dtype if dtype is None else dtype
     found = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in found.items()}
     head.load_state_dict(found, assign=True)
@@ -418,6 +441,17 @@ def _embeddings(target, shape: tuple[int, int], path) -> torch.Tensor:
             f"{path}: embed_tokens.weight is missing, and {target!r} has no embeddings of shape {shape} to be used"
         )
     return weight.detach().to("cpu", copy=True)
+
+
+def _output_rows(target, d2t: torch.Tensor, path) -> torch.Tensor:
+    """A copy of the rows of the target's output head, (known, width), for a file that has none."""
+    if target is None:
+        raise ValueError(f"{path}: lm_head.weight is missing, so that the target's is used: load_eagle(folder, target)")
+    try:
+        whole = output_weight(target)
+    except ValueError as error:
+        raise ValueError(f"{path}: lm_head.weight is missing, and {error}") from error
+    return whole.to("cpu")[torch.arange(len(d2t)) + d2t.cpu()]
 
 
 def _inner(config: Mapping, place: Path) -> tuple[Mapping, str]:

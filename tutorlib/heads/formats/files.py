@@ -204,6 +204,17 @@ def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path)
     return {name: tensors[there] for name, there in names.items()}
 
 
+def output_weight(target) -> torch.Tensor:
+    """The weight of a target's output head, (vocab, width); a ValueError where there is none, or more than that."""
+    head = target.model.get_output_embeddings() if target.model is not None else None
+    weight = getattr(head, "weight", None)
+    if weight is None or tuple(weight.shape) != (target.vocab_size, target.width) or not weight.is_floating_point():
+        raise ValueError(f"{target!r} has no output head of shape {(target.vocab_size, target.width)} to be used again")
+    if getattr(head, "bias", None) is not None:
+        raise ValueError(f"the output head of {target!r} has a bias, for which these heads have no place")
+    return weight.detach()
+
+
 def write_folder(folder, layout: str, config: Mapping, tensors: Tensors, pickled: bool) -> Path:
     """Write tensors, given by our names, and a configuration as a layout has them; return the file of the tensors."""
     folder, files, names = Path(folder), FILES[layout], layout_names(tensors, layout)

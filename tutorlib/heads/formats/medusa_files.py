@@ -23,6 +23,7 @@ from .files import (
     fitting,
     layout_names,
     our_entry,
+    output_weight,
     read_config,
     read_folder,
     whole_number,
@@ -34,7 +35,15 @@ from .files import (
 LAYOUTS = ("medusa", "vllm")
 
 
-def save_medusa(heads: MedusaHeads, folder, layout: str = "medusa", *, base: str = "", pickled: bool = False) -> Path:
+def save_medusa(
+    heads: MedusaHeads,
+    folder,
+    layout: str = "medusa",
+    *,
+    base: str = "",
+    borrowed: bool = False,
+    pickled: bool = False,
+) -> Path:
     """Write heads to a folder.
 
     Each file is written beside the old one, and then takes its place, the configuration last. So a kill leaves the old
@@ -49,6 +58,8 @@ def save_medusa(heads: MedusaHeads, folder, layout: str = "medusa", *, base: str
         As published, or as vLLM reads it.
     base : str
         The target's hub name, which the published layout notes down.
+    borrowed : bool
+        The output layers are the target's own. They are left out of the file, and `load_medusa` takes the target's.
     pickled : bool
         Write a pickle, which is all that the authors' own code reads, in place of safetensors.
 
@@ -66,6 +77,10 @@ def save_medusa(heads: MedusaHeads, folder, layout: str = "medusa", *, base: str
     if layout == "medusa" and heads.token_map is not None:
         raise ValueError('heads with a token_map cannot be written in the published layout: use layout="vllm"')
     place, tensors = Path(folder) / CONFIG, heads.state_dict()
+    if borrowed and (layout == "medusa" or not heads.layers):
+        raise ValueError('heads that borrow the output layer need layout="vllm" and a residual block of their own')
+    if borrowed:
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith(f".{heads.layers}.weight")}
     if place.exists():
         layout_of(read_config(folder), place)  # raises for anything but heads
     if layout == "medusa":
@@ -83,7 +98,7 @@ def save_medusa(heads: MedusaHeads, folder, layout: str = "medusa", *, base: str
             "vocab_size": heads.vocab_size,
             "truncated_vocab_size": known,
             "medusa_fc_bias": True,
-        }
+        } | ({"original_lm_head": True} if borrowed else {})
     config[OURS] = {"choices": heads.choices}
     if heads.accuracies is not None:
         config[OURS]["accuracies"] = heads.accuracies
@@ -97,8 +112,8 @@ def load_medusa(folder, target=None) -> MedusaHeads:
     ----------
     folder : path
     target : LM, optional
-        The heads are checked to fit it, and put on its device. Old published heads, which have no output layers, take
-        copies of its output head's weight, and cannot be read without it.
+        The heads are checked to fit it, and put on its device. Heads without output layers of their own, as old
+        published ones are, take copies of its output head's weight, and cannot be read without it.
 
     Returns
     -------
@@ -137,10 +152,15 @@ def load_medusa(folder, target=None) -> MedusaHeads:
     for name in heads.state_dict().keys() - found.keys():  # what a file may leave out: see the two layouts
         is_bias = name.endswith(".bias")
         found[name] = (
-            torch.zeros(heads.width, dtype=dtype) if is_bias else output_weight(target).to("cpu", dtype, copy=True)
+            torch.zeros(heads.width, dtype=dtype) if is_bias else _output(target, heads).to("cpu", dtype, copy=True)
         )
     heads.load_state_dict(found, assign=True)
     return heads.eval() if target is None else heads.eval().to(target.device)
+
+
+def _output(target, heads) -> torch.Tensor:
+    """The rows of the target's output head that some heads know."""
+    return output_weight(target) if heads.token_map is None else output_weight(target)[heads.token_map.cpu()]
 
 
 def layout_of(config: Mapping, place: Path) -> str:
@@ -214,6 +234,10 @@ def _for_vllm(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
     outputs = [f"{head}.{own[-1]}" for head in range(heads)]
     if config.get("original_lm_head"):  # one output layer, the target's own, for all heads
         names |= dict.fromkeys(outputs, "lm_heads.0.weight")
+        if "lm_heads.0.weight" not in tensors:
+            if target is None:
+                raise ValueError(f"{path}: these heads use the target's output layer: load_medusa(folder, target)")
+            names = {name: there for name, there in names.items() if name not in outputs}
     truncated = {"token_map": "token_map"} if known != vocab_size else {}
     check_names(tensors, names | truncated, path)
     if truncated:
@@ -225,21 +249,10 @@ def _for_vllm(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         # Output layers may be there in full: vLLM cuts them too.
-        for name in {names[output] for output in outputs}:
+        for name in {names[output] for output in outputs if output in names}:
             if tuple(tensors[name].shape) == (vocab_size, width):
                 tensors[name] = tensors[name][token_map.long()]
     return sizes, names, tensors
-
-
-def output_weight(target) -> torch.Tensor:
-    """The weight of a target's output head, (vocab, width); a ValueError where there is none, or more than that."""
-    head = target.model.get_output_embeddings() if target.model is not None else None
-    weight = getattr(head, "weight", None)
-    if weight is None or tuple(weight.shape) != (target.vocab_size, target.width) or not weight.is_floating_point():
-        raise ValueError(f"{target!r} has no output head of shape {(target.vocab_size, target.width)} to be used again")
-    if getattr(head, "bias", None) is not None:
-        raise ValueError(f"the output head of {target!r} has a bias, for which Medusa heads have no place")
-    return weight.detach()
 
 
 def _check_target(target, vocab_size, width, path):
