@@ -49,14 +49,14 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(weights):
     with pytest.raises(ValueError, match=re.escape(f"{path} has {len(content) - 100} bytes where {len(content)}")):
         models.load("storyworld")
     path.unlink()
-    with pytest.raises(ValueError, match=re.escape(f"{path} is missing: restore") + ".*tutorlib.training storyworld"):
+    with pytest.raises(ValueError, match=re.escape(f"{path} is missing: restore") + ".*command in .*MODEL_CARD"):
         models.load("storyworld")
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "is missing: .*python -m tutorlib.training storyworld"), ("{", "half-written"), ("[]", "no checksums"),
+        (None, "is missing: .*the command in .*MODEL_CARD.md"), ("{", "half-written"), ("[]", "no checksums"),
         ("[" * 100_000, "deeply"), ('{"target/config.json": {}}', "no checksums"), ("{}", "has no checksum in"),
     ],
 )  # fmt: skip

@@ -50,7 +50,7 @@ def told(seed, *, kinds=None, sentences=(5, 9)):
     narrator.open()
     kinds = dict(kinds or BODY)
     for _ in range(rng.randint(*sentences)):
-        if narrator.length() > LONG:
+        if narrator.length > LONG:
             break
         narrator.go_on(kinds)
     return narrator.told
@@ -59,6 +59,7 @@ def told(seed, *, kinds=None, sentences=(5, 9)):
 class _Narrator:
     def __init__(self, rng):
         self.rng, self.state, self.told = rng, State(), []
+        self.length = 0  # words and punctuation marks told so far
         self.coloured = False  # whether the last thing was told with its colour: an answer repeats the question
 
     def say(self, kind, **slots):
@@ -72,9 +73,7 @@ class _Narrator:
         template = rng.choice(TEMPLATES[kind])
         sentence = render(template, slots, pronoun=pronoun, colour=self.coloured)
         self.told.append((sentence, kind, slots))
-
-    def length(self):
-        return sum(len(re.findall(r"\w+|[^\w\s]+", sentence)) for sentence, _, _ in self.told)
+        self.length += len(re.findall(r"\w+|[^\w\s]+", sentence))
 
     def open(self):
         rng = self.rng
