@@ -38,6 +38,7 @@ from .heads.eagle_head import Eagle3Head, EagleHead
 from .heads.medusa_heads import MedusaHeads
 from .hub import write_checksums
 from .lm import LM
+from .ngram import is_ngram, load_ngram
 
 __all__ = ["Family", "families", "load", "write_checksums"]
 
@@ -141,8 +142,14 @@ class Family:
 
     @cached_property
     def draft(self) -> LM:
-        """A smaller model, which writes with the target's tokenizer (see `same_tokenizer`)."""
-        return self._load("draft", self._tokenizer_of("draft"))
+        """A smaller model, which writes with the target's tokenizer (see `same_tokenizer`).
+
+        It may be an n-gram model, which counts the target's tokens. The target is loaded with that.
+        """
+        tokenizer = self._tokenizer_of("draft")
+        if is_ngram(self._sources["draft"]):
+            return load_ngram(self._sources["draft"], self.target)
+        return self._load("draft", tokenizer)
 
     @cached_property
     def other_draft(self) -> LM:
@@ -224,6 +231,8 @@ class Family:
             raise AttributeError(
                 f"the family {self.name!r} has no {role}: add one with load(…, {role}=hub name or directory)"
             )
+        if role == "draft" and is_ngram(self._sources[role]):
+            return self.tokenizer
         tokenizer = _load_tokenizer(hub.model_folder(self._sources[role]))
         if role == "target" and tokenizer is not None and not tokenizer.chat_template and self.published:
             tokenizer.chat_template = self.published.chat

@@ -45,6 +45,7 @@ class TokenCache:
         self.lm._count_call()
         width = max(map(len, rows))
         wanted = list(range(width))[-keep:] if isinstance(keep, int) else keep
+        places = {column: place for place, column in enumerate(wanted)}  # nobody pays for rows that nobody wants
         logits, states = None, {}
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
             self.slots[row][start:] = tokens
@@ -55,13 +56,14 @@ class TokenCache:
                 columns = columns[first:]
                 found, found_states = self.lm.in_full(text, len(columns), hidden)
                 if logits is None:
-                    logits = found.new_full((len(rows), width, found.shape[-1]), math.nan)
-                logits[row, columns] = found
+                    logits = found.new_full((len(rows), len(wanted), found.shape[-1]), math.nan)
+                kept = [number for number, column in enumerate(columns) if column in places]
+                logits[row, [places[columns[number]] for number in kept]] = found[kept]
                 for layer, state in found_states.items():
                     if layer not in states:
                         states[layer] = state.new_full((len(rows), width, state.shape[-1]), math.nan)
                     states[layer][row, columns] = state
-        return logits[:, wanted], states
+        return logits, states
 
     def _texts(self, row: int, start: int, length: int, tree: TokenTree | None):
         """The texts to compute for a row, each with the columns of this call that its last tokens are."""

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from tutorlib.heads.eagle_head import TREE
+from tutorlib.hub import CHECKSUMS, write_checksums
 from tutorlib.models import load
-from tutorlib.training import card, devices, train_eagle, train_medusa, train_village
+from tutorlib.training import card, devices, train_eagle, train_medusa, train_ngram, train_village
 from tutorlib.training.learner import check_training, make
 from tutorlib.training.own_text import check_vocabulary, frequent
 from tutorlib.training.tell import tell
@@ -62,7 +63,13 @@ def main(arguments=None):
         )  # fmt: skip
         command.add_argument("--confidence", type=float, default=0.0, help="of that tree (default: 0)")
         command.add_argument("--greedy-temperature", type=float, default=1.0, help="of that tree (default: 1)")
-    for command in (village, heads, first, third):
+    counted = what.add_parser("ngram", help="an n-gram draft for a target", description=train_ngram.__doc__)
+    counted.add_argument("--order", type=int, default=3, help="tokens that it looks back (default: %(default)s)")
+    counted.add_argument(
+        "--megabytes", type=float, default=train_ngram.MEGABYTES, help="of its file at most (default: %(default)s)"
+    )
+    _add_texts(counted)
+    for command in (village, heads, first, third, counted):
         command.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints and logs (default: runs)")
         command.add_argument("--device", help="cpu or cuda (default: a GPU if there is one)")
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
@@ -72,15 +79,15 @@ def main(arguments=None):
         torch.set_num_threads(chosen.threads)
     command = ["python", "-m", "tutorlib.training", *(sys.argv[1:] if arguments is None else arguments)]
     try:
-        (_storyworld if chosen.what == "storyworld" else _heads)(chosen, command)
+        {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, command)
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on from what is in {chosen.runs}", file=sys.stderr)
         return 130
     return 0
 
 
-def _add_learning(parser, steps, rate):
-    """What everything that learns from a target's own texts is told."""
+def _add_texts(parser):
+    """What everything that is made of a target's own texts is told."""
     parser.add_argument("--target", default="storyworld", help="a family, a hub name or a folder (default: storyworld)")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument("--texts", type=int, default=4096, help="texts that the target tells (default: 4096)")
@@ -91,6 +98,11 @@ def _add_learning(parser, steps, rate):
     parser.add_argument(
         "--prompts", type=Path, help="a file with one on each line, text or .jsonl (default: the start token)"
     )
+
+
+def _add_learning(parser, steps, rate):
+    """What everything that learns from them by steps is told besides."""
+    _add_texts(parser)
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
@@ -128,6 +140,21 @@ def _heads(chosen, command):
         names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
         if folder.name in names and (folder.parent / "figures.json").exists():
             card.write_heads_card(folder.parent, names)
+    here.leave()
+
+
+def _ngram(chosen, command):
+    """An n-gram model. Nothing is computed but the texts, if they are not there yet."""
+    here = devices.find_devices(chosen.device)
+    family = load(chosen.target, device=here.device)
+    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    told = tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+    if here.first:
+        made = _given(chosen, "order", "megabytes")
+        folder = train_ngram.make_ngram(told, family.target, chosen.out, **made, command=command)
+        print(folder)
+        if (folder.parent / CHECKSUMS).exists():
+            write_checksums(folder.parent)
     here.leave()
 
 

@@ -28,6 +28,7 @@ FILES = {
     "vllm": MODEL,
     "eagle": MODEL,
     "speculators": MODEL,
+    "ngram": MODEL,
 }
 # What a layout calls otherwise than our modules do: patterns of their names, and what stands there in their place.
 OTHERWISE = {
