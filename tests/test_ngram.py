@@ -87,7 +87,7 @@ def test_the_rarest_n_grams_are_left_out_first_and_the_longest_of_them():
     assert kept[1] == 1 and kept[2] > kept[3] and kept[3] < 0.5
     for level, before in zip(smaller.levels[1:], levels[1:], strict=True):
         assert level.counts.sum() == before.counts[before.counts >= level.counts.min()].sum()
-    with pytest.raises(ValueError, match=r"single tokens alone do not fit into 0.00001 MB: allow more"):
+    with pytest.raises(ValueError, match="single tokens alone take .* MB, more than 1e-05: allow more"):
         made_to_fit(levels, 0.00001)
 
 
@@ -105,10 +105,10 @@ def test_its_sessions_and_batches_forget_and_go_other_ways():
     assert torch.equal(rows[0][-1], lm.log_probs([1, 2, 4])) and torch.equal(rows[1][-1], lm.log_probs([3, 0, 2]))
 
 
-@pytest.mark.parametrize("method", ["speculative", "speculative_batch"])
-def test_what_it_drafts_changes_no_probability(method):
-    draft = model_of(texts(3), 2, 3)
-    assert distance(on(METHODS[method], draft), TableLM.random(3, 2, 5), [0, 1], 4, gamma=2) < 1e-9
+@pytest.mark.parametrize(("method", "gamma", "length"), [("speculative", 2, 4), ("speculative_batch", 1, 3)])
+def test_what_it_drafts_changes_no_probability(method, gamma, length):
+    draft = model_of(texts(2), 2, 2)
+    assert distance(on(METHODS[method], draft), TableLM.random(2, 2, 5), [0, 1], length, gamma=gamma) < 1e-9
 
 
 def test_a_draft_that_counted_the_targets_texts_is_accepted_more_often():
@@ -116,7 +116,7 @@ def test_a_draft_that_counted_the_targets_texts_is_accepted_more_often():
     written = [run_of(target, seed) for seed in range(60)]
     of_all, of_nothing = model_of(written, 2), model_of([[0]], 0)
     rates = [acceptance(target, draft) for draft in (of_all, of_nothing)]
-    assert rates[0] > 0.75 > 0.65 > rates[1]
+    assert rates[0] > 0.8 > 0.75 > rates[1]
 
 
 def run_of(target, seed):
@@ -192,7 +192,7 @@ def truncated(folder):
         (lambda folder: (folder / "model.safetensors").unlink(), "no tensors: expected model.safetensors"),
         (with_setting("model_type", "medusa"), "not of an n-gram model: its model_type is 'medusa'"),
         (with_setting("order", -1), "order must be a whole number of 0 or more, got -1"),
-        (with_setting("order", 1), "2.children, 3.counts and 3.tokens are unknown"),
+        (with_setting("order", 1), "2.children, 3.counts, 3.tokens are unknown"),
         (with_setting("discounts", [0.5, 0.5, 1.5]), "discounts must be 3 numbers above 0 and up to 1"),
         (with_array("2.tokens", lambda tokens: None), "2.tokens is missing"),
         (with_array("2.tokens", lambda tokens: tokens[:-1]), "2-grams, by the numbers of those before"),

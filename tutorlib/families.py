@@ -143,7 +143,8 @@ PUBLISHED = (
     Published(
         "smollm2",
         _SMOL,
-        note="Needs no hub: it comes in a Python package, in four bits, and is used in float32.",
+        note="Needs no hub: it comes in a Python package, in four bits, and is used in float32. Its draft, an n-gram "
+        "model, comes with tutorlib.",
         in_a_wheel=0.093,
     ),
     Published(

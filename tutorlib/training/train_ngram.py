@@ -99,7 +99,7 @@ def made_to_fit(levels: Sequence[Level], megabytes: float, **lm) -> NgramLM:
         if size <= 1e6 * megabytes:
             return model
         if not any(len(level.tokens) for level in model.levels[1:]):
-            raise ValueError(f"{size / 1e6:.2f} MB for single tokens alone do not fit into {megabytes} MB: allow more")
+            raise ValueError(f"single tokens alone take {size / 1e6:g} MB, more than {megabytes:g}: allow more")
         # The next longest lengths get the same bound, until all have it; then it rises.
         place = next((n for n in range(len(least) - 1, 0, -1) if least[n] == min(least[1:])), 1)
         least[place:] = [least[place] + 1] * (len(least) - place)
