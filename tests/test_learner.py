@@ -305,6 +305,7 @@ def test_prompts_are_lines_of_a_file(family_folder, tmp_path):
 
 def test_prompts_may_be_chats_and_openings_as_lines_of_json(family_folder, tmp_path):
     prompts, family = tmp_path / "prompts.jsonl", models.load(family_folder)
+    family.tokenizer.chat_template = "{% for message in messages %}[{{ message.content }}]{% endfor %}"
     chat = [{"role": "user", "content": "Who is it?"}, {"role": "assistant", "content": "Mia."}]
     lines = [{"messages": chat}, {"prompt": "Mia was"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines))

@@ -366,11 +366,12 @@ def test_a_question_is_written_in_the_models_own_format_with_its_special_tokens_
     assert len(run(greedy(chatty.target, chatty.chat(messages)), 3, stop=()).tokens) == 3
 
 
-def test_a_base_model_gets_plain_text(weights):
+def test_a_base_model_gets_a_text_as_it_is_and_no_messages_with_roles(weights):
     family = models.load("storyworld")
     assert family.chat("Where is Mia?") == family.target.encode("Where is Mia?")
     two = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hi."}]
-    assert family.chat(two) == family.target.encode("Hello.\nHi.")
+    with pytest.raises(ValueError, match="the family 'storyworld' has no chat format, .*'Hi.'.* would be lost"):
+        family.chat(two)
 
 
 @pytest.mark.parametrize("messages", [[], ["Hello"], [{"role": "user"}], [{"content": "Hello"}], [3]])

@@ -197,24 +197,29 @@ class Family:
         Returns
         -------
         list of int
-            Tokens, in the target's own chat format: text would get its special tokens twice. For a model without a chat
-            format (a base model) the messages as plain text, a line each.
+            Tokens, in the target's own chat format: text would get its special tokens twice. A model without a chat
+            format (a base model) gets a text as it is.
 
         Raises
         ------
         ValueError
-            If there is no message, one is not of that form, or the format refuses them; if there is no tokenizer.
+            If there is no message, one is not of that form, or the format refuses them; if there is no tokenizer, or no
+            chat format for messages with roles.
         """
-        if isinstance(messages, str):
-            messages = [{"role": "user", "content": messages}]
-        messages = list(messages)
+        text = isinstance(messages, str)
+        messages = [{"role": "user", "content": messages}] if text else list(messages)
         wrong = [m for m in messages if not (isinstance(m, Mapping) and {"role", "content"} <= m.keys())]
         if wrong or not messages:
             raise ValueError(f'messages must each be {{"role": …, "content": …}}, got {wrong or messages!r}')
         if self.tokenizer is None:
             raise ValueError(f"the family {self.name!r} has no tokenizer to write messages with")
         if not self.tokenizer.chat_template:
-            return list(self.tokenizer("\n".join(m["content"] for m in messages))["input_ids"])
+            if not text:
+                raise ValueError(
+                    f"the family {self.name!r} has no chat format, so that the roles of {messages!r} would be lost: "
+                    "write them into one text, or take a chat model"
+                )
+            return list(self.tokenizer(messages[0]["content"])["input_ids"])
         try:
             tokens = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
         except Exception as error:  # templates raise whatever they like
