@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tutorlib import bench, theory
-from tutorlib.bench import Costs, Spread, by_gamma, costs, measure
+from tutorlib.bench import Costs, Spread, by_gamma, costs, measure, read_report
+from tutorlib.bench import __main__ as command
 from tutorlib.bench.__main__ import main
 from tutorlib.bench.costs import WIDTHS, median_costs
 from tutorlib.bench.rows import (
@@ -24,13 +25,16 @@ from tutorlib.bench.rows import (
     GENERATE_LOOKUP,
     GENERATE_SAMPLING,
     GREEDY,
+    OF_EACH_KIND,
     PLAIN,
     ROWS,
+    SPECULATIVE_GREEDY,
     TWO_MODELS,
     Output,
     Row,
     settings,
 )
+from tutorlib.cost import weight_bytes
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
 from tutorlib.decoding import run
@@ -40,6 +44,7 @@ from tutorlib.lm import LM
 from tutorlib.randomness import Seeded
 from tutorlib.step import Step
 from tutorlib.training.train_eagle import layer_config
+from tutorlib.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.tree import TokenTree
 from tutorlib.warp import probabilities
 
@@ -78,6 +83,7 @@ def costs_measured_once(monkeypatch):
     calls, levels = costs.call_times, costs.level_seconds
     monkeypatch.setattr(costs, "call_times", lambda *given, repeats, **named: calls(*given, repeats=1, **named))
     monkeypatch.setattr(costs, "level_seconds", lambda *given: levels(*given, repeats=1))
+    monkeypatch.setattr(command, "reading", lambda lm: costs.reading(lm, numbers=1000))
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +343,7 @@ def test_rows_are_shuffled_anew_in_each_round(family, clock):
 
 def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family, clock):
     short = Row("short", lambda family, prompts, count, seed: Output([[0] for _ in prompts], 1))
-    with pytest.raises(ValueError, match=r"short made \[1, 1\] tokens, not 10 each"):
+    with pytest.raises(ValueError, match=r"short made \[1\] tokens, not 10 each"):
         measure(family, PROMPTS, new_tokens=10, rounds=1, rows=[*clocked_rows(clock), short], clock=clock)
 
 
@@ -386,8 +392,8 @@ def test_rows_that_need_what_a_family_lacks_are_left_out_and_named(family, has, 
 def test_what_is_left_out_is_in_the_file_and_a_row_without_its_peer_has_no_ratio(family, capsys):
     found = json.loads(printed_by(capsys, ["--json"], SimpleNamespace(target=family.target), PROMPTS[:1]))
     assert found["left_out"].keys() == {*WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}
-    assert {row["name"] for row in found["rows"]} == {row.name for row in ROWS} - found["left_out"].keys()
-    for row in found["rows"]:
+    assert {row["name"] for row in found["kinds"]["story"]} == {row.name for row in ROWS} - found["left_out"].keys()
+    for row in found["kinds"]["story"]:
         assert (row["over_peer"] is None) == (row_named(row["name"]).peer in found["left_out"]), row["name"]
 
 
@@ -399,7 +405,7 @@ def test_the_table_has_all_rows_for_a_family_that_has_everything(family, capsys)
 
 def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
     random_model("llama").save_pretrained(tmp_path)
-    *_, draft, heads, eagle, eagle3, other = printed_by(capsys, ["--models", str(tmp_path)]).splitlines()
+    *_, draft, heads, eagle, eagle3, other = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
     assert f"the family {tmp_path.name!r} has no draft: " in draft
     assert draft.rpartition(": ")[2].split("; ") == WITH_A_DRAFT
     assert other.rpartition(": ")[2].split("; ") == WITH_ANOTHER_TOKENIZER
@@ -412,3 +418,126 @@ def test_a_draft_that_does_not_fit_the_target_is_a_reason_too(family):
     rows, left_out = bench.that_can_run(odd, PROMPTS[0])
     assert "vocabular" in left_out["speculative, greedy, gamma=2"]
     assert PLAIN in {row.name for row in rows}
+
+
+def test_an_n_gram_draft_is_measured_and_no_assistant_of_generate(family):
+    counting_model = made_to_fit(
+        count_ngrams(PROMPTS, 1, family.target.vocab_size), 1, tokenizer=family.target.tokenizer
+    )
+    rows, left_out = bench.that_can_run(SimpleNamespace(target=family.target, draft=counting_model), PROMPTS[0])
+    assert SPECULATIVE_GREEDY in {row.name for row in rows}
+    assert {left_out[name] for name in ASSISTED} == {
+        "generate takes a network as its assistant, and the family's draft is none"
+    }
+
+
+# -- kinds of prompt, and files of results --
+
+KINDS = ("story", "question", "summary", "translation", "code", "arithmetic")
+
+
+@pytest.fixture
+def chatting(family, monkeypatch):
+    """The family with a chat format, in which all prompts are short; two kinds of them are measured."""
+
+    def two_kinds(family, count):
+        return {kind: bench.chat_prompts(family, count)[kind] for kind in ("story", "code")}
+
+    monkeypatch.setattr(command, "chat_prompts", two_kinds)
+    tokenizer = SimpleNamespace(chat_template="a format")
+    return SimpleNamespace(**vars(family), tokenizer=tokenizer, chat=lambda text: [len(text) % 9 + 1, 2, 3])
+
+
+def chat_bench(family, *arguments):
+    main(["--tokens", "2", "--rounds", "1", "--prompts", "1", *map(str, arguments)], family)
+
+
+def test_six_kinds_of_prompt_have_some_each_all_different(chatting):
+    chatting.chat = lambda text: [text]
+    prompts = bench.chat_prompts(chatting, 3)
+    assert tuple(prompts) == KINDS and len({text for some in prompts.values() for (text,) in some}) == 18
+    with pytest.raises(ValueError, match="there are 1 to 3 prompts of each kind, got 4"):
+        bench.chat_prompts(chatting, 4)
+
+
+def test_a_chat_model_is_measured_with_each_kind_and_with_the_heads_that_it_has(chatting, tmp_path, capsys):
+    chat_bench(chatting, "--results", tmp_path / "all.json")
+    report, text = read_report(tmp_path / "all.json"), capsys.readouterr().out
+    assert all(f"\n\n{kind}\n" in text for kind in report["kinds"])
+    for results in report["kinds"].values():
+        assert {result.name for result in results} == {*OF_EACH_KIND, PLAIN, GENERATE, GENERATE_ASSISTED}
+    assert report["setting"]["dtype"] == "float32" and report["machine"]["processor"]
+    main(["--show", str(tmp_path / "all.json")])
+    assert capsys.readouterr().out == text
+    del chatting.medusa, chatting.eagle
+    chat_bench(chatting, "--results", tmp_path / "some.json", "--rows", "medusa, greedy", "eagle3, greedy")
+    report = read_report(tmp_path / "some.json")
+    assert set(report["left_out"]) == {"medusa, greedy"}
+    assert {result.name for result in report["kinds"]["code"]} == {PLAIN, GENERATE, "eagle3, greedy", GENERATE_ASSISTED}
+
+
+def test_a_stopped_run_goes_on_with_the_kinds_that_are_not_done(chatting, tmp_path, monkeypatch):
+    file, rows, done = tmp_path / "results.json", ("--rows", GREEDY), []
+
+    def stopping(family, prompts, **how):
+        if done:
+            raise KeyboardInterrupt
+        done.append(measure(family, prompts, **how))
+        return done[-1]
+
+    monkeypatch.setattr(command, "measure", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        chat_bench(chatting, "--results", file, *rows)
+    assert tuple(read_report(file)["kinds"]) == ("story",)
+    first = read_report(file)["kinds"]["story"]
+    monkeypatch.setattr(command, "measure", measure)
+    chat_bench(chatting, "--results", file, *rows)
+    kinds = read_report(file)["kinds"]
+    assert tuple(kinds) == ("story", "code") and kinds["story"] == first
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "says"),
+    [
+        ('{"version": 0}', (), "holds results of version 0, and this is version 1: measure anew"),
+        ("[]", (), "holds results of version None"),
+        ('{"version": 1, "machine": {}}', (), "is not a whole file of results"),
+        ('{"version": 1, "kinds": {"story": [{"name": "greedy"}]}}', (), "is not a whole file of results"),
+        ("{", (), "is half-written or broken"),
+        (None, ("--seed", "1"), "was measured with seed 0 instead of 1: name another file"),
+        (None, ("--rows", "greedy", "lookahead"), "was measured with rows"),
+    ],
+)
+def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path, capsys, content, options, says):
+    file = tmp_path / "results.json"
+    if content is None:
+        chat_bench(chatting, "--results", file, "--rows", GREEDY)
+    else:
+        file.write_text(content)
+    before = file.read_text()
+    with pytest.raises(SystemExit):
+        chat_bench(chatting, "--results", file, "--rows", GREEDY, *options)
+    assert says in capsys.readouterr().err and file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--family", "smolm2"], "Did you mean 'smollm2'?"),
+        (["--dtype", "float12"], "dtype='float12': expected float32"),
+        (["--rows", "greedily"], "there is no row 'greedily'"),
+        (["--show", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused_in_words(arguments, says, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_share_of_the_memorys_bandwidth(family):
+    found = costs.reading(family.target, numbers=1000)
+    assert found["weight_bytes"] == weight_bytes(family.target)
+    assert found["share"] == pytest.approx(
+        found["weight_bytes"] / found["call_seconds"] / found["sum_bytes_per_second"]
+    )

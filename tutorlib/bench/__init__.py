@@ -1,6 +1,6 @@
 """How fast are the methods, on this machine, beside a plain loop and beside transformers?
 
-    python -m tutorlib.bench [--models NAME] [--quick] [--json]
+    python -m tutorlib.bench [--family NAME] [--quick] [--json] [--results FILE]
 
 Every row makes the same number of new tokens from the same prompts with the same models. All rows take turns, over and
 over, shuffled anew in each round, and each row is compared with what the plain loop and its peer took *in the same
@@ -14,17 +14,24 @@ left out, and named below the table with the reason. A row whose peer was left o
 Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what
 calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`.
 
-The rows themselves are in `rows`, what calls cost in `costs`, the clock in `measuring`, the table in `__main__`.
+A family with a chat format is measured with six kinds of prompt, a table each. How many tokens a call makes depends on
+the text: a summary or corrected code repeats much of its prompt, a story does not. With ``--results FILE`` each kind is
+written down when it is done, and after a stop the same command goes on with the next one.
+
+The rows themselves are in `rows`, what calls cost in `costs`, the clock in `measuring`, tables and files in `report`.
 """
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from .. import storyworld
+from ..disk import read_json
 from ..lm import LM
-from .costs import Costs, level_seconds, measured_costs
+from .costs import Costs, level_seconds, measured_costs, reading
 from .measuring import GammaResult, Result, Spread, by_gamma, measure, that_can_run
+from .report import read_report
 
 __all__ = [
     "Costs",
@@ -32,9 +39,12 @@ __all__ = [
     "Result",
     "Spread",
     "by_gamma",
+    "chat_prompts",
     "level_seconds",
     "measure",
     "measured_costs",
+    "read_report",
+    "reading",
     "story_prompts",
     "that_can_run",
 ]
@@ -49,3 +59,21 @@ def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_00
         draw = random.Random(first_seed).randrange
         return [[draw(lm.vocab_size) for _ in range(tokens)] for _ in range(count)]
     return [lm.encode(storyworld.story(first_seed + number))[:tokens] for number in range(count)]
+
+
+def chat_prompts(family, count: int) -> dict[str, list[list[int]]]:
+    """The first `count` prompts of each of six kinds, in the chat format of a family.
+
+    They were written for this benchmark, and nothing that comes with tutorlib was trained on them. SmolLM2's greedy
+    answers to all of them are longer than the 48 tokens that are measured, so no row goes on after an answer's end.
+
+    Raises
+    ------
+    ValueError
+        If there are not so many.
+    """
+    texts = read_json(Path(__file__).parent / "prompts.json", "restore it")
+    most = min(map(len, texts.values()))
+    if not 1 <= count <= most:
+        raise ValueError(f"there are 1 to {most} prompts of each kind, got {count}")
+    return {kind: [family.chat(text) for text in some[:count]] for kind, some in texts.items()}

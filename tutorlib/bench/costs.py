@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from ..cost import call_times, synchronize
+from ..cost import call_times, synchronize, weight_bytes
 from ..decoders import sample
 from ..decoding import run
 from ..drafting.draft_trees import Draft, dynamic
@@ -72,6 +73,37 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
         synchronize(target.device)
         times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
     return float(np.median(times))
+
+
+def reading(lm: LM, numbers: int = 2**26) -> dict[str, float]:
+    """How near a call of one token comes to the memory's bandwidth: its weights have to be read each time.
+
+    Parameters
+    ----------
+    lm : LM
+    numbers : int
+        How many numbers in float32 are summed up to measure the bandwidth: more than any cache holds.
+
+    Returns
+    -------
+    dict
+        "weight_bytes", and "call_seconds", the median of some calls; "sum_bytes_per_second", the fastest of some sums
+        over a large tensor; and "share", the rate at which the call gets its weights over that of the sum.
+    """
+    block, seconds = torch.ones(numbers, device=lm.device), []
+    for _ in range(5):
+        synchronize(lm.device)
+        began = time.perf_counter()
+        float(block.sum())
+        seconds.append(time.perf_counter() - began)
+    rate, read = block.nbytes / min(seconds), weight_bytes(lm)
+    call = float(call_times(lm, [1], cached=min(64, lm.context - 1), repeats=9).seconds[0])
+    return {
+        "weight_bytes": read,
+        "call_seconds": call,
+        "sum_bytes_per_second": rate,
+        "share": read / call / rate,
+    }
 
 
 def median_costs(all_costs: Sequence[Costs]) -> Costs | None:

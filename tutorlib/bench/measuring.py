@@ -80,7 +80,7 @@ def measure(
     new_tokens : int
         For each prompt.
     rounds : int
-        In each, every row does all prompts; one more round goes before that is not counted.
+        In each, every row does all prompts. A round with the first prompt alone goes before them and is not counted.
     rows : sequence of Row
         The plain loop and the peer of every row must be among them.
     seed : int
@@ -112,7 +112,7 @@ def measure(
             f"{family.target.context}: ask for fewer new tokens"
         )
     prompts = [list(prompt) for prompt in prompts]
-    drafts = sorted({row.draft for row in rows if row.draft})
+    drafts = drafts_of(rows)
     seconds, tokens = np.zeros((rounds, len(rows))), np.zeros((rounds, len(rows)))
     calls: list[int | None] = [0] * len(rows)
     steps = [[] for _ in rows]
@@ -124,7 +124,7 @@ def measure(
             row = rows[column]
             synchronize(family.target.device)
             began = clock()
-            output = row.decode(family, prompts, new_tokens, number)
+            output = row.decode(family, prompts if number >= 0 else prompts[:1], new_tokens, number)
             synchronize(family.target.device)
             took = clock() - began
             lengths = [len(text) for text in output.texts]
@@ -152,6 +152,11 @@ def measure(
         )
         for column, row in enumerate(rows)
     ]
+
+
+def drafts_of(rows: Sequence[Row]) -> list[str]:
+    """The models that draft for some rows, by their names in the family."""
+    return sorted({row.draft for row in rows if row.draft})
 
 
 class Lacking(Exception):

@@ -44,6 +44,7 @@ GREEDY = "greedy"
 SAMPLE = "sample"
 TWO_MODELS = "expert and amateur calls"
 SPECULATIVE = "speculative, sampling"
+SPECULATIVE_GREEDY = "speculative, greedy, gamma=2"
 GENERATE = "generate(do_sample=False)"
 GENERATE_SAMPLING = "generate(do_sample=True)"
 GENERATE_FILTERED = "generate(do_sample=True), filtered"
@@ -163,6 +164,8 @@ def generate(drafts: dict | None = None, **options) -> Callable[..., Output]:
 
     def decode(family, prompts, count, seed):
         model, texts = family.target.model, []
+        if drafts is not None and family.draft.model is None:
+            raise ValueError("generate takes a network as its assistant, and the family's draft is none")
         assistant = {} if drafts is None else {"assistant_model": family.draft.model}
         with _unset(model), settings(family.draft.model, drafts) if drafts else nullcontext():
             for prompt in prompts:
@@ -315,6 +318,12 @@ def _sample_batch(family, prompts, seeds):
 def _speculative_batch(family, prompts, seeds):
     return speculative_batch(family.target, family.draft, prompts, gamma=8, rngs=[Seeded(seed) for seed in seeds])
 
+
+# What is measured with each kind of prompt, where the family has a chat format: greedy, one text at a time.
+OF_EACH_KIND = (
+    GREEDY, SPECULATIVE_GREEDY, "prompt_lookup, gamma=5", "suffix_lookup, gamma=8", "lookahead", "medusa, greedy",
+    "eagle, greedy", "eagle3, greedy", GENERATE_LOOKUP,
+)  # fmt: skip
 
 ROWS = [
     Row(PLAIN, one_by_one(forward_loop)),
