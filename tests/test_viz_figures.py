@@ -293,7 +293,7 @@ def test_the_window_is_a_staircase_and_shows_what_a_guess_was_made_from():
     assert [round(box.get_x() / step) for box in ax.patches] == [0, 1, 2, 1, 2, 3, 2, 3, 4]
     # Given: the first tokens of the columns before, and its own two. Asked: its own new one.
     assert [box.get_linestyle() for box in ax.patches] == ["-", ":", ":", "-", "-", "-", ":", ":", ":"]
-    assert texts(ax)[:3] == ["◇ a", "◇ b", "● x"] and texts(ax)[-1] == "place 5"
+    assert texts(ax)[:3] == ["◇ a", "◇ b", "● x"] and texts(ax)[-1] == "position 5"
 
 
 def test_two_tokenizations_are_drawn_letter_under_letter():

@@ -177,7 +177,7 @@ def _box_row(ax, texts, kinds, gap=0.25):
 
 @takes_iterators
 def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
-    """Draw lookahead's window: a row for each column of the method, each token over the place it is guessed for.
+    """Draw lookahead's window: a row for each column of the method, each token over the position it is guessed for.
 
     Column i holds guesses for the places i + 1, i + 2, ... after the text, the oldest first; `new` is what the model
     says after each of them. What the model was given for its new guess of column `explain` gets a solid frame.
@@ -197,8 +197,8 @@ def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, exp
             slot(ax, x, y, wide, rounding=0.15, linestyle=dashes, **look)
             word(ax, x + wide / 2, y + 0.4, marked(text, kind))
     label = {"ha": "center", "va": "bottom", "fontsize": 9, "color": LIGHT["neutral"]}
-    for place in range(len(columns) + levels):
-        ax.text(place * step + wide / 2, -0.25, f"place {place + 1}", **label)
+    for position in range(len(columns) + levels):
+        ax.text(position * step + wide / 2, -0.25, f"position {position + 1}", **label)
     return drawing(ax, (-0.3, (len(columns) + levels) * step), (1.15 * len(columns), -1.0), title)
 
 
