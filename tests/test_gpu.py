@@ -171,7 +171,7 @@ CHAPTERS = [
     ("06_repetition", "presence_by_hand(row, ids, 0.5), no_repeat_by_hand(row, ids, 2), once_more(ids, ids[:3], 2)"),
     ("07_contrastive", "contrast_by_hand([expert.model, amateur.model], ids, 4, alpha=0.1)"),
     ("08_speculative", "by_hand(target, draft, prompt, 2, Seeded(7), 6)"),
-    ("09_is_it_exact", "Luck([]).choose(row.softmax(-1))"),
+    ("09_is_it_exact", "Replay([]).choose(row.softmax(-1))"),
     ("10_drafts_for_free", "lookup_by_hand(target.model, ids, 6, 2, Seeded(7))[0], list(jacobi(target, prompt, 3))"),
     ("10_drafts_for_free", "run(copies_if_likely(target, prompt, rng=Seeded(7)), 4).tokens"),
     ("10_drafts_for_free", "lookahead_by_hand(target, prompt, 4, 3, 3, 2)[0]"),

@@ -226,6 +226,12 @@ def test_it_is_documented_marked_one_screen_and_shown_and_says_where_it_was_seen
         assert not re.search(r"publish|tutorial|article|repositor", specimen.what + specimen.why)
 
 
+@pytest.mark.parametrize("specimen", zoo.SPECIMENS, ids=lambda specimen: specimen.name)
+def test_what_the_chapter_prints_of_it_is_in_the_fields_words(specimen):
+    printed = " ".join((specimen.code, specimen.what, specimen.why))
+    assert not re.search(r"\b(luck|places?|coins?|mended)\b", printed)
+
+
 def test_it_has_the_signature_of_what_it_wants_to_be():
     own = {"threshold", "alpha", "predict"}  # what only the mistake needs
     for specimen in zoo.SPECIMENS:

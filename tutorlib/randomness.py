@@ -174,7 +174,7 @@ class CheckedRandomness:
 
 
 class Exhaustive:
-    """Luck that takes every branch in turn, and knows how probable each was.
+    """Random draws that take every branch in turn, and know how probable each branch was.
 
     Iterating over it replays a method once for every way its draws can fall. Each time around, the same object is
     handed out with a fresh ``weight``: after the method has run, the exact probability (float64) of the draws it saw.

@@ -22,16 +22,16 @@ def padding_as_text(target, draft, prompts, *, gamma=4, rngs=None, warp=()):
 
 @decoder
 def prefixes_as_rows(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """All beginnings of the draft are scored as padded rows of one batch, by the last column: padding, for most.
+    """All prefixes of the draft are scored as padded rows of one batch, and only the last column is read.
 
-    For all rows but the longest that column is padding. And no row holds the whole draft, so a draft that was kept
-    whole is followed by nothing: there is no bonus token.
+    For all rows but the longest, that column is padding. And no row holds the whole draft, so a fully accepted draft
+    gets no bonus token.
     """
     draft_session, text = draft.session(prompt), list(prompt)
     while min(target.context, draft.context) - len(text) > gamma:
         drafted, _, q = drafts(draft_session, text, gamma, rng, warp, draw_token)
         rows = [text + drafted[:count] + [0] * (gamma - 1 - count) for count in range(gamma)]
-        last_column = torch.cat(target.batch(rows).feed([[]] * gamma))  # the mistake: not each row's own last token
+        last_column = torch.cat(target.batch(rows).feed([[]] * gamma))  # the mistake: read each row's own last token
         p = probabilities(last_column, warp, histories(text, drafted)[:gamma])
         accepted = in_a_row(p[range(gamma), drafted] / q[range(gamma), drafted], rng)
         redrawn = [rng.choose(residual(p[accepted], q[accepted]))] if accepted < gamma else []
@@ -43,7 +43,7 @@ def prefixes_as_rows(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def padding_is_token_zero(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """Token id 0 is used as padding, though it is a real token."""
+    """Token id 0 is used as padding, although it is a real token."""
     draft_session, text = draft.session(prompt), list(prompt)
     while min(target.context, draft.context) - len(text) > gamma:
         seen = [token for token in text if token != 0]  # the mistake: the attention mask is (tokens != 0)
@@ -59,10 +59,10 @@ def padding_is_token_zero(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def past_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """Text past the end-of-text is counted and kept."""
+    """Tokens after the end of the text are counted and kept."""
     for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
         yield step
-        if step.tokens[-1] in target.stop_tokens:  # the mistake: any of step.tokens may be the end
+        if step.tokens[-1] in target.stop_tokens:  # the mistake: any of step.tokens may end the text
             return "end"
     return "context"
 
@@ -71,7 +71,7 @@ def past_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 def ends_at_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """What `past_the_end` should be (and what `run` does for every method)."""
     for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
-        ends = [place for place, token in enumerate(step.tokens) if token in target.stop_tokens]
+        ends = [position for position, token in enumerate(step.tokens) if token in target.stop_tokens]
         yield step.first(ends[0] + 1) if ends else step
         if ends:
             return "end"

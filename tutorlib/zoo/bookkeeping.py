@@ -1,4 +1,4 @@
-"""Wrong bookkeeping: the judge is right, and is shown the wrong thing."""
+"""Wrong bookkeeping: the judge is right, but the models have read the wrong tokens."""
 
 from ..checking import check_sampled
 from ..decoding import decoder
@@ -19,17 +19,17 @@ def rollback_too_short(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def forgets_at_least_one(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """After a draft that was accepted whole, one accepted token is forgotten with the rejected ones."""
+    """After a fully accepted draft, the cache forgets one accepted token."""
 
     def forget(target_session, drafted, accepted):
-        target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, nothing
+        target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, forget nothing
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, forget=forget))
 
 
 @decoder
 def lagging_draft(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """After a draft that was accepted whole, the draft never reads its own last token."""
+    """After a fully accepted draft, the draft model never reads its own last token."""
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, unread, draft_unread = list(prompt), [], []
     while min(target_session.room, draft_session.room) > gamma:

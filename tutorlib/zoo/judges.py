@@ -1,4 +1,4 @@
-"""Wrong judges: which drafted tokens are kept, and what comes in the place of the others."""
+"""Wrong judges: which drafted tokens are kept, and what replaces the others."""
 
 import torch
 
@@ -12,13 +12,13 @@ from .loops import drafts, draw_token, speculate
 
 @decoder
 def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """The target's rows are one position late: each drafted token is judged by what may follow it."""
+    """The target's rows are read one position late: each drafted token is judged by the row that follows it."""
 
     def judge(round, rng):
-        for place, token in enumerate(round.drafted):
-            row = round.target_probs[place + 1]  # the mistake: the row of a token comes before it, [place]
-            if not rng.accept(row[token] / round.draft_probs[place][token]):
-                return place, rng.choose(residual(row, round.draft_probs[place]))
+        for position, token in enumerate(round.drafted):
+            row = round.target_probs[position + 1]  # the mistake: a token's row comes before it, at [position]
+            if not rng.accept(row[token] / round.draft_probs[position][token]):
+                return position, rng.choose(residual(row, round.draft_probs[position]))
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -26,12 +26,12 @@ def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def inverted_coin(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """Where q is larger than p, the drafted token is rejected with probability p/q. It should be accepted with it."""
+    """Where q is larger than p, a drafted token is rejected with probability p/q, the probability of accepting it."""
 
     def judge(round, rng):
         for position, token in enumerate(round.drafted):
             p, q = round.target_probs[position], round.draft_probs[position]
-            if q[token] > p[token] and rng.accept(p[token] / q[token]):  # the mistake: r > 1 - p/q, for "reject"
+            if q[token] > p[token] and rng.accept(p[token] / q[token]):  # the mistake: accepting and rejecting swapped
                 return position, rng.choose(residual(p, q))
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
@@ -43,9 +43,9 @@ def resample_from_target(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """After a rejection the next token is drawn from p, not from the residual."""
 
     def judge(round, rng):
-        for place, token in enumerate(round.drafted):
-            if not rng.accept(round.target_probs[place][token] / round.draft_probs[place][token]):
-                return place, rng.choose(round.target_probs[place])  # the mistake: from the residual
+        for position, token in enumerate(round.drafted):
+            if not rng.accept(round.target_probs[position][token] / round.draft_probs[position][token]):
+                return position, rng.choose(round.target_probs[position])  # the mistake: from the residual
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -56,9 +56,9 @@ def fixed_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), thresh
     """A token is accepted when the target's probability for it exceeds a fixed threshold."""
 
     def judge(round, rng):
-        for place, token in enumerate(round.drafted):
-            if round.target_probs[place][token] < threshold:  # the mistake: no p/q, and no luck
-                return place, rng.choose(round.target_probs[place])
+        for position, token in enumerate(round.drafted):
+            if round.target_probs[position][token] < threshold:  # the mistake: no p/q, and no random draw
+                return position, rng.choose(round.target_probs[position])
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -66,14 +66,14 @@ def fixed_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), thresh
 
 @decoder
 def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), threshold=0.3):
-    """ "EAGLE" as a guard over a draft model: the draft's perplexity moves a threshold, tokens above it are kept."""
+    """ "EAGLE" as a guard over a draft model: the draft's perplexity moves a threshold; tokens above it are kept."""
 
     def judge(round, rng):
         own = round.draft_probs[range(gamma), round.drafted]
         bar = threshold * own.log().mean().neg().exp()  # times the draft's perplexity
-        for place, token in enumerate(round.drafted):
-            if round.target_probs[place][token] <= bar:  # the mistake: no p/q, no luck, wherever the bar is put
-                return place, rng.choose(round.target_probs[place])
+        for position, token in enumerate(round.drafted):
+            if round.target_probs[position][token] <= bar:  # the mistake: no p/q and no random draw
+                return position, rng.choose(round.target_probs[position])
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -81,8 +81,8 @@ def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), t
 
 @decoder
 def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), predict, alpha=0.5, threshold=0.05):
-    """ "EAGLE" as a network trained by mean squared error to predict features: the probability that it predicts is
-    mixed with the target's, and what exceeds a threshold is accepted.
+    """ "EAGLE" as a network that is trained by mean squared error to predict features: its probabilities are averaged
+    with the target's, and every token above a threshold is accepted.
 
     `predict` comes from `feature_predictor`. The first row of a round follows no feature of that round, and is p.
     """
@@ -90,7 +90,7 @@ def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), 
     def judge(round, rng):
         predicted = probabilities(target.read_out(predict(round.features), normed=True))
         predicted = torch.cat([round.target_probs[:1], predicted[:-1]])  # row i is predicted from feature i - 1
-        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: the target's own row is known
+        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: the target's own row is enough
         for position, token in enumerate(round.drafted):
             if mixed[position][token] <= threshold:
                 return position, rng.choose(round.target_probs[position])
@@ -148,14 +148,14 @@ def feature_predictor(lm, texts, *, steps=300, seed=0):
 
 @decoder
 def score_only(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """The draft's text is scored by its average log-likelihood under the target, and kept."""
+    """The target only scores the draft's text, by its average log-likelihood. All of the text is kept."""
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, unread = list(prompt), []
     while min(target_session.room, draft_session.room) > gamma:
         drafted, _, _ = drafts(draft_session, text, gamma, rng, warp, draw_token)
         log_probs = target_session.feed(unread + drafted).cpu().double().log_softmax(-1)
         average = float(log_probs[range(gamma), drafted].mean())
-        accepted = gamma  # the mistake: whatever the average is, all are kept
+        accepted = gamma  # the mistake: all are kept, whatever the average is
         target_session.rollback(1)
         unread = drafted[-1:]
         text += drafted
@@ -165,10 +165,10 @@ def score_only(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def other_warp(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """q is computed with another warp than the draft was drawn with."""
+    """q is computed with a different warp from the one that the draft was drawn with."""
 
     def judge(round, rng):
-        draft_probs = probabilities(round.draft_logits)  # the mistake: not what the tokens were drawn from
+        draft_probs = probabilities(round.draft_logits)  # the mistake: the tokens were drawn from the warped q
         return check_sampled(round.drafted, draft_probs, round.target_probs, rng)
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -176,13 +176,13 @@ def other_warp(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def greedy_with_coins(target, draft, prompt, *, gamma=4, rng=None):
-    """ "Greedy" decoding that flips the coin p/q all the same."""
+    """ "Greedy" decoding that still accepts with probability p/q."""
 
     def judge(round, rng):
         p, q = probabilities(round.target_logits), probabilities(round.draft_logits)
-        for place, token in enumerate(round.drafted):
-            if not rng.accept(p[place][token] / q[place][token]):  # the mistake: is it the target's argmax?
-                return place, int(p[place].argmax())
+        for position, token in enumerate(round.drafted):
+            if not rng.accept(p[position][token] / q[position][token]):  # the mistake: compare with the target's argmax
+                return position, int(p[position].argmax())
         return len(round.drafted), int(p[-1].argmax())
 
     def draw(probs, rng):
@@ -196,10 +196,10 @@ def unwarped_bonus(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The bonus token ignores temperature and top-p."""
 
     def judge(round, rng):
-        for place, token in enumerate(round.drafted):
-            p, q = round.target_probs[place], round.draft_probs[place]
+        for position, token in enumerate(round.drafted):
+            p, q = round.target_probs[position], round.draft_probs[position]
             if not rng.accept(p[token] / q[token]):
-                return place, rng.choose(residual(p, q))
+                return position, rng.choose(residual(p, q))
         bonus = probabilities(round.target_logits[-1:])[0]  # the mistake: round.target_probs[-1]
         return len(round.drafted), rng.choose(bonus)
 
@@ -208,10 +208,10 @@ def unwarped_bonus(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def greedy_drafts(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """The draft is greedy, and q is used as if the token had been sampled."""
+    """The draft is greedy, but q is used as if the token had been drawn from it."""
 
     def draw(probs, rng):
-        return int(probs.argmax())  # the mistake: min(1, p/q) is for tokens that were drawn from q
+        return int(probs.argmax())  # the mistake: min(1, p/q) is for tokens drawn from q
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, draw=draw))
 

@@ -1,4 +1,4 @@
-"""The loops that specimens share: right, but for the piece that one of them brings."""
+"""The loops that specimens share. They are right; each specimen replaces one piece."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Round(NamedTuple):
     ----------
     drafted : list of int
     draft_logits, draft_probs : tensors, shape (n, vocab)
-        What the draft said in their places, and that warped: what they were drawn from.
+        The draft's logits in the positions of these tokens, and the warped probabilities that they were drawn from.
     target_logits, target_probs : tensors, shape (n + 1, vocab)
         Row i follows the text and the first i drafted tokens.
     features : tensor, shape (n + 1, width)

@@ -1,4 +1,4 @@
-"""The list of the zoo: of each specimen, what it wants to be, why somebody writes it, and where it was seen."""
+"""The list of the zoo: what each specimen wants to be, why somebody writes it, and where it was seen."""
 
 import inspect
 import re
@@ -91,158 +91,161 @@ GITHUB = "https://github.com/"
 SPECIMENS = [
     Specimen(
         judges.rows_one_late, speculative,
-        "The logits of a call line up with the tokens that went in, so row i looks as if it were about token i. It is "
-        "about the token after it.",
+        "A call returns one row of logits for each token that it reads, so row i looks as if it were about token i. It "
+        "is about the token after it.",
         cases.texts, 0.3,
-        f"mlx-node, pull request 11, caught in review: {GITHUB}mlx-node/mlx-node/pull/11",
+        f"mlx-node, pull request 11, found in review: {GITHUB}mlx-node/mlx-node/pull/11",
     ),
     Specimen(
         judges.inverted_coin, speculative,
-        "The paper rejects with probability 1 - p/q, and code asks r > 1 - p/q before it rejects. But a uniform random "
-        "number is above 1 - p/q with probability p/q, so the more alike p and q are, the surer is the rejection.",
+        "The paper rejects with probability 1 - p/q, so the code rejects if r > 1 - p/q. But a uniform random number r "
+        "is above 1 - p/q with probability p/q. So the more alike p and q are, the more often a token is rejected.",
         cases.texts, 0.05,
     ),
     Specimen(
         judges.resample_from_target, speculative,
-        "The target is right, so why not draw from the target? Because the accepted tokens have already used up a part "
-        "of p. What has to be made up for is the rest.",
+        "It seems safe to draw from the target. But the accepted tokens have already used up a part of p, so the draw "
+        "after a rejection has to make up for the rest of p only.",
         cases.short_texts, 0.05,
         f"Spec-RL, where it is a choice made for training: {GITHUB}ShopeeLLM/Spec-RL/issues/14",
     ),
     Specimen(
         judges.fixed_threshold, speculative,
-        "It sounds like what acceptance ought to mean: good enough for the target.",
+        "It sounds like what acceptance should mean: the token is good enough for the target.",
         cases.texts, 0.05,
     ),
     Specimen(
         judges.score_only, speculative,
-        "One call of the target over the whole draft is the heart of the method, and its result is a number that looks "
-        "like a verdict.",
+        "Speculation does rest on one call of the target over the whole draft, and an average looks like a judgement.",
         cases.texts, 0.3,
     ),
     Specimen(
         judges.other_warp, speculative,
-        "Drafting is one function, with its temperature. Checking is another, and starts from logits.",
+        "One function drafts, and it applies the temperature. Another function checks, and it starts from the logits.",
         cases.hot_texts, 0.05,
         f"transformers, issue 47932 (2026, closed): {GITHUB}huggingface/transformers/issues/47932",
     ),
     Specimen(
         judges.greedy_with_coins, judges.greedy_speculation,
-        "Every draw was replaced by an argmax, and the acceptance test does not look like a draw.",
+        "To make the method greedy, somebody replaced every draw by an argmax, but forgot the acceptance test, because "
+        "it does not look like a draw.",
         cases.greedy_texts, 0.1,
-        f"speculative-sampling, the code of a blog post (2023, mended): {GITHUB}jaymody/speculative-sampling/issues/3",
+        f"speculative-sampling, the code of a blog post (2023, fixed): {GITHUB}jaymody/speculative-sampling/issues/3",
     ),
     Specimen(
         judges.unwarped_bonus, speculative,
-        "It is drawn in another part of the code than all the others, from the last row of the logits.",
+        "The bonus token is drawn in a different part of the code from the other tokens, straight from the last row of "
+        "the logits.",
         cases.hot_texts, 0.05,
     ),
     Specimen(
         judges.greedy_drafts, speculative,
-        "The most likely token is accepted most often, so why draft any other? You may draft it. But then q is 1 for "
-        "it and 0 for the others.",
+        "The most likely token is accepted most often, so why draft any other? You may always draft it, but then q is "
+        "1 for this token and 0 for all others.",
         cases.texts, 0.05,
         "ml-recurrent-drafter, where drafts come from a beam search: "
         f"{GITHUB}apple/ml-recurrent-drafter/issues/6",
     ),
     Specimen(
         bookkeeping.rollback_too_short, speculative,
-        "The bonus or resampled token takes the rejected one's position in the text, so nothing seems to be left over "
-        "in the cache.",
+        "The resampled token takes the position of the rejected one in the text, so it looks as if nothing were left "
+        "over in the cache.",
         cases.texts, 0.03,
         "openvino.genai, issue 4190, where the count of cached tokens stays one too high after a rejection: "
         f"{GITHUB}openvinotoolkit/openvino.genai/issues/4190",
     ),
     Specimen(
         batches_and_ends.padding_as_text, speculative_batch,
-        "The rows of a tensor must have one length, and nothing complains. But the text goes on after the padding.",
+        "All rows of a tensor need the same length, and padding raises no error. But the model reads it as text.",
         cases.first_of_a_batch, 0.05,
-        f"TransformerLens, issue 1760 (2026, mended): {GITHUB}TransformerLensOrg/TransformerLens/issues/1760",
+        f"TransformerLens, issue 1760 (2026, fixed): {GITHUB}TransformerLensOrg/TransformerLens/issues/1760",
     ),
     Specimen(
         batches_and_ends.prefixes_as_rows, speculative,
-        "It needs no cache and no rollback, and one call still scores everything. With equal rows the last column is "
-        "what you want. Beginnings of a draft have different lengths. And as no row holds the whole draft, there is "
-        "never a bonus token.",
+        "It needs neither a cache nor a rollback, and one call still scores everything. The last column would be right "
+        "if all rows had the same length, but the prefixes of a draft do not. And no row holds the whole draft, so "
+        "there is never a bonus token.",
         cases.texts, 0.03,
     ),
     Specimen(
         batches_and_ends.past_the_end, batches_and_ends.ends_at_the_end,
-        "In a plain loop the newest token is the only one to look at. A round brings several.",
+        "In a plain loop it is enough to look at the newest token. A round of speculation adds several tokens at once.",
         cases.ended_texts, 0.1,
         f"transformers, issue 47912 (2026, closed): {GITHUB}huggingface/transformers/issues/47912",
     ),
     Specimen(
         warps.top_p_without_the_crossing, top_p,
-        "`cumsum > p` is the mask that comes to mind. It has to be shifted by one.",
+        "`cumsum > p` is the first mask that comes to mind, but it has to be shifted by one token.",
         cases.nucleus, 0.3,
         f"GPT-2's own sampling code: {GITHUB}openai/gpt-2/blob/master/src/sample.py",
     ),
     Specimen(
         batches_and_ends.padding_is_token_zero, speculative,
-        "The tokenizer has no padding token, something has to fill the tensor, and `tokens != 0` is a mask in no time.",
+        "The tokenizer has no padding token, but something has to fill the tensor, and the mask `tokens != 0` is easy "
+        "to write.",
         cases.texts, 0.03,
     ),
     Specimen(
         vocabularies.map_in_hash_order, token_intersection,
-        "A vocabulary is a dict, a dict has an order, and the order of the ids is the one that comes to mind.",
+        "A vocabulary is a dict, and it is easy to assume that a dict lists its tokens in the order of their ids.",
         cases.two_vocabularies, 0.03,
         f"transformers 5.23.0, measured below: {GITHUB}huggingface/transformers",
     ),
     Specimen(
         vocabularies.foreign_ids, token_intersection,
-        "Both models hand over lists of whole numbers, so an id of the one is a valid index into the other's row. No "
-        "error comes, as long as it is small enough. The probability is that of some other token.",
+        "Both models work with whole numbers, so a small id of one model is a valid index into the other's row. No "
+        "error is raised, but the probability belongs to a different token.",
         cases.same_size_vocabularies, 0.05,
         "sglang, which did not compare the two vocabularies before pull request 23838: "
         f"{GITHUB}sgl-project/sglang/pull/23838",
     ),
     Specimen(
         warps.top_k_one_for_greedy, warps.greedy_of_any_draw,
-        "In half precision, equal logits are common.",
+        "With one token left, there seems to be nothing to draw. But in half precision, equal logits are common.",
         cases.ties, 0.5,
         f"tpu-inference, pull request 3580: {GITHUB}vllm-project/tpu-inference/pull/3580",
     ),
     Specimen(
         beams.beam_starts_at_one, beam_search,
-        "It was a product of probabilities once. Then it became a sum of logarithms, and the 1 stayed.",
+        "A product of probabilities starts at 1. When the product became a sum of logarithms, the 1 was left in.",
         cases.best_text, 1.0,
         "a much-copied tutorial, which multiplied -log p as well (corrected in 2020): "
         "https://machinelearningmastery.com/beam-search-decoder-natural-language-processing/",
     ),
     Specimen(
         beams.length_off_by_one, beam_search,
-        "Whether the prompt's last token or the end-of-text counts is a matter of where len() is called.",
+        "Whether the prompt's last token is counted depends on where the code calls len().",
         cases.best_text, 1.0,
         "transformers before pull request 27351 (2023), which counted the prompt too: "
         f"{GITHUB}huggingface/transformers/pull/27351",
     ),
     Specimen(
         beams.first_finished_beam, beam_search,
-        "An end-of-text ends a greedy loop, too.",
+        "A greedy loop stops at the first end-of-text token, so it seems natural to stop here too.",
         cases.best_text, 1.0,
         f"xnmt before pull request 572 (2019): {GITHUB}neulab/xnmt/pull/572",
     ),
     Specimen(
         bookkeeping.forgets_at_least_one, speculative,
-        "There is nearly always something to forget, and a count of 0 looked like the special case to guard against.",
+        "After most drafts there is something to forget, so a count of 0 looks like an error to guard against.",
         cases.texts, 0.01,
     ),
     Specimen(
         judges.perplexity_threshold, speculative,
-        "Uncertainty and speculation are both in the paper's title, and a bar that moves with the one looks like the "
-        "other. Its uncertainty is that of features: see chapter 13.",
+        "The paper's title has the word uncertainty in it, and perplexity is a measure of uncertainty. But the paper "
+        "means the uncertainty of features: see chapter 13.",
         cases.short_texts, 0.15,
     ),
     Specimen(
         judges.mixed_with_prediction, speculative,
-        "EAGLE does predict features, and its loss does compare features. But its prediction only proposes tokens. "
-        "Here it also votes on them, although the target's own row is there and needs no help.",
+        "EAGLE does predict features, and its loss does compare features. But there the prediction only proposes "
+        "tokens. Here it also helps to judge them, although the target's own row is known.",
         cases.texts_with_prediction, 0.05,
     ),
     Specimen(
         bookkeeping.lagging_draft, speculative,
-        "The draft wrote it, so it must have it in its cache. But what was drawn last was not fed.",
+        "The draft model chose this token, so it seems that the token must be in its cache. But a token that was drawn "
+        "has not yet been read.",
         cases.accepted_in_two_rounds, 0.1,
         f"mlxcel before pull request 1002 (2026): {GITHUB}lablup/mlxcel/pull/1002",
         "numbers of accepted tokens",

@@ -8,7 +8,7 @@ from .loops import in_a_row, speculate_across
 
 @decoder
 def map_in_hash_order(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """The map between two vocabularies comes in the order of a hash table, and is read in the order of the ids."""
+    """The map between two vocabularies is stored in the order of a hash table, but read in the order of the ids."""
     shared = shared_tokens(target, draft)
     ascending = [token for _, token in sorted(zip(shared.draft, shared.target, strict=True))]  # by the draft's ids
     as_it_comes = ascending[::-1]  # what a hash map gives; any other order than `ascending` will do
@@ -24,10 +24,10 @@ def map_in_hash_order(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def foreign_ids(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """A drafted token's p is looked up by the id that the *draft's* tokenizer has for it."""
+    """The target's probability p of a drafted token is looked up with the *draft's* id for it."""
 
     def judge(guesses, drafted, q, p):
-        ids = [guesses.to_draft[token] for token in drafted]  # the mistake: p has the target's order
+        ids = [guesses.to_draft[token] for token in drafted]  # the mistake: p is in the order of the target's ids
         accepted = in_a_row([p[i][ids[i]] / q[i][token] for i, token in enumerate(drafted)], rng)
         row = p[accepted] if accepted == len(drafted) else residual(p[accepted], q[accepted])
         return accepted, rng.choose(row)
