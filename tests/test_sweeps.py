@@ -192,6 +192,15 @@ def test_the_command_computes_a_sweep_by_name(letters, folder, capsys):
     assert [row["value"] for row in sweeps.results("letters")["rows"].values()] == [1, 20]
 
 
+def test_the_command_takes_the_model_that_the_sweep_names(letters, folder, monkeypatch):
+    monkeypatch.setattr(command.models, "load", lambda name, **_: SimpleNamespace(target=f"the target of {name}"))
+    assert command.main(["letters", "--quiet"]) == 0
+    assert sweeps.results("letters")["rows"]["one"]["lm"] == "the target of storyworld"
+    letters.FAMILY = "smollm2"
+    assert command.main(["letters", "--quiet"]) == 0
+    assert sweeps.results("letters")["rows"]["one"]["lm"] == "the target of smollm2"
+
+
 def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothing(letters, capsys):
     with pytest.raises(SystemExit):
         command.main(["nonsense"])

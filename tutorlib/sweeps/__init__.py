@@ -8,7 +8,8 @@ provides
 - ``SETTING``: what is the same for all rows (prompts, tokens, seed, …), as plain numbers and strings;
 - ``SETTINGS``: what differs, a dict from a row's name to its warps or parameters, in the order of the rows;
 - ``row(lm, name) -> dict``: the figures of one row, computed from nothing but the model, `SETTING` and
-  ``SETTINGS[name]``, so that a chapter can compute it anew and compare it with the file.
+  ``SETTINGS[name]``, so that a chapter can compute it anew and compare it with the file;
+- ``FAMILY``, where the model is not the bundled target: the name of another family for `models.load`.
 
 There is no list of sweeps to keep: what lies here is one. No sweep is imported by this file, and no model.
 """

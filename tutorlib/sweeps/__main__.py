@@ -1,4 +1,4 @@
-"""`python -m tutorlib.sweeps NAME`: computes a sweep anew, with the bundled target on the processor."""
+"""`python -m tutorlib.sweeps NAME`: computes a sweep on the processor, with its own model or the bundled target."""
 
 import argparse
 import sys
@@ -17,7 +17,8 @@ def main(arguments=None) -> int:
     chosen = parser.parse_args(arguments)
     module = import_module(f"{__package__}.{chosen.name}")
     # On every machine the same: the chapters compare their own rows, computed so, with these.
-    lm = models.load("storyworld", device="cpu", dtype="float32").target
+    family = getattr(module, "FAMILY", "storyworld")
+    lm = models.load(family, device="cpu", dtype="float32").target
     try:
         path = sweep(
             chosen.name,
