@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -427,7 +428,7 @@ def test_an_n_gram_draft_is_measured_and_no_assistant_of_generate(family):
     rows, left_out = bench.that_can_run(SimpleNamespace(target=family.target, draft=counting_model), PROMPTS[0])
     assert SPECULATIVE_GREEDY in {row.name for row in rows}
     assert {left_out[name] for name in ASSISTED} == {
-        "generate takes a network as its assistant, and the family's draft is none"
+        "generate takes a network as its assistant, and the draft is NgramLM"
     }
 
 
@@ -541,3 +542,9 @@ def test_the_share_of_the_memorys_bandwidth(family):
     assert found["share"] == pytest.approx(
         found["weight_bytes"] / found["call_seconds"] / found["sum_bytes_per_second"]
     )
+
+
+def test_committed_results_can_be_read_and_have_every_kind():
+    for path in (Path(bench.__file__).parent / "results").glob("*.json"):
+        report = read_report(path)
+        assert tuple(report["kinds"]) == KINDS and path.stem == "{family}_{dtype}".format_map(report["setting"])

@@ -76,7 +76,7 @@ def results_table(results: Sequence[Result]) -> str:
     for result in results:
         rate = result.tokens_per_second
         cells = [
-            f"{rate.median:.0f} ({rate.low:.0f}-{rate.high:.0f})",
+            f"{_rate(rate.median)} ({_rate(rate.low)}-{_rate(rate.high)})",
             _or_blank(result.tokens_per_call),
             _or_blank(result.acceptance),
             _spread_or_blank(result.over_plain),
@@ -86,6 +86,10 @@ def results_table(results: Sequence[Result]) -> str:
         padded = [f"{cell:>{columns}}" for cell, (_, columns) in zip(cells, heads, strict=True)]
         lines.append("  ".join([f"{result.name:{width}}", *padded]))
     return "\n".join(lines)
+
+
+def _rate(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.1f}"
 
 
 def _or_blank(number: float | None) -> str:

@@ -165,7 +165,9 @@ def generate(drafts: dict | None = None, **options) -> Callable[..., Output]:
     def decode(family, prompts, count, seed):
         model, texts = family.target.model, []
         if drafts is not None and family.draft.model is None:
-            raise ValueError("generate takes a network as its assistant, and the family's draft is none")
+            raise ValueError(
+                f"generate takes a network as its assistant, and the draft is {type(family.draft).__name__}"
+            )
         assistant = {} if drafts is None else {"assistant_model": family.draft.model}
         with _unset(model), settings(family.draft.model, drafts) if drafts else nullcontext():
             for prompt in prompts:
