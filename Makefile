@@ -29,14 +29,17 @@ SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 
-.PHONY: book test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks bench clean
 
-# The pages that are published hold outputs of their own, so they are looked at like those with the committed ones.
+# The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
 	$(ONE_THREAD) $(BIN)/python book/_tools/build_book.py
+	@$(BIN)/python book/_tools/build_book.py --looked-at || $(MAKE) --no-print-directory look
+	@echo "Open $(CURDIR)/_build/html/index.html"
+
+look: $(READY)
 	$(BIN)/python book/_tools/check_pages.py _build/html
 	BOOK_SITE=_build/html $(BIN)/python -m pytest -q tests/test_browser.py
-	@echo "Open $(CURDIR)/_build/html/index.html"
 
 test: $(READY) lint pages
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."

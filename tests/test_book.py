@@ -369,6 +369,27 @@ def test_what_was_just_compared_is_not_executed_again_until_the_package_changes(
     assert build_book.executed(root, folder) and ran == [root / "notebooks/01_a.ipynb"]
 
 
+def test_pages_are_looked_at_again_unless_they_are_the_very_ones_that_were(small_book, monkeypatch):
+    root = small_book()
+
+    def told(option):
+        monkeypatch.setattr(sys, "argv", ["build_book.py", option, "--root", str(root)])
+        return build_book.main()
+
+    pages = [root / "_build" / site for site in ("committed/_build/html/index.html", "html/index.html")]
+    for page in (*pages, root / "tests" / "test_browser.py", root / "book" / "_tools" / "check_pages.py"):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("as committed")
+    assert told("--looked-at") == 1  # nobody has looked yet
+    assert told("--compared") == 0 and told("--looked-at") == 0
+    for changed in (pages[1], root / "tests" / "test_browser.py"):
+        changed.write_text("otherwise")
+        assert told("--looked-at") == 1
+        changed.write_text("as committed")
+    (pages[1].parent / "added.html").write_text("")
+    assert told("--looked-at") == 1
+
+
 @pytest.mark.slow
 def test_the_committed_outputs_are_rendered_without_executing(small_book):
     root = small_book(code="raise SystemExit('must not run')")

@@ -3,7 +3,9 @@
 python book/_tools/build_book.py               execute what has changed, then render into _build/html
 python book/_tools/build_book.py --committed   execute nothing: render the committed outputs into _build/committed
 python book/_tools/build_book.py --compared    render nothing: note that the committed outputs were just compared with
-                                               an execution, so that the next build need not execute anything
+                                               an execution and their pages looked at, so that the next build need do
+                                               neither
+python book/_tools/build_book.py --looked-at   render nothing: fail unless the pages are those that were looked at
 """
 
 import argparse
@@ -84,6 +86,15 @@ def compared(root, folder):
         shutil.copyfile(notebook, copy)
 
 
+def digest(root, site):
+    """Tell whether the pages in `site`, or what looks at them, are the same as before."""
+    found = hashlib.sha256()
+    looks = [root / "tests" / "test_browser.py", root / "book" / "_tools" / "check_pages.py"]
+    for path in [*looks, *sorted(path for path in site.glob("**/*") if path.is_file())]:
+        found.update(f"{path.relative_to(root if path in looks else site)}\0".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
 def executed(root, folder):
     """Execute the notebooks whose copy in `folder` is not up to date.
 
@@ -134,12 +145,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--committed", action="store_true", help="execute nothing, render the outputs as committed")
     parser.add_argument("--compared", action="store_true", help="render nothing: the committed outputs were compared")
+    parser.add_argument("--looked-at", action="store_true", help="render nothing: were these pages looked at?")
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder of the book (default: this one)")
     arguments = parser.parse_args()
     root = arguments.root.resolve()
+    looked_at = root / "_build" / "looked_at"
     if arguments.compared:
         compared(root, root / "_build" / "executed")
+        looked_at.write_text(digest(root, root / "_build" / "committed" / "_build" / "html"))
         return 0
+    if arguments.looked_at:
+        same = looked_at.is_file() and looked_at.read_text() == digest(root, root / "_build" / "html")
+        print("make test has looked at these very pages" if same else "nobody has looked at these pages yet")
+        return 0 if same else 1
     site = build(root, arguments.committed)
     if site is None:
         return 1
