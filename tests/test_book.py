@@ -271,6 +271,8 @@ BADGE = '<a href="https://colab.research.google.com/github/o/r/blob/main/noteboo
         ("book/welcome", '<img src="../picture.png" alt="../picture.png">', "no alt text"),
         ("book/welcome", "<svg><path/></svg>", "neither aria-label"),
         ("book/welcome", '<div class="system-message">Unknown</div>', "failure or a warning"),
+        ("book/welcome", "<p>| tokens | calls |\n| --- | --- |\n| 3 | 1 |</p>", "a table as text: | tokens"),
+        ("book/welcome", "<p>| tokens | calls |\n|—|—|\n| 3 | 1 |</p>", "a table as text: | tokens"),
         ("book/welcome", BADGE.replace("01_a", "99_z"), "opens no notebook"),
         ("book/welcome", '<script src="https://cdn.example/widgets.js"></script>', "asks another host"),
         ("book/welcome", '<link rel="stylesheet" href="//cdn.example/a.css">', "asks another host"),

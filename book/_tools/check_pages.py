@@ -19,6 +19,9 @@ from setup_cells import COLAB, colab_link, repository_address
 # An alt text must say something. What Sphinx writes where none was given is the picture's file name.
 FILE_NAME = re.compile(r"\S*\.(png|svg|jpe?g|gif|webp)", re.IGNORECASE)
 
+# The line below a table's heading, as it is written (typography may have made a dash of three hyphens).
+RULE = re.compile(r"\|\s*(?:-{3,}|—|–)\s*\|")
+
 # Which attribute of which element names another file.
 LINKING = {
     "a": "href",
@@ -117,6 +120,14 @@ def traces_of_failure(page):
     return [f"shows a failure or a warning: {box.get_text(' ', strip=True)[:100]}" for box in found]
 
 
+def raw_tables(page):
+    """List tables that a page shows as they are written, with their bars, instead of as tables."""
+    found = [
+        text for text in read(page).select_one("article, main, body").find_all("p") if RULE.search(text.get_text())
+    ]
+    return [f"shows a table as text: {text.get_text(' ', strip=True)[:100]}" for text in found]
+
+
 def check_site(site, root=ROOT):
     """Check every page that the table of contents names, and the front page.
 
@@ -134,7 +145,10 @@ def check_site(site, root=ROOT):
         if name != "index" and read(page).find("h1") is None:
             problems.append(f"{name}: the page has no title")
         found = broken_links(site, page) + wordless_pictures(page) + wrong_badges(page, name, root)
-        problems += [f"{name}: {problem}" for problem in found + outside_requests(page) + traces_of_failure(page)]
+        problems += [
+            f"{name}: {problem}"
+            for problem in [*found, *outside_requests(page), *traces_of_failure(page), *raw_tables(page)]
+        ]
     return problems
 
 
