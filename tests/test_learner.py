@@ -268,6 +268,13 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     "kind, options, said",
     [
         ("medusa", ["--heads", "0"], "need heads of at least 1, got 0"),
+        ("medusa", ["--heads", "0", "--vocabulary", "40"], "need heads of at least 1, got 0"),
+        (
+            "medusa joint",
+            ["--borrow", "--vocabulary", "40"],
+            "cannot borrow the output head of a target that is trained",
+        ),
+        ("medusa", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),
         ("medusa", ["--steps", "0"], "needs steps, a whole number of 1 or more, got 0"),
         ("eagle3", ["--layers", "0", "1", "3"], "the hidden states 0 to 2, none of number 3"),
         ("eagle3", ["--vocabulary", "0"], "from 1 to 300 tokens, the target's, got 0"),

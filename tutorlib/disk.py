@@ -33,6 +33,12 @@ def read_json(path, cure: str = "download or copy it again"):
         raise ValueError(f"{path} is half-written or broken ({error}): {cure}") from error
 
 
+def differences(found: dict, wanted: dict) -> str:
+    """What a file says otherwise than is wanted, in words: "rows 4 instead of 8, seed 1 instead of 0", or nothing."""
+    other = [name for name, value in wanted.items() if found.get(name) != value]
+    return ", ".join(f"{name} {found.get(name)!r} instead of {wanted[name]!r}" for name in other)
+
+
 def plain_name(name) -> bool:
     """Whether a name, as a file gives it, is that of a file beside it: no path, and no way out of the folder."""
     return isinstance(name, str) and name not in ("", ".", "..") and not set("/\\\0") & set(name)

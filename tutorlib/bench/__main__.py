@@ -10,6 +10,7 @@ from pathlib import Path
 import transformers
 
 from .. import models
+from ..disk import differences
 from . import chat_prompts, story_prompts
 from .costs import measured_costs, reading
 from .measuring import drafts_of, measure, that_can_run, with_peers
@@ -94,9 +95,8 @@ def gone_on_with(path: Path, report: dict) -> dict:
     """What a file has of a report already; a ValueError where it was measured otherwise."""
     found = read_report(path)
     for part in ("machine", "setting"):
-        other = [name for name, value in report[part].items() if found[part].get(name) != value]
-        if other:
-            told = ", ".join(f"{name} {found[part].get(name)!r} instead of {report[part][name]!r}" for name in other)
+        told = differences(found[part], report[part])
+        if told:
             raise ValueError(f"{path} was measured with {told}: name another file, or delete this one to begin anew")
     return found
 

@@ -166,6 +166,7 @@ def _medusa(chosen, target):
         learner = kind(target, **settings)
         return lambda texts: learner
     check_vocabulary(chosen.vocabulary, target.vocab_size)
+    kind(target, tokens=range(chosen.vocabulary), **settings)  # raises now, and not after the texts are there
     return lambda texts: kind(target, tokens=frequent(texts, chosen.vocabulary, target.vocab_size), **settings)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from ..disk import read_json, write_text
+from ..disk import differences, read_json, write_text
 from ..lm import LM
 from .devices import ALONE, Devices
 
@@ -204,10 +204,8 @@ def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
         if not file.exists():
             write_text(file, json.dumps(setting, indent=1) + "\n")
     devices.wait()
-    found = read_json(file, "delete this folder to start anew")
-    other = [name for name in setting if found.get(name) != setting[name]]
-    if other:
-        told = ", ".join(f"{name} {found.get(name)!r} instead of {setting[name]!r}" for name in other)
+    told = differences(read_json(file, "delete this folder to start anew"), setting)
+    if told:
         raise ValueError(f"{folder} was begun with {told}: use another folder, or delete this one to start anew")
 
 

@@ -206,7 +206,7 @@ def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path)
 
 
 def output_weight(target) -> torch.Tensor:
-    """The weight of a target's output head, (vocab, width); a ValueError where there is none, or more than that."""
+    """The weight of a target's output head, (vocab, width); a ValueError where it has no such head, or a bias too."""
     head = target.model.get_output_embeddings() if target.model is not None else None
     weight = getattr(head, "weight", None)
     if weight is None or tuple(weight.shape) != (target.vocab_size, target.width) or not weight.is_floating_point():
