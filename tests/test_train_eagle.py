@@ -162,6 +162,23 @@ def test_a_network_that_borrows_the_targets_weights_trains_and_is_written_withou
         load_eagle(tmp_path / "head")
 
 
+def test_a_network_that_starts_from_the_last_layer_computes_what_that_layer_computes(monkeypatch, target):
+    """Without its random weights, it says what the target says of every token."""
+    monkeypatch.setattr(training, "SMALL", 0.0)
+    settings = {"feature_layers": (0, 1, target.layers - 1), "vocabulary": None, "borrow": True}
+    head = new("eagle3", target, from_last_layer=True, **settings).head
+    batch = Batches(target, ODD[:1], rows=1, layers=head.feature_layers)[0]
+    with torch.no_grad():
+        (made,) = training.unroll(head, batch.tokens, training.joined(head, batch), 1)
+    torch.testing.assert_close(head.read_out(made[0]), says(target, ODD[0]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3"])
+def test_a_last_layer_of_another_kind_is_no_start(family):
+    with pytest.raises(ValueError, match="not built like Llama's.* train without from_last_layer"):
+        new("eagle3", LM(random_model(family)), feature_layers=(0, 1, 2), from_last_layer=True)
+
+
 def test_the_tokens_known_are_the_most_frequent_and_never_just_the_first():
     texts = [OwnText([4, 4, 4, 7, 7, 2], 1, 6)]
     assert frequent(texts, 2, 9) == [4, 7]

@@ -50,6 +50,10 @@ def main(arguments=None):
         help=f"tokens that it knows, the most frequent (default: {100 * train_eagle.KNOWN:g} %% of the target's)",
     )  # fmt: skip
     third.add_argument("--depth", type=int, default=7, help="its own steps that it learns on (default: 7)")
+    third.add_argument(
+        "--from-last-layer", action="store_true",
+        help="start as a copy of the target's last layer, which helps when there is little time",
+    )  # fmt: skip
     _add_learning(third, steps=2500, rate=3e-3)
     for command in (heads, third):
         command.add_argument(
@@ -179,8 +183,11 @@ def _eagle3(chosen, target):
     known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
     check_vocabulary(known, target.vocab_size)
     layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
+    settings = _given(chosen, "depth", "borrow", "from_last_layer")
+    if chosen.from_last_layer:  # raises now, and not after the texts are there
+        train_eagle.start_from_last_layer(target, train_eagle.new_eagle3(target, [], layers, known))
     return lambda texts: train_eagle.Eagle3Learner(
-        target, train_eagle.new_eagle3(target, texts, layers, known), tree, depth=chosen.depth, borrow=chosen.borrow
+        target, train_eagle.new_eagle3(target, texts, layers, known), tree, **settings
     )
 
 

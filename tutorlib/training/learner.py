@@ -297,6 +297,7 @@ def make(
     if devices.first:
         folder.mkdir(parents=True, exist_ok=True)
         log = {"command": shlex.join(command), **told.setting, **training, **learner.settings, **learner.noted}
+        log["own_tokens"] = sum(len(text.tokens) - text.own for text in told.train)
         log |= {"accuracies": fitted.accuracies, "log": fitted.log}
         write_text(folder / "training_log.json", json.dumps(log, indent=1) + "\n")
         learner.save(Path(out), told.base)

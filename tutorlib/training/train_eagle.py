@@ -30,6 +30,7 @@ TOKENS_WEIGHT = 0.1  # of the cross-entropy beside the features' loss, in EAGLE-
 DECAY = 0.8  # the weight of each step's loss in proportion to that of the step before, in EAGLE-3
 KNOWN = 0.3  # of the target's tokens that an EAGLE-3 network knows, where nobody says how many
 DEEP = 5  # steps that are measured
+SMALL = 0.2  # what random weights are multiplied by where a network starts as a copy of the target's last layer
 
 
 # What is learnt.
@@ -113,11 +114,23 @@ class Eagle3Learner(DraftLearner):
     borrow : bool
         The network keeps the target's output head, which then is not trained, and neither that nor the target's
         embeddings are written: the files of a network for a large vocabulary become much smaller.
+    from_last_layer : bool
+        The network starts as a copy of the target's last layer, see `start_from_last_layer`. This helps when there is
+        little time to train.
     """
 
     name = "eagle3"
 
-    def __init__(self, target: LM, head: Eagle3Head, tree: dict | None = None, *, depth: int = 7, borrow: bool = False):
+    def __init__(
+        self,
+        target: LM,
+        head: Eagle3Head,
+        tree: dict | None = None,
+        *,
+        depth: int = 7,
+        borrow: bool = False,
+        from_last_layer: bool = False,
+    ):
         check_whole_number(depth, 1, "training needs depth")
         super().__init__(target, head, tree)
         self.learnt, self.borrowed = depth, formats.BORROWED if borrow else ()
@@ -126,6 +139,9 @@ class Eagle3Learner(DraftLearner):
             head.lm_head.requires_grad_(False)
             _copy_final_norm(target, head.norm)
             self.settings["borrow"] = True
+        if from_last_layer:
+            start_from_last_layer(target, head)
+            self.settings["from_last_layer"] = True
 
     def write(self, head, folder, base):
         return formats.save_eagle(head, folder, base=base, borrowed=self.borrowed)
@@ -322,6 +338,43 @@ def _like(target: LM, head: DraftNetwork) -> DraftNetwork:
                 nn.init.uniform_(weight, -bound, bound, generator=generator)
     head.embed_tokens.weight.data.copy_(embeddings)
     return head
+
+
+@torch.no_grad()
+def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
+    """Make an EAGLE-3 network start as a copy of its target's last layer, in place of random weights.
+
+    At the start the network passes the highest of its features on, adds a little of the others, and treats the result
+    as the last layer does. Only the weights for the token's embedding are new: they stay random, and become smaller.
+
+    Parameters
+    ----------
+    target : LM
+    head : Eagle3Head
+        Changed in place.
+
+    Raises
+    ------
+    ValueError
+        If the target's last layer is not built like Llama's, or has other sizes than the network.
+    """
+    layers = getattr(target.model.get_decoder(), "layers", [])
+    theirs = {name: weight.float() for name, weight in (layers[-1].state_dict() if len(layers) else {}).items()}
+    ours = {name: weight for name, weight in head.midlayer.state_dict().items() if name != "input_layernorm.weight"}
+    theirs["hidden_norm.weight"] = theirs.pop("input_layernorm.weight", None)  # in front of the features
+    if set(theirs) != set(ours) or any(
+        theirs[name].shape != weight[..., -theirs[name].shape[-1] :].shape for name, weight in ours.items()
+    ):
+        raise ValueError(
+            "the target's last layer is not built like Llama's, so an EAGLE-3 network cannot start as a copy of it: "
+            "train without from_last_layer"
+        )
+    for name, weight in ours.items():
+        copied = theirs[name].shape[-1]
+        weight[..., :-copied] *= SMALL  # what reads the token's embedding
+        weight[..., -copied:] = theirs[name]
+    head.fc.weight *= SMALL
+    head.fc.weight[:, -head.width :] += torch.eye(head.width, device=head.fc.weight.device)
 
 
 def _copy_final_norm(target: LM, norm: nn.RMSNorm) -> None:
