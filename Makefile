@@ -61,6 +61,7 @@ unit/slow: $(READY)
 lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python book/_tools/setup_cells.py --check
+	$(BIN)/python book/_tools/citations.py --check
 	$(BIN)/python book/_tools/renumber.py --check
 
 # The outputs as they are committed, rendered without executing anything, and then looked at.
@@ -78,6 +79,7 @@ $(NBVAL): nbval/%: $(READY)
 
 notebooks: $(READY)
 	$(BIN)/python book/_tools/setup_cells.py
+	$(BIN)/python book/_tools/citations.py
 	$(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py $(NOTEBOOKS)
 
 bench: $(READY)

@@ -95,9 +95,17 @@ def test_it_begins_with_its_title_and_its_own_badge(path, notebook):
     assert len(titles) == 1, titles
 
 
-def titles_of(markdown):
-    """First-level headings, those in code blocks left out."""
-    return re.findall(r"(?m)^# .*", re.sub(r"(?s)^(`{3,}).*?^\1", "", markdown, flags=re.MULTILINE))
+PARTS = ("What you will be able to do", "Exercises", "Quiz", "Summary", "References")
+
+
+def test_it_has_every_part_of_a_chapter_once_and_in_order(notebook):
+    titles = [line for cell in notebook.cells if cell.cell_type == "markdown" for line in titles_of(cell.source, "## ")]
+    assert [title[3:] for title in titles if title[3:] in PARTS] == list(PARTS)
+
+
+def titles_of(markdown, mark="# "):
+    """Headings of one level, those in code blocks left out."""
+    return re.findall(rf"(?m)^{mark}.*", re.sub(r"(?s)^(`{3,}).*?^\1", "", markdown, flags=re.MULTILINE))
 
 
 # The scripts themselves, on a notebook made for the purpose.
