@@ -81,7 +81,7 @@ def row(lm, name: str, kinds=None) -> dict:
     dict
         ``tokens``, ``calls`` of the target (prompts' included) and ``per_call``, their ratio; ``kinds``, the same ratio
         for each kind of prompt; ``levels``: the share of the steps with a tree in which at least 1, 2, 3 and 4
-        candidates were accepted; ``unknown``: the share of the tokens written that the heads do not know.
+        candidates were accepted; ``unknown``: for each kind, the share of the written tokens that the heads do not know.
     """
     family, (steps_of, drawn) = bundled_family(), SETTINGS[name]
     known = family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens
@@ -93,15 +93,19 @@ def row(lm, name: str, kinds=None) -> dict:
             traces[kind] = [run(steps, SETTING["tokens"], progress=False) for steps in runs]
     every = [trace for some in traces.values() for trace in some]
     accepted = [step.accepted for trace in every for step in trace.steps if step.drafted]
-    written = [token for trace in every for token in trace.tokens]
     return {
-        "tokens": len(written),
+        "tokens": sum(len(trace.tokens) for trace in every),
         "calls": sum(trace.target_calls for trace in every),
         "per_call": _per_call(every),
         "kinds": {kind: _per_call(some) for kind, some in traces.items()},
         "levels": [fmean(count > level for count in accepted) for level in range(LEVELS)],
-        "unknown": 1 - fmean(torch.isin(torch.tensor(written), known).tolist()),
+        "unknown": {kind: _unknown(some, known) for kind, some in traces.items()},
     }
+
+
+def _unknown(traces, known) -> float:
+    written = torch.tensor([token for trace in traces for token in trace.tokens])
+    return 1 - fmean(torch.isin(written, known).tolist())
 
 
 def _per_call(traces) -> float:
