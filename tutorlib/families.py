@@ -143,8 +143,8 @@ PUBLISHED = (
     Published(
         "smollm2",
         _SMOL,
-        note="Needs no hub: it comes in a Python package, in four bits, and is used in float32. An n-gram draft, Medusa "
-        "heads and an EAGLE-3 network come with tutorlib.",
+        note="Needs no hub: it comes in a Python package, in four bits, and is used in float32. An n-gram draft, "
+        "Medusa heads and an EAGLE-3 network come with tutorlib.",
         in_a_wheel=0.093,
     ),
     Published(

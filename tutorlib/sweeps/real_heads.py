@@ -81,7 +81,7 @@ def row(lm, name: str, kinds=None) -> dict:
     dict
         ``tokens``, ``calls`` of the target (prompts' included) and ``per_call``, their ratio; ``kinds``, the same ratio
         for each kind of prompt; ``levels``: the share of the steps with a tree in which at least 1, 2, 3 and 4
-        candidates were accepted; ``unknown``: for each kind, the share of the written tokens that the heads do not know.
+        candidates were accepted; ``unknown``: for each kind, the share of written tokens that the heads do not know.
     """
     family, (steps_of, drawn) = bundled_family(), SETTINGS[name]
     known = family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens

@@ -144,7 +144,7 @@ def _facts(trace):
     new = sum(len(step.tokens) for step in trace.steps)
     facts = [_many(new, "new token"), _many(trace.target_calls, "target call")]
     if trace.target_calls and new:
-        facts.append(f"{new / trace.target_calls:.2f} tokens a call")
+        facts.append(f"{new / trace.target_calls:.2f} tokens per call")
     if trace.scored_hypotheses:
         facts.append(f"hypotheses scored: {trace.scored_hypotheses}")
     if trace.stopped:

@@ -282,7 +282,7 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
     ax.plot(widths, relative, color=LIGHT["text"], linewidth=2.2, label="cost of a call, in calls with one token")
     ax.fill_between(widths, relative, 0, color=pale(LIGHT["rejected"]), alpha=0.35, linewidth=0)
     for look, (name, found) in looks_for(points):
-        ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=f"tokens a call: {name}")
+        ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=f"tokens per call: {name}")
         for label, place in found.items():
             # To the left and above: the curve goes on to the right.
             beside(ax, label, place, (2, 7), ha="right", fontsize=8.5, color=look["color"])
