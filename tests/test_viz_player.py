@@ -286,7 +286,7 @@ def test_target_calls_are_those_that_run_counted():
 
 def test_the_plain_text_says_what_the_page_says():
     assert str(Player(speculative_trace())) == (
-        "speculative · 7 new tokens · 3 target calls · 2.33 tokens a call · stopped: budget\n"
+        "speculative · 7 new tokens · 3 target calls · 2.33 tokens per call · stopped: budget\n"
         "prompt: Once\n"
         "step 1 · call 1 · ✓␣there ✓␣was ★␣a · all of the draft is right\n"
         "step 2 · call 2 · ✓␣red ↻␣kite · not kept: ✗␣ball ○.\n"
