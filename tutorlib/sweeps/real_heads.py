@@ -25,8 +25,8 @@ SETTING = {
     "model": "SmolLM2-135M-Instruct",
     "prompts": 2,  # of each kind
     "tokens": 40,
-    # How often the EAGLE-3 network's guess of each rank was right on the way to these shapes.
-    "by_rank": [0.4, 0.12, 0.06, 0.04, 0.03, 0.02],
+    # How often the EAGLE-3 network is right with its guess of each rank, on held-out texts, the mean of three steps.
+    "by_rank": [0.34, 0.11, 0.06, 0.04, 0.03, 0.03],
 }
 
 
