@@ -157,6 +157,15 @@ def test_normalising_strips_times_widgets_and_versions_and_keeps_what_matters():
     assert cell.outputs[1].metadata == {"image/png": {"alt": "A line"}}
 
 
+def test_a_cell_that_the_book_folds_is_folded_on_colab_and_in_jupyterlab_too():
+    notebook = small_notebook()
+    notebook.cells.append(nbformat.v4.new_code_cell("print('c')", metadata={"tags": ["hide-input"]}))
+    _, shown, hidden = normalise(notebook).cells
+    assert "cellView" not in shown.metadata and "jupyter" not in shown.metadata
+    assert (hidden.metadata.cellView, hidden.metadata.jupyter.source_hidden) == ("form", True)
+    assert normalise(notebook).cells[2] == hidden
+
+
 def test_the_setup_script_writes_badge_and_setup_cell_and_writes_them_once():
     notebook, address = small_notebook(), "https://github.com/somebody/something"
     setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", address)

@@ -38,6 +38,8 @@ def normalise(notebook):
     for cell in notebook.cells:
         kept = sorted(KEPT_CELL_METADATA & set(cell.metadata))
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in kept})
+        if "hide-input" in cell.metadata.get("tags", []):  # folded in the book; so also on Colab and in JupyterLab
+            cell.metadata |= nbformat.from_dict({"cellView": "form", "jupyter": {"source_hidden": True}})
         digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
         seen[digest] = seen.get(digest, 0) + 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
