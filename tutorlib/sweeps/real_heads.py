@@ -35,16 +35,16 @@ def _fixed(make, nodes):
     return make(grow([SETTING["by_rank"]] * 6, nodes))
 
 
-def _medusa(family, prompt, rng, nodes, **rule):
+def _medusa(lm, family, prompt, rng, nodes, **rule):
     heads = family.medusa
-    return medusa(family.target, heads, prompt, tree=grow(heads.accuracies, nodes), rng=rng, **rule)
+    return medusa(lm, heads, prompt, tree=grow(heads.accuracies, nodes), rng=rng, **rule)
 
 
-def _eagle(family, prompt, rng, tree):
-    return eagle(family.target, family.eagle3, prompt, tree=tree, rng=rng)
+def _eagle(lm, family, prompt, rng, tree):
+    return eagle(lm, family.eagle3, prompt, tree=tree, rng=rng)
 
 
-# A row's name -> (the decoder (family, prompt, rng) that writes it, whether it is drawn).
+# A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether it is drawn).
 SETTINGS = {
     **{f"Medusa, {way}, {nodes} nodes": (partial(_medusa, nodes=nodes), way == "sampling")
        for way in ("greedy", "sampling") for nodes in (4, 16)},
@@ -64,15 +64,17 @@ def bundled_family():
     return models.load(FAMILY, device="cpu", dtype="float32")
 
 
-def row(lm, name: str, kinds=None) -> dict:
+def row(lm, name: str, family=None, kinds=None) -> dict:
     """The figures of one row: a minute or two on one core.
 
     Parameters
     ----------
     lm : LM
-        The target; its family is loaded once.
+        The target.
     name : str
         A key of `SETTINGS`.
+    family : Family, optional
+        Has the heads and the chat format; by default the bundled one.
     kinds : sequence of str, optional
         Only the prompts of these kinds; by default all six.
 
@@ -83,13 +85,13 @@ def row(lm, name: str, kinds=None) -> dict:
         for each kind of prompt; ``levels``: the share of the steps with a tree in which at least 1, 2, 3 and 4
         candidates were accepted; ``unknown``: for each kind, the share of written tokens that the heads do not know.
     """
-    family, (steps_of, drawn) = bundled_family(), SETTINGS[name]
-    known = family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens
+    family, (steps_of, drawn) = family or bundled_family(), SETTINGS[name]
+    known = (family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens).cpu()
     traces = {}
     for number, (kind, prompts) in enumerate(chat_prompts(family, SETTING["prompts"]).items()):
         if kinds is None or kind in kinds:
             rngs = [Seeded(10 * number + i) if drawn else None for i in range(len(prompts))]
-            runs = [steps_of(family, prompt, rng) for prompt, rng in zip(prompts, rngs)]
+            runs = [steps_of(lm, family, prompt, rng) for prompt, rng in zip(prompts, rngs)]
             traces[kind] = [run(steps, SETTING["tokens"], progress=False) for steps in runs]
     every = [trace for some in traces.values() for trace in some]
     accepted = [step.accepted for trace in every for step in trace.steps if step.drafted]

@@ -359,9 +359,10 @@ def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
         If the target's last layer is not built like Llama's, or has other sizes than the network.
     """
     layers = getattr(target.model.get_decoder(), "layers", [])
-    theirs = {name: weight.float() for name, weight in (layers[-1].state_dict() if len(layers) else {}).items()}
-    ours = {name: weight for name, weight in head.midlayer.state_dict().items() if name != "input_layernorm.weight"}
-    theirs["hidden_norm.weight"] = theirs.pop("input_layernorm.weight", None)  # in front of the features
+    renamed = {"input_layernorm.weight": "hidden_norm.weight"}  # what is in front of the features
+    weights = layers[-1].state_dict() if len(layers) else {}
+    theirs = {renamed.get(name, name): weight.float() for name, weight in weights.items()}
+    ours = {name: weight for name, weight in head.midlayer.state_dict().items() if name not in renamed}
     if set(theirs) != set(ours) or any(
         theirs[name].shape != weight[..., -theirs[name].shape[-1] :].shape for name, weight in ours.items()
     ):
