@@ -1,0 +1,75 @@
+"""A sweep of chapter 16: how small should a draft be? Drafts of several sizes for the bundled target.
+
+Each is trained on the village's stories with the target's tokenizer, as the bundled draft was (`training`). What is
+measured does not depend on the machine: how often a draft is accepted. What a call of it costs does; the chapter
+measures that where it runs.
+
+The drafts are not shipped. The first row that is computed anew trains its draft, which takes 5 to 20 minutes on one
+core, into ``runs/draft_sizes``; the bundled draft and the target itself need no training.
+"""
+
+from pathlib import Path
+
+from .. import models
+from ..lm import LM
+from . import speculative
+
+SETTING = {"target": "storyworld target", "stories": 100}
+# A row's name -> layers, width, and what the draft is.
+SETTINGS = {
+    "1 × 32": (1, 32, "trained"),
+    "1 × 64": (1, 64, "trained"),
+    "1 × 128": (1, 128, "bundled"),
+    "2 × 128": (2, 128, "trained"),
+    "3 × 192": (3, 192, "trained"),
+    "12 × 192": (12, 192, "target"),
+}
+RUNS = Path("runs") / "draft_sizes"
+
+
+def recipe(name: str):
+    """How the draft of a row is trained: as the bundled draft; with three layers as the target's first stage was."""
+    from ..training.train_village import ONE_LAYER, RECIPES, SHALLOW, Recipe, Stage
+
+    layers, width, _ = SETTINGS[name]
+    # Three layers are enough to look a fact up, and that is learnt with hints, as the target learnt it.
+    stage = SHALLOW if layers == SHALLOW.layers else Stage(layers, ONE_LAYER.steps, ONE_LAYER.rows)
+    given = RECIPES["draft"]
+    return Recipe(width, max(1, width // 32), given.vocab_size, given.tokenizer_seed, given.specials, (stage,))
+
+
+def draft(name: str, *, progress: bool = True) -> LM:
+    """The draft of a row, on the processor; trained now, if it is not bundled and was not trained before."""
+    _, _, what = SETTINGS[name]
+    if what != "trained":
+        family = models.load("storyworld", device="cpu", dtype="float32")
+        return family.target if what == "target" else family.draft
+    from ..training.train_village import fit
+
+    model, tokenizer, _ = fit(recipe(name), RUNS / name.replace(" × ", "x"), compiled=True, progress=progress)
+    model.config._attn_implementation = "sdpa"
+    return LM(model.float().eval(), tokenizer)
+
+
+def row(lm, name: str) -> dict:
+    """The figures of one draft; some twenty seconds on one core, once it is trained.
+
+    Returns
+    -------
+    dict
+        - ``layers``, ``width``, ``parameters``: the draft's size; a weight that is used twice counts once;
+        - ``share``: its parameters over the target's;
+        - ``acceptance``: mean of Σ min(p, q) over the tokens of the village's own stories, at temperature 1;
+        - ``acceptance_greedy``: how often both models' most likely tokens are the same there.
+    """
+    layers, width, _ = SETTINGS[name]
+    small = draft(name)
+    parameters = sum(weight.numel() for weight in small.model.parameters())
+    return {
+        "layers": layers,
+        "width": width,
+        "parameters": parameters,
+        "share": parameters / sum(weight.numel() for weight in lm.model.parameters()),
+        "acceptance": speculative.row(lm, "temperature 1", small)["acceptance"],
+        "acceptance_greedy": speculative.row(lm, "greedy", small)["acceptance"],
+    }
