@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import importlib.metadata
 import os
 import shutil
 import sys
@@ -89,6 +90,13 @@ def test_packages_that_converting_needs_are_named(installed, monkeypatch):
     with pytest.raises(ImportError, match="needs gguf and accelerate: `pip install gguf accelerate`"):
         wheel.folder()
     assert left_in(wheel.cache()) == []
+
+
+def test_transformers_finds_the_version_of_gguf_even_if_it_was_imported_before_gguf_was_installed(monkeypatch):
+    gguf = pytest.importorskip("gguf")
+    monkeypatch.delattr(gguf, "__version__", raising=False)
+    wheel._tell_the_version()
+    assert gguf.__version__ == importlib.metadata.version("gguf")
 
 
 def test_a_disk_without_room_and_a_folder_that_cannot_be_written_to_are_named(installed, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -139,6 +140,18 @@ def _missing() -> list[str]:
     return [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
 
 
+def _tell_the_version() -> None:
+    """Write gguf's version into its module, which has none.
+
+    There, transformers before 5.23 looks for it if gguf was installed after transformers was imported, as it is
+    in a notebook whose cell installs it.
+    """
+    import gguf
+
+    if not hasattr(gguf, "__version__"):
+        gguf.__version__ = importlib.metadata.version("gguf")
+
+
 def _clear(cache: Path) -> None:
     """Remove what a killed conversion left, once it is old enough to be nobody's."""
     for left in cache.glob("converting-*"):
@@ -166,6 +179,7 @@ def _write(gguf: Path, fresh: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+    _tell_the_version()
     with quiet(), _without_bars():
         read = {"gguf_file": gguf.name, "local_files_only": True}
         quantized = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **read)
