@@ -43,8 +43,12 @@ def environment_on_top(folder):
 def surroundings(address):
     """The environment variables: no other way to tutorlib than the address, which is answered from the checkout."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    answer = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{ROOT}.insteadOf", "GIT_CONFIG_VALUE_0": address}
-    return kept | answer | {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # else every kernel says that Python is frozen
+    return kept | {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.file://{ROOT}.insteadOf",
+        "GIT_CONFIG_VALUE_0": address,
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # else every kernel says that Python's modules are frozen
+    }
 
 
 def main():
@@ -55,10 +59,10 @@ def main():
         empty.mkdir()
         python = environment_on_top(Path(made, "environment"))
         copy = copy_alone(Path(sys.argv[1]), empty)
-        compare = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=600", "-q", "--color=no", "-p", "no:cacheprovider"]
-        compare += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg", "--durations=5", copy.name]
-        command = [python, "-m", "pytest", *compare]
-        return subprocess.run(command, cwd=empty, env=surroundings(repository_address())).returncode
+        pytest = [python, "-m", "pytest", "-q", "--color=no", "--durations=5", "-p", "no:cacheprovider"]
+        compare = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"]
+        compare += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg", copy.name]
+        return subprocess.run([*pytest, *compare], cwd=empty, env=surroundings(repository_address())).returncode
 
 
 if __name__ == "__main__":
