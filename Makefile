@@ -93,7 +93,7 @@ COLAB_READY = $(COLAB_VENV)/.installed-$(shell cksum tests/colab_requirements.tx
 test-colab: $(COLAB_READY)
 	@test -z "$$(git status --porcelain -- tutorlib notebooks pyproject.toml)" || { git status --short; \
 		echo "Commit first: the setup cell installs tutorlib from the last commit of this checkout"; exit 1; }
-	$(SIDE_BY_SIDE) $(COLAB)
+	$(SIDE_BY_SIDE) -k $(COLAB)
 
 $(COLAB): colab/%: $(COLAB_READY)
 	TUTORLIB_CACHE=$(CURDIR)/$(COLAB_VENV)/models $(ONE_THREAD) $(COLAB_VENV)/bin/python book/_tools/as_on_colab.py $*

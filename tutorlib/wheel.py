@@ -193,8 +193,23 @@ def _write(gguf: Path, fresh: Path) -> None:
         plain.tie_weights()
         plain.generation_config = quantized.generation_config
         plain.save_pretrained(fresh)
-        AutoTokenizer.from_pretrained(gguf.parent, **read).save_pretrained(fresh)
+        _plain(AutoTokenizer.from_pretrained(gguf.parent, **read), plain.config).save_pretrained(fresh)
     write_sizes(fresh)
+
+
+def _plain(tokenizer, config):
+    """The tokenizer with the special tokens of the model's configuration.
+
+    transformers before 5.23 reads the token that begins a text in the place of the one that ends it.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {f"{kind}_token": getattr(config, f"{kind}_token_id") for kind in ("bos", "eos", "pad", "unk")}
+    names = {kind: tokenizer.convert_ids_to_tokens(token) for kind, token in ids.items()}
+    backend = tokenizer.backend_tokenizer
+    plain = PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False, **names)
+    plain.chat_template = tokenizer.chat_template
+    return plain
 
 
 def write_sizes(fresh: Path) -> None:

@@ -59,7 +59,7 @@ def main():
         empty.mkdir()
         python = environment_on_top(Path(made, "environment"))
         copy = copy_alone(Path(sys.argv[1]), empty)
-        pytest = [python, "-m", "pytest", "-q", "--color=no", "--durations=5", "-p", "no:cacheprovider"]
+        pytest = [python, "-m", "pytest", "--color=no", "--durations=3", "-p", "no:cacheprovider"]
         compare = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"]
         compare += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg", copy.name]
         return subprocess.run([*pytest, *compare], cwd=empty, env=surroundings(repository_address())).returncode
