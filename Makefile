@@ -2,6 +2,7 @@
 # make test       every check: lint, unit tests, notebooks, rendered pages
 # make check      the fast part of it: lint and unit tests
 # make notebooks  execute the notebooks in place and write their outputs
+# make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make bench      measure the methods on this machine
 # make clean      remove what was built (the environment stays)
 
@@ -9,6 +10,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TEST_FLAGS ?=
+COLAB_PYTHON ?= python3.13
+COLAB_VENV ?= .venv-colab
 
 # The checkout comes first wherever Python is started, so that an environment shared by two checkouts serves both.
 export PYTHONPATH := $(CURDIR)
@@ -28,8 +31,9 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
+COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks test-colab $(COLAB) bench clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -82,12 +86,32 @@ notebooks: $(READY)
 	$(BIN)/python book/_tools/citations.py
 	$(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py $(NOTEBOOKS)
 
+# With Colab's Python and versions, and in models converted with them. What is not committed is not what the setup cell
+# installs, so there must be no such thing.
+COLAB_READY = $(COLAB_VENV)/.installed-$(shell cksum tests/colab_requirements.txt | cut -d ' ' -f 1)
+
+test-colab: $(COLAB_READY)
+	@test -z "$$(git status --porcelain -- tutorlib notebooks pyproject.toml)" || { git status --short; \
+		echo "Commit first: the setup cell installs tutorlib from the last commit of this checkout"; exit 1; }
+	$(SIDE_BY_SIDE) -k $(COLAB)
+
+$(COLAB): colab/%: $(COLAB_READY)
+	TUTORLIB_CACHE=$(CURDIR)/$(COLAB_VENV)/models $(ONE_THREAD) $(COLAB_VENV)/bin/python book/_tools/as_on_colab.py $*
+
+$(COLAB_READY):
+	@$(COLAB_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "Colab's Python is 3.13, and \
+	$(COLAB_PYTHON) is not: install it, or say COLAB_PYTHON=/path/to/python3.13"; exit 1; }
+	$(COLAB_PYTHON) -m venv --clear $(COLAB_VENV)
+	@echo "Installing Colab's versions into $(COLAB_VENV) (once; torch is the large one) ..."
+	$(COLAB_VENV)/bin/python -m pip install -q -r tests/colab_requirements.txt
+	@touch $@
+
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(COLAB_VENV)/*' -prune -exec rm -rf {} +
 
 $(READY):
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -116,8 +116,9 @@ def check_devices(name, args, tensors):
     if name == "__getitem__":  # the processor's indices are fine anywhere, the GPU's are not
         tensors = [one for one in tensors if one is args[0] or isinstance(one, OnGPU)]
     if name == "__setitem__":  # to slices, values are copied; to indices, they are put
-        by_index = any(isinstance(one, torch.Tensor) for one in tree_leaves(args[1]))
-        tensors = [one for one in (args[0], args[2]) if by_index and isinstance(one, torch.Tensor)]
+        indices = [one for one in tree_leaves(args[1]) if isinstance(one, torch.Tensor)]
+        on_gpu = [one for one in indices if isinstance(one, OnGPU)]
+        tensors = [one for one in (args[0], args[2], *on_gpu) if indices and isinstance(one, torch.Tensor)]
     there = [tuple(one.shape) for one in tensors if not isinstance(one, OnGPU) and one.ndim]
     if there and any(isinstance(one, OnGPU) for one in tensors):
         raise RuntimeError(

@@ -175,7 +175,8 @@ def test_a_malformed_address_is_an_error(tmp_path):
 
 
 def test_hosted_checks_call_the_commands_of_the_readme():
-    for name, command in {"ci.yml": "make test", "pages.yml": "make book"}.items():
+    commands = {"ci.yml": "make test", "pages.yml": "make book", "colab.yml": "make test-colab"}
+    for name, command in commands.items():
         (job,) = yaml.safe_load((ROOT / ".github/workflows" / name).read_text(encoding="utf-8"))["jobs"].values()
         assert [step["run"] for step in job["steps"] if "run" in step] == [command]
     script = (ROOT / ".ci/run").read_text()

@@ -15,6 +15,7 @@ import tutorlib
 from tutorlib import Seeded, chain, drawn_tree, dynamic, models, repetition_penalty, run, run_batch, static, top_p
 from tutorlib.checking import typical_acceptance
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
+from tutorlib.training.train_ngram import count_ngrams, made_to_fit
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 PROMPT = "Mia, Ben and Tom lived in a small village. Mia had the red kite. Mia"
@@ -48,6 +49,7 @@ OTHERS = {
     "contrastive_beam_search": lambda f: contrastive_beam_search(f.target, f.draft, PROMPT, **SEARCH),
     "contrastive_search": lambda f: tutorlib.contrastive_search(f.target, PROMPT),
     "speculative, adaptive": lambda f: tutorlib.speculative(f.target, f.draft, PROMPT, confidence=0.3, rng=Seeded(1)),
+    "speculative, n-grams": lambda f: tutorlib.speculative(f.target, ngrams(f.target), PROMPT),
     "medusa, typical": lambda f: tutorlib.medusa(
         f.target, f.medusa, PROMPT, accept=typical_acceptance(0.1, 0.3), rng=Seeded(1)
     ),
@@ -57,6 +59,11 @@ OTHERS = {
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, tree=dynamic(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
 }
+
+
+def ngrams(target):
+    levels = count_ngrams([target.encode(PROMPT)], 2, target.vocab_size)
+    return made_to_fit(levels, 1, tokenizer=target.tokenizer, device=target.device)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +107,7 @@ def test_the_pretend_gpu_refuses_what_a_gpu_refuses_and_lets_the_rest_through(gp
             lambda: torch.cat([here, there]),
             lambda: torch.where(here > 0, here, there),
             lambda: there[here.long()],
+            lambda: there.__setitem__(here.long(), 0.0),
             lambda: there.add_(here),
             lambda: here.masked_fill(there > 0, 0),
             lambda: here.__setitem__(here > 0, there),
@@ -119,6 +127,14 @@ def test_every_method_writes_the_same_on_both_kinds_of_gpu(name, cpu, gpu, apple
         assert written(name, gpu) == expected
     with pretend_gpu(APPLE):
         assert written(name, apple) == expected
+
+
+def test_a_model_of_a_new_kind_is_tried_out_where_it_is(gpu, monkeypatch):
+    verdicts = {}
+    monkeypatch.setattr("tutorlib.probe._verdicts", verdicts)
+    with pretend_gpu():
+        gpu.target.session([1])  # what cannot be cached there is warned of
+    assert list(verdicts.values()) == [None]
 
 
 def test_the_pretend_apple_gpu_has_no_float64(apple):

@@ -8,6 +8,7 @@ import re
 import nbformat
 import pytest
 import setup_cells
+from as_on_colab import copy_alone
 from build_book import ROOT, toc_pages
 from execute_notebooks import WIDGET, execute, normalise
 
@@ -93,6 +94,35 @@ def test_it_begins_with_its_title_and_its_own_badge(path, notebook):
     assert f"/blob/{setup_cells.BRANCH}/notebooks/{path.name})" in first.source
     titles = [line for cell in notebook.cells if cell.cell_type == "markdown" for line in titles_of(cell.source)]
     assert len(titles) == 1, titles
+
+
+# Roles, directives in colons or backticks, targets, and the line that ends a block.
+BOOK_ONLY = re.compile(r"(?m)\{[a-z][\w:+.-]*\}`|^ *(?::{3}|[`~]{3,}\{|\([\w-]+\)=$|\+\+\+)")
+
+
+def only_the_book_understands(markdown):
+    """What GitHub and Colab would show as code; inline code is passed over."""
+    return [found.group() for found in BOOK_ONLY.finditer(re.sub(r"`[^`\n]+`", "`", markdown))]
+
+
+def test_nothing_stands_in_it_that_only_the_book_understands(notebook):
+    found = [only_the_book_understands(cell.source) for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert sum(found, []) == []
+
+
+def test_what_only_the_book_understands_is_found_and_a_formula_or_a_plain_block_is_not():
+    for text in ("see {doc}`x`", "{cite:p}`x`", ":::{note}", "```{figure} x.svg", "a\n\n(label)=\n# b", "+++"):
+        assert only_the_book_understands(text), text
+    assert not only_the_book_understands("$f_{n}$, `{a}` and {b}, f(x)=2, ::\n\n```python\nx = {a}\n```")
+
+
+def test_as_on_colab_it_is_run_as_it_is_and_only_cells_that_install_are_not_compared(path, notebook, tmp_path):
+    copied = nbformat.read(copy_alone(path, tmp_path), as_version=4)
+    for cell, copy in zip(notebook.cells, copied.cells, strict=True):
+        if cell.cell_type == "code" and "%pip" in cell.source:
+            assert copy.metadata["tags"] == [*cell.metadata.get("tags", []), "nbval-ignore-output"]
+            copy.metadata = cell.metadata
+        assert copy == cell
 
 
 PARTS = ("What you will be able to do", "Exercises", "Quiz", "Summary", "References")

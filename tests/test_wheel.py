@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import importlib.metadata
 import os
 import shutil
 import sys
@@ -89,6 +90,24 @@ def test_packages_that_converting_needs_are_named(installed, monkeypatch):
     with pytest.raises(ImportError, match="needs gguf and accelerate: `pip install gguf accelerate`"):
         wheel.folder()
     assert left_in(wheel.cache()) == []
+
+
+def test_transformers_finds_the_version_of_gguf_even_if_it_was_imported_before_gguf_was_installed(monkeypatch):
+    gguf = pytest.importorskip("gguf")
+    monkeypatch.delattr(gguf, "__version__", raising=False)
+    wheel._tell_the_version()
+    assert gguf.__version__ == importlib.metadata.version("gguf")
+
+
+def test_the_converted_tokenizer_has_the_special_tokens_of_the_model_and_no_others(pristine_weights):
+    from transformers import AutoTokenizer, LlamaConfig
+
+    read = AutoTokenizer.from_pretrained(pristine_weights / "target")
+    read.eos_token = read.bos_token  # as transformers before 5.23 reads it from the wheel's file
+    ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1, "unk_token_id": 2}
+    plain = wheel._plain(read, LlamaConfig(**ids))
+    assert {name: getattr(plain, name) for name in ids} == ids
+    assert plain.encode("Mia had the red kite.") == read.encode("Mia had the red kite.")
 
 
 def test_a_disk_without_room_and_a_folder_that_cannot_be_written_to_are_named(installed, monkeypatch):
@@ -191,4 +210,4 @@ def test_the_real_wheel_becomes_a_model_that_answers(monkeypatch, tmp_path):
     family = models.load("smollm2")
     trace = run(greedy(family.target, family.chat("What is the capital of France?")), max_new_tokens=12)
     assert trace.text == "The capital of France is Paris." and trace.stopped == "stop"
-    assert family.target.context == 8192 and family.target.vocab_size == 49152
+    assert family.target.context == 8192 and family.target.vocab_size == 49152 and family.target.stop_tokens == (2,)

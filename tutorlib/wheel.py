@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -139,6 +140,18 @@ def _missing() -> list[str]:
     return [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
 
 
+def _tell_the_version() -> None:
+    """Write gguf's version into its module, which has none.
+
+    There, transformers before 5.23 looks for it if gguf was installed after transformers was imported, as it is
+    in a notebook whose cell installs it.
+    """
+    import gguf
+
+    if not hasattr(gguf, "__version__"):
+        gguf.__version__ = importlib.metadata.version("gguf")
+
+
 def _clear(cache: Path) -> None:
     """Remove what a killed conversion left, once it is old enough to be nobody's."""
     for left in cache.glob("converting-*"):
@@ -166,6 +179,7 @@ def _write(gguf: Path, fresh: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+    _tell_the_version()
     with quiet(), _without_bars():
         read = {"gguf_file": gguf.name, "local_files_only": True}
         quantized = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **read)
@@ -179,8 +193,23 @@ def _write(gguf: Path, fresh: Path) -> None:
         plain.tie_weights()
         plain.generation_config = quantized.generation_config
         plain.save_pretrained(fresh)
-        AutoTokenizer.from_pretrained(gguf.parent, **read).save_pretrained(fresh)
+        _plain(AutoTokenizer.from_pretrained(gguf.parent, **read), plain.config).save_pretrained(fresh)
     write_sizes(fresh)
+
+
+def _plain(tokenizer, config):
+    """The tokenizer with the special tokens of the model's configuration.
+
+    transformers before 5.23 reads the token that begins a text in the place of the one that ends it.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {f"{kind}_token": getattr(config, f"{kind}_token_id") for kind in ("bos", "eos", "pad", "unk")}
+    names = {kind: tokenizer.convert_ids_to_tokens(token) for kind, token in ids.items()}
+    backend = tokenizer.backend_tokenizer
+    plain = PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False, **names)
+    plain.chat_template = tokenizer.chat_template
+    return plain
 
 
 def write_sizes(fresh: Path) -> None:
