@@ -25,7 +25,10 @@ from .arguments import is_number
 from .randomness import Randomness
 from .step import Candidates
 from .tree import ROOT, TokenTree
-from .warp import probabilities, takes, warp_names
+from .warp import probabilities, reads_histories, takes, warp_names
+
+# Up to so many logits, warping all rows together takes no longer than warping two or three of them one by one.
+FEW_NUMBERS = 2**13
 
 ProbsAt = Callable[[int], torch.Tensor]
 Accept = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int | None]]
@@ -55,10 +58,11 @@ class Rows:
     def __init__(self, logits: torch.Tensor, warp, text: list[int], tree: TokenTree):
         self.logits, self.warp, self.text, self.tree = logits, warp, text, tree
         self._probs: dict[int, torch.Tensor] = {}
-        if tree.is_chain:  # most of a chain's rows are asked for, and warping all of them in one go is quicker
+        # Most of a chain's rows are asked for, and warping all of them in one go is quicker; so it is for few numbers.
+        if tree.is_chain or logits.numel() <= FEW_NUMBERS:
             with contextlib.suppress(Exception):  # where one of them cannot be warped, each is when it is asked for
                 nodes = [ROOT, *range(len(tree))]
-                self._probs = dict(zip(nodes, self._warped(nodes), strict=True))
+                self._probs = dict(zip(nodes, self._warped(nodes).unbind(), strict=True))
 
     def __call__(self, node: int) -> torch.Tensor:
         if node not in self._probs:
@@ -71,7 +75,9 @@ class Rows:
         return self._probs[node]
 
     def _warped(self, nodes: list[int]) -> torch.Tensor:
-        histories = [self.text + [self.tree.tokens[above] for above in self.tree.path(node)] for node in nodes]
+        histories = None
+        if reads_histories(self.warp):
+            histories = [self.text + [self.tree.tokens[above] for above in self.tree.path(node)] for node in nodes]
         return probabilities(self.logits[nodes[0] + 1 : nodes[-1] + 2], self.warp, histories)
 
 
@@ -358,7 +364,7 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
         that is drawn after it has room too.
     rng, warp
     accept : function
-        A rule. Only the rows that it asks for are warped, but for a chain, whose rows are warped together.
+        A rule. Of a large tree only the rows that it asks for are warped.
 
     Raises
     ------
@@ -384,5 +390,5 @@ def check(logits: torch.Tensor, text: list[int], tree: TokenTree, rng, warp, acc
     path, token = accept(tree, probs_at, rng)
     tokens = [tree.tokens[node] for node in path] + ([] if token is None else [token])
     rows = [0, *(node + 1 for node in path)][: len(tokens)]
-    histories = [text + tokens[:count] for count in range(len(tokens))] if warp else None
+    histories = [text + tokens[:count] for count in range(len(tokens))] if reads_histories(warp) else None
     return Checked(path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)

@@ -31,6 +31,13 @@ class Randomness(Protocol):
         ...
 
 
+def as_array(probs) -> np.ndarray:
+    """`probs` as a float64 array of the same shape, in NumPy: on one row its operations are quicker than PyTorch's."""
+    if isinstance(probs, torch.Tensor):
+        probs = probs.detach().to("cpu", torch.float64).numpy()
+    return np.asarray(probs, dtype=np.float64)
+
+
 def checked_probabilities(probs) -> np.ndarray:
     """Return `probs` as a float64 array of shape (n,) that sums to 1.
 
@@ -49,9 +56,7 @@ def checked_probabilities(probs) -> np.ndarray:
     ValueError
         When they are not one row, hold NaN or a negative number, or do not sum to 1.
     """
-    if isinstance(probs, torch.Tensor):
-        probs = probs.detach().to("cpu", torch.float64).numpy()
-    probs = np.asarray(probs, dtype=np.float64)
+    probs = as_array(probs)
     if probs.ndim != 1 or probs.size == 0:
         raise ValueError(f"choose needs one row of probabilities, shape (n,); got shape {probs.shape}: pass one row")
     total = probs.sum()
@@ -100,19 +105,19 @@ class Seeded:
         self._random = random.Random(self.seed)
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
-        probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
+        probs = as_array(probs)
         if probs.ndim != 1 or not len(probs):
             checked_probabilities(probs)
-        running_sum = probs.cumsum(0)
+        running_sum = probs.cumsum()
         total = float(running_sum[-1])
         # Written so that NaN fails it too; `checked_probabilities` then says what is wrong.
-        if not (float(probs.min()) >= 0 and abs(total - 1) <= SUM_TOLERANCE):
+        if not (probs.min() >= 0 and abs(total - 1) <= SUM_TOLERANCE):
             checked_probabilities(probs)
-        # right=True gives the first index whose running sum is *above* the number drawn, so an index of probability
+        # side="right" gives the first index whose running sum is *above* the number drawn, so an index of probability
         # zero is never chosen, not even when the number drawn is 0.
-        index = int(torch.searchsorted(running_sum, self._random.random() * total, right=True))
+        index = int(running_sum.searchsorted(self._random.random() * total, side="right"))
         if index == len(probs):  # the product was rounded up to the total itself
-            index = int(probs.nonzero()[-1])
+            index = int(probs.nonzero()[0][-1])
         return index
 
     def accept(self, probability: float) -> bool:
@@ -129,10 +134,10 @@ class Greedy:
     """
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
-        probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu")
+        probs = as_array(probs)
         if probs.ndim == 1 and len(probs):
             best = int(probs.argmax())
-            if float(probs[best]) == 1:  # one-hot, as rng=None makes every row: there is nothing else to look at
+            if probs[best] == 1:  # one-hot, as rng=None makes every row: there is nothing else to look at
                 return best
         return int(checked_probabilities(probs).argmax())
 

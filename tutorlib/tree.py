@@ -59,15 +59,14 @@ class TokenTree:
                 f"a tree needs one parent for each token, but got {len(self.tokens)} tokens "
                 f"and {len(self.parents)} parents"
             )
+        self.depths = depths = []
         for node, parent in enumerate(self.parents):
             if not ROOT <= parent < node:
                 raise ValueError(
                     f"node {node} has parent {parent}, expected an earlier node (0 to {node - 1}) "
                     "or -1 for the session's last token"
                 )
-        self.depths = []
-        for parent in self.parents:
-            self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
 
     @classmethod
     def chain(cls, tokens: Iterable[int]) -> TokenTree:

@@ -21,6 +21,7 @@ Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
 
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
+_LIST = frozenset([list])
 
 
 def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
@@ -55,13 +56,13 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         When a warp returns anything but floats of the shape, and on the device, of what it was given.
     """
     warp = tuple(warp)
-    if type(histories) is not list or any(type(history) is not list for history in histories):
+    if type(histories) is not list or not _LIST.issuperset(map(type, histories)):
         histories = concrete(histories)  # each penalty reads them
     given, logits = logits, in_float64(logits, copy=bool(warp))  # a copy, which a warp may change in place
     for function in warp:
         if function is one_hot and function is warp[-1] and logits.numel():
             best = logits.max(-1, keepdim=True)
-            if all(math.isfinite(value) for value in best.values[:, 0].tolist()):
+            if all(map(math.isfinite, best.values.flatten().tolist())):
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
         elif function is warp[0]:
             refuse_not_finite(given)  # before a warp may drop just those that are not
@@ -84,7 +85,7 @@ def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
     one, as they are anywhere.
     """
     try:
-        return list(probabilities(logits, warp, histories))
+        return list(probabilities(logits, warp, histories).unbind())
     except Exception:  # a warp may be anybody's, and raise anything
         refuse_not_finite(logits)
         if len(logits) == 1:
@@ -369,6 +370,11 @@ def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str) -
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Names and checks
+
+
+def reads_histories(warp: Iterable[Warp]) -> bool:
+    """Whether some of the warps may look at the tokens before a row: all that are not known to look at logits alone."""
+    return any(function is not one_hot for function in warp)
 
 
 def checked_warp(warp) -> tuple[Warp, ...]:
