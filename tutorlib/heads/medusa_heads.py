@@ -108,6 +108,10 @@ class MedusaHeads(nn.ModuleList):
             for head in self:
                 head[-1].weight.data.copy_(output)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self[0][-1].weight.dtype
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Guess from hidden states.
 
