@@ -80,8 +80,10 @@ class Batch:
         firsts = [max(len(old) - 1, 0) for old in pending]
         spans = [range(first, len(tokens)) for first, tokens in zip(firsts, new, strict=True)]
         wanted = sorted(set().union(*spans))
-        computed = [tokens[:count] for tokens, count in zip(self._tokens, self._computed, strict=True)]
-        self._cache = self.lm.reach(self._cache, computed, max(self._computed) + max(map(len, new)))
+        length = max(self._computed) + max(map(len, new))
+        if length > self._cache.reach:
+            computed = [tokens[:count] for tokens, count in zip(self._tokens, self._computed, strict=True)]
+            self._cache = self.lm.reach(self._cache, computed, length)
         self.calls += 1
         logits, _ = self._cache.call(new, self._computed, wanted)
         rows = []

@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -68,8 +69,9 @@ class KeyValues:
         logits : (rows, columns kept, vocab)
         hidden : dict from layer to (rows, columns, width)
         """
+        # What the model is given is made in NumPy, whose small operations are quicker than PyTorch's.
         width = max(map(len, rows))
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        tokens = np.array([row + [0] * (width - len(row)) for row in rows])
         positions = self._positions(starts, width, tree)
         if isinstance(keep, list):
             keep = torch.tensor(keep, device=self.device)
@@ -84,14 +86,14 @@ class KeyValues:
         if tree is not None or uneven or self.slots.fixed or (width > 1 and starts[0] > 0):
             mask = self._mask(positions, tree)
         if uneven:  # what fills up short rows may lie beyond the context, where there are no position embeddings
-            positions = positions.clamp(max=self.lm.context - 1)
+            positions = positions.clip(max=self.lm.context - 1)
         self.lm._count_call()
         try:
             with torch.inference_mode():
                 output = self.lm.model(
-                    input_ids=tokens,
+                    input_ids=torch.from_numpy(tokens).to(self.device),
                     attention_mask=mask,
-                    position_ids=positions,
+                    position_ids=torch.from_numpy(positions).to(self.device),
                     past_key_values=self.cache,
                     use_cache=True,
                     **options,
@@ -104,7 +106,8 @@ class KeyValues:
         logits = output.logits
         if not self.lm._keeps_logits:
             logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
-        return logits.to(self.device).clone(), self.lm._states(output, hidden, len(rows), width)
+        states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
+        return logits.to(self.device).clone(), states
 
     def move(self, start: int, path: list[int]) -> None:
         """Bring the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
@@ -121,37 +124,35 @@ class KeyValues:
             for layer in self.cache.layers:
                 layer.reorder(source, length)
 
-    def _positions(self, starts: list[int], width: int, tree: TokenTree | None) -> torch.Tensor:
+    def _positions(self, starts: list[int], width: int, tree: TokenTree | None) -> np.ndarray:
         """The position of each token, (rows, width); (1, width) where all rows begin alike."""
         if tree is not None:
-            before = width - len(tree)  # tokens of the prompt, computed in the same call
-            top = starts[0] + before
-            depths = [top + depth for depth in tree.depths]
-            return torch.tensor([[*range(starts[0], top), *depths]], device=self.device)
+            top = starts[0] + width - len(tree)  # before it come tokens of the prompt, computed in the same call
+            return np.array([[*range(starts[0], top), *(top + depth for depth in tree.depths)]])
         if min(starts) == max(starts):
-            return torch.arange(starts[0], starts[0] + width, device=self.device)[None]
-        return torch.tensor(starts, device=self.device)[:, None] + torch.arange(width, device=self.device)
+            return np.arange(starts[0], starts[0] + width)[None]
+        return np.array(starts)[:, None] + np.arange(width)
 
-    def _mask(self, positions: torch.Tensor, tree: TokenTree | None):
+    def _mask(self, positions: np.ndarray, tree: TokenTree | None):
         """Who attends to whom, for every kind of attention that the model has: additive, (rows, 1, queries, slots)."""
         end = self.slots.end
-        slot = torch.arange(self.slots.fixed or end, device=self.device)
+        slot = np.arange(self.slots.fixed or end)
         queries = positions[:, :, None]
+        unseen = slot > queries
         slot_positions = slot
-        if tree is None:
-            visible = slot <= queries
-        else:
+        if tree is not None:
             # Slots of the tree hold nodes, whose positions are their depths and whom only descendants may see.
             top = end - len(tree)
-            visible = (slot <= queries) & (slot < top)
-            visible[0, -len(tree) :, top:end] = tree.mask().to(self.device)
-            slot_positions = slot.clone()
+            unseen[:, :, top:] = True
+            unseen[0, -len(tree) :, top:end] = ~tree.mask().numpy()
+            slot_positions = slot.copy()
             slot_positions[top:end] = positions[0, -len(tree) :]
         masks = {}
         for kind, window in self.lm._masks.items():
-            seen = visible if window is None else visible & (queries - slot_positions < window)
-            mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
-            masks[kind] = mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
+            left_out = unseen if window is None else unseen | (queries - slot_positions >= window)
+            left_out = torch.from_numpy(left_out[:, None]).to(self.device)
+            mask = torch.zeros(left_out.shape, dtype=self.dtype, device=self.device)
+            masks[kind] = mask.masked_fill_(left_out, torch.finfo(self.dtype).min)
         return masks if len(masks) > 1 else masks.popitem()[1]
 
 

@@ -27,7 +27,7 @@ from .step import Candidates
 from .tree import ROOT, TokenTree
 from .warp import probabilities, reads_histories, takes, warp_names
 
-# Up to so many logits, warping all rows together takes no longer than warping two or three of them one by one.
+# Up to so many logits, a softmax over all rows takes no longer than one over two or three of them, one by one.
 FEW_NUMBERS = 2**13
 
 ProbsAt = Callable[[int], torch.Tensor]
@@ -58,8 +58,9 @@ class Rows:
     def __init__(self, logits: torch.Tensor, warp, text: list[int], tree: TokenTree):
         self.logits, self.warp, self.text, self.tree = logits, warp, text, tree
         self._probs: dict[int, torch.Tensor] = {}
-        # Most of a chain's rows are asked for, and warping all of them in one go is quicker; so it is for few numbers.
-        if tree.is_chain or logits.numel() <= FEW_NUMBERS:
+        # Most of a chain's rows are asked for, and warping all of them in one go is quicker. So is a softmax alone, or
+        # its one-hot counterpart, over all rows of a tree that is small.
+        if tree.is_chain or (logits.numel() <= FEW_NUMBERS and not reads_histories(warp)):
             with contextlib.suppress(Exception):  # where one of them cannot be warped, each is when it is asked for
                 nodes = [ROOT, *range(len(tree))]
                 self._probs = dict(zip(nodes, self._warped(nodes).unbind(), strict=True))
@@ -364,7 +365,7 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
         that is drawn after it has room too.
     rng, warp
     accept : function
-        A rule. Of a large tree only the rows that it asks for are warped.
+        A rule. Only the rows that it asks for are warped, but for a chain, whose rows are warped together.
 
     Raises
     ------

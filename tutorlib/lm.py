@@ -295,12 +295,10 @@ class LM:
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
 
     def reach(self, cache: KeyValues | TokenCache, rows: list[list[int]], length: int) -> KeyValues | TokenCache:
-        """A cache for sequences that get `length` tokens long: this one, if the model may cache so far.
+        """A cache for sequences of `length` tokens, more than this one reaches: this one if the model may cache so far.
 
         `rows` are the tokens that it holds.
         """
-        if length <= cache.reach:
-            return cache
         if not self._may_cache(bool(cache.slots.fixed), length):
             return TokenCache(self, rows)
         cache.reach = probe.next_window(self.windows, length)
@@ -316,16 +314,18 @@ class LM:
         options |= {"output_hidden_states": True} if hidden else {}
         with torch.inference_mode():
             output = self.model(input_ids=torch.tensor([tokens], device=self.device), **options)
-        states = self._states(output, hidden, 1, len(tokens))
+        states = self._states(output, hidden, 1, len(tokens), self.device)
         return output.logits[0, -rows:].to(self.device).clone(), {k: v[0, -rows:] for k, v in states.items()}
 
-    def _states(self, output, layers: Sequence[int], rows: int, width: int) -> dict[int, torch.Tensor]:
-        """Hidden states of a call by layer, (rows, width, features), as ordinary tensors."""
+    def _states(
+        self, output, layers: Sequence[int], rows: int, width: int, device: torch.device
+    ) -> dict[int, torch.Tensor]:
+        """Hidden states of a call by layer, (rows, width, features), as ordinary tensors on this device."""
         # Those made in inference mode could not be changed in place outside of it.
         name = type(self.model).__name__
         if layers and output.hidden_states is None:
             raise ValueError(f"{name} gives no hidden states: this method needs them")
-        states = {layer: output.hidden_states[layer].to(self.device).clone() for layer in layers}
+        states = {layer: output.hidden_states[layer].to(device).clone() for layer in layers}
         for layer, state in states.items():
             if state.ndim != 3 or state.shape[:2] != (rows, width):
                 raise ValueError(

@@ -215,7 +215,8 @@ class Session:
     def _call(self, pending: list[int], tokens: list[int], rows: int, tree: TokenTree | None = None) -> torch.Tensor:
         """Compute `pending` (a chain) and then `tokens` (a chain, or the tree's nodes); the last `rows` rows."""
         length = self._computed + len(pending) + len(tokens)
-        self._cache = self.lm.reach(self._cache, [self._tokens[: self._computed]], length)
+        if length > self._cache.reach:
+            self._cache = self.lm.reach(self._cache, [self._tokens[: self._computed]], length)
         self.calls += 1
         logits, states = self._cache.call([pending + tokens], [self._computed], rows, tree=tree, hidden=self._layers)
         logits = logits[0]

@@ -10,6 +10,7 @@ method's output is: the target's tokens are the text, and nothing here changes o
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,20 +107,29 @@ _BYTE_OF = _byte_level_alphabet()
 # A vocabulary
 
 
-_spellings: weakref.WeakKeyDictionary[LM, dict[int, bytes]] = weakref.WeakKeyDictionary()
+def _found_once(find):
+    """Let a function of an `LM` find its result once for each, and remember it as long as the `LM` is there."""
+    found = weakref.WeakKeyDictionary()
+
+    @functools.wraps(find)
+    def call(lm):
+        lm = getattr(lm, "original", lm)
+        if lm not in found:
+            found[lm] = find(lm)
+        return found[lm]
+
+    return call
 
 
+@_found_once
 def spellings(lm: LM) -> dict[int, bytes]:
     """The bytes of every ordinary token of a model, by id in ascending order; special tokens are left out.
 
     Found once for each `LM`, and remembered: it takes about a tenth of a millisecond a token.
     """
-    lm = getattr(lm, "original", lm)
-    if lm not in _spellings:
-        ids = sorted(set(lm.tokenizer.get_vocab().values()) - special_tokens(lm))
-        known = {token: token_bytes(lm.tokenizer, token) for token in ids if 0 <= token < lm.vocab_size}
-        _spellings[lm] = {token: spelling for token, spelling in known.items() if spelling}
-    return _spellings[lm]
+    ids = sorted(set(lm.tokenizer.get_vocab().values()) - special_tokens(lm))
+    known = {token: token_bytes(lm.tokenizer, token) for token in ids if 0 <= token < lm.vocab_size}
+    return {token: spelling for token, spelling in known.items() if spelling}
 
 
 def special_tokens(lm: LM) -> set[int]:
@@ -171,6 +181,7 @@ def shared_tokens(target: LM, draft: LM) -> SharedTokens:
     return SharedTokens(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), ordinary)
 
 
+@_found_once
 def _tokens_by_bytes(lm: LM) -> dict[bytes, int]:
     tokens: dict[bytes, int] = {}
     spelled_bytes = {}

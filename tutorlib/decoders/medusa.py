@@ -126,4 +126,4 @@ def medusa(
 def guess(heads, hidden: torch.Tensor) -> torch.Tensor:
     """The heads' logits (heads, vocab) for one hidden state (width,), in the heads' own type."""
     with torch.inference_mode():
-        return heads(hidden.to(next(heads.parameters()).dtype))
+        return heads(hidden.to(heads.dtype))

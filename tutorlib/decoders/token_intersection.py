@@ -130,7 +130,7 @@ class Guesses:
     def probs(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
         """The draft's distribution over the target's ids, shape (vocab,); None where it leaves no shared token."""
         target_columns, draft_columns = self.columns
-        guesses = in_float64(logits[:, draft_columns])
+        guesses = in_float64(logits.index_select(1, draft_columns))
         row = guesses.new_full((1, self.target.vocab_size), -math.inf)
-        row[:, target_columns.to(row.device)] = guesses
+        row.index_copy_(1, target_columns.to(row.device), guesses)
         return draft_probabilities(row, self.warp, [text])[0]

@@ -82,8 +82,9 @@ class Draft:
         list of float64 tensors of shape (vocab,)
             None in place of one where no token is possible.
         """
-        rows = in_float64(self._log_probs())  # so that they sum to 1 as the target's do
-        return [None if float(row.max()) == -math.inf else row.softmax(-1) for row in rows]
+        log_probs = in_float64(self._log_probs())  # so that they sum to 1 as the target's do
+        rows = zip(log_probs.softmax(-1).unbind(), log_probs.amax(-1).tolist(), strict=True)
+        return [None if best == -math.inf else row for row, best in rows]
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
         logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill
@@ -214,13 +215,13 @@ def drawn_tree(paths: Choices) -> Shape:
             above, level = level, {}
             for (path, node), probs in zip(above.items(), draft.probs(), strict=True):
                 for rank in range(widths[path]):
+                    probs = without(probs, tokens[-1]) if rank else probs
                     if probs is None:
                         break
                     level[(*path, rank)] = len(tokens)
                     tokens.append(draft.rng.choose(probs))
                     parents.append(node)
                     draft_probs.append(probs)
-                    probs = without(probs, tokens[-1])
         draft.accept = drawn(draft_probs)
         return TokenTree(tokens, parents)
 

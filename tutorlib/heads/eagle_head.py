@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -440,11 +441,11 @@ class DraftSession:
             raise ValueError(f"{list(parents)} are parents of several levels: add the nodes of one level at a time")
         mask = None
         if depth < nodes:
-            rows = [[False] * nodes for _ in paths]
-            for row, path in zip(rows, paths, strict=True):
-                for node in path:
-                    row[node] = True
-            mask = F.pad(torch.tensor(rows, device=self._device), (self.length, 0), value=True)
+            mask = np.zeros((len(paths), self.length + nodes), dtype=bool)
+            mask[:, : self.length] = True
+            for row, path in zip(mask, paths, strict=True):
+                row[[self.length + node for node in path]] = True
+            mask = torch.from_numpy(mask).to(self._device)
         place = self.length + depth - 1
         with torch.inference_mode():
             above = torch.stack([self._hidden[parent + 1] for parent in parents])

@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return hidden + F.silu(self.linear(hidden))
+        return hidden + F.silu(self.linear.forward(hidden))
 
 
 class MedusaHeads(nn.ModuleList):
@@ -108,6 +108,10 @@ class MedusaHeads(nn.ModuleList):
             for head in self:
                 head[-1].weight.data.copy_(output)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self[0][-1].weight.dtype
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Guess from hidden states.
 
@@ -121,7 +125,13 @@ class MedusaHeads(nn.ModuleList):
             Logits: row i is what head i says of the token i + 2 places further on. -inf for a token that the heads do
             not know.
         """
-        return self.spread(torch.stack([head(hidden) for head in self]))
+        guesses = []
+        for head in self:
+            state = hidden
+            for module in head:  # past PyTorch's hooks, which nobody sets and which take as long as the arithmetic
+                state = module.forward(state)
+            guesses.append(state)
+        return self.spread(torch.stack(guesses))
 
     def spread(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits (..., known) of the tokens that the heads know as logits (..., vocab_size), -inf for the others."""

@@ -1,0 +1,106 @@
+"""The share of a row's time between its models' calls is what a clock says that can be read by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import random_model
+from draft_networks import eagle1
+
+from tutorlib.bench.between import share_between
+from tutorlib.bench.rows import ROWS, Output, Row
+from tutorlib.heads.medusa_heads import MedusaHeads
+from tutorlib.lm import LM
+from tutorlib.table import TableLM
+
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
+
+
+class Clock:
+    """Time that goes on when it is told to."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+class Head(torch.nn.Module):
+    """Takes 3 seconds, and as many as that again in a model that it asks."""
+
+    def __init__(self, clock, inner=None):
+        super().__init__()
+        self.clock, self.inner = clock, inner
+
+    def forward(self):
+        self.clock.wait(3)
+        if self.inner is not None:
+            self.inner()
+
+
+def test_calls_are_inside_and_all_else_is_between():
+    clock = Clock()
+    inner = Head(clock)
+    family = SimpleNamespace(target=LM(random_model("llama")), inner=inner, head=Head(clock, inner), idle=Head(clock))
+
+    def decode(family, prompts, count, seed):
+        for _ in range(2):
+            clock.wait(1)
+            family.inner()  # 3 seconds
+            family.head()  # 6, those of the call within it once
+        return Output([], None)
+
+    share = share_between(family, Row("by hand", decode), PROMPTS, 4, clock=clock)
+    assert share == pytest.approx(2 / 20)
+
+
+def test_a_model_is_as_it_was_afterwards_even_if_the_row_fails():
+    family = SimpleNamespace(target=LM(random_model("llama")), head=Head(Clock()))
+    own = family.head.forward = lambda: None
+
+    def decode(family, prompts, count, seed):
+        assert "forward" in vars(family.target.model)
+        assert family.head.forward is not own
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        share_between(family, Row("fails", decode), PROMPTS, 4)
+    assert "forward" not in vars(family.target.model)
+    assert "read_out" not in vars(family.target)
+    assert family.head.forward is own
+
+
+@pytest.mark.parametrize(
+    ("name", "roles"),
+    [
+        ("greedy", ["target"]),
+        ("speculative, sampling, gamma=8", ["target", "draft"]),
+        ("medusa, greedy", ["target", "medusa"]),
+        ("eagle, greedy", ["target", "eagle"]),
+        ("generate(do_sample=False)", ["target"]),
+    ],
+)
+def test_every_model_of_a_row_is_timed_and_its_text_stays_the_same(name, roles):
+    lm = LM(random_model("llama"))
+    family = SimpleNamespace(
+        target=lm,
+        draft=TableLM.random(lm.vocab_size, 1, 0),
+        medusa=MedusaHeads(lm.width, lm.vocab_size),
+        eagle=eagle1(lm),
+    )
+    row = next(row for row in ROWS if row.name == name)
+    texts = []
+
+    def decode(watched, *given):
+        texts.append(row.decode(watched, *given).texts)
+        for role in roles:
+            part = getattr(family, role)
+            owner, call = (part, "log_probs") if role == "draft" else (getattr(part, "model", part), "forward")
+            assert call in vars(owner)
+        return Output(texts[-1], None)
+
+    assert 0 < share_between(family, Row(name, decode), PROMPTS, 6) < 1
+    assert texts[0] == row.decode(family, PROMPTS, 6, 0).texts
