@@ -148,12 +148,13 @@ def attention_widths(config) -> tuple[int, int]:
     return heads * head_size, (getattr(config, "num_key_value_heads", None) or heads) * head_size
 
 
-def weight_bytes(lm: LM) -> int:
-    """Bytes of the model's weights and buffers in memory; a weight that is used twice counts once.
+def weight_bytes(lm: LM | torch.nn.Module) -> int:
+    """Bytes of a model's or of some heads' weights and buffers in memory; a weight that is used twice counts once.
 
     Of weights that are quantized, their scales count too.
     """
-    everything = [*lm.model.parameters(), *lm.model.buffers(), *scales(lm.model)]
+    module = getattr(lm, "model", lm)
+    everything = [*module.parameters(), *module.buffers(), *scales(module)]
     tensors = {(t.device, t.data_ptr()): t for t in everything if t.numel()}
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
