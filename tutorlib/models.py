@@ -465,7 +465,8 @@ def _bytes_needed(folder, weights, dtype, form) -> float:
     try:
         with hub.quiet():
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=form.double).weights
+            double = form.double if form.name == "nf4" else None
+            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
     except Exception:  # loading will say what is wrong with it
         return 0
 
