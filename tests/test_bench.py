@@ -16,7 +16,7 @@ from tutorlib.bench import Condition, Costs, Result, Spread, by_gamma, costs, me
 from tutorlib.bench import __main__ as command
 from tutorlib.bench.__main__ import main
 from tutorlib.bench.costs import WIDTHS, held_bytes, median_costs
-from tutorlib.bench.measuring import rows_at
+from tutorlib.bench.measuring import accepted_at, rows_at
 from tutorlib.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
 from tutorlib.bench.rows import (
     FILTERS,
@@ -339,6 +339,11 @@ def test_acceptance_and_what_is_predicted_by_hand(family, clock):
     how = {"new_tokens": 5, "rounds": 2, "rows": rows, "clock": clock}
     (in_batches, *_) = measure(family, PROMPTS, batch=2, **how, costs=None)
     assert in_batches.acceptance == pytest.approx(3 / 4) and in_batches.predicted is None
+
+
+def test_acceptance_by_position_counts_the_steps_that_came_so_far():
+    steps = [Step([0], [1, 2], 0), Step([0, 0], [0, 1], 1), Step([0, 0, 0], [0, 0], 2), Step([0])]
+    assert accepted_at(steps) == pytest.approx([2 / 3, 1 / 2]) and accepted_at(steps[3:]) is None
 
 
 def test_memory_by_hand(family, clock):
