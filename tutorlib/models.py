@@ -12,6 +12,7 @@ has none, pickles read with `weights_only`. What is on this machine is used as i
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import pickle
@@ -40,6 +41,8 @@ from .hub import write_checksums
 from .lm import LM
 from .ngram import is_ngram, load_ngram
 
+_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # what accelerate knows by name
+
 __all__ = ["Family", "families", "load", "write_checksums"]
 
 
@@ -54,6 +57,8 @@ def load(
     device=None,
     dtype=None,
     quantization=None,
+    device_map=None,
+    offload_folder=None,
 ) -> Family:
     """Find a family of models. Its models are loaded when they are first used.
 
@@ -78,6 +83,13 @@ def load(
     quantization : transformers quantization config, optional
         For the target, such as `BitsAndBytesConfig(load_in_4bit=True)`. Needs bitsandbytes and accelerate, and a GPU.
         Not yet run on one.
+    device_map : str or dict, optional
+        For a target that is larger than a GPU, in place of `device`: "auto" puts as many of its layers on the GPUs as
+        fit, others into the processor's memory and the rest on the disk, from where they are fetched at every call. A
+        dict says it by module, ``{"model.layers.0": 0, "model.layers.1": "cpu", ...}``; see `accelerate`, which it
+        needs. Not yet run on a GPU.
+    offload_folder : path, optional
+        For what is put on the disk, where the weights are no safetensors and cannot be fetched from their own files.
 
     Returns
     -------
@@ -85,8 +97,11 @@ def load(
 
     Raises
     ------
+    ImportError
+        For a device_map without `accelerate`.
     ValueError
-        For an unknown name (the nearest is suggested), device or dtype; for a directory without a model; for a file of
+        For both a device and a device_map; for an unknown name (the nearest is suggested), device or dtype; for a
+        directory without a model; for a file of
         the bundled family that is missing, truncated or altered.
     ConnectionError
         If a published model is not on this machine and cannot be downloaded.
@@ -105,12 +120,15 @@ def load(
         argument, name = ENVIRONMENT, os.environ.get(ENVIRONMENT)
     if not name and argument == ENVIRONMENT:
         name = BUNDLED
+    _check_map(device_map, device, offload_folder)
     device = _device(device)
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = _dtype(dtype, device, checked)
-    return Family(name, sources, device=device, dtype=dtype, quantization=quantization, published=published)
+    placement = {"device_map": device_map, "offload_folder": offload_folder} if device_map is not None else {}
+    settings = {"quantization": quantization, "placement": placement}
+    return Family(name, sources, device=device, dtype=dtype, published=published, **settings)
 
 
 class Family:
@@ -125,9 +143,9 @@ class Family:
         Licence, size and so on, if it is one of the published families.
     """
 
-    def __init__(self, name, sources, *, device, dtype, quantization=None, published=None):
+    def __init__(self, name, sources, *, device, dtype, quantization=None, published=None, placement=None):
         self.name, self.device, self.dtype, self.published = name, device, dtype, published
-        self._sources, self._quantization = dict(sources), quantization
+        self._sources, self._quantization, self._placement = dict(sources), quantization, placement
         # The target's settings and tokenizer are fetched at once, so that what cannot be had is found out here.
         hub.model_folder(self._sources["target"])
 
@@ -138,7 +156,7 @@ class Family:
     @cached_property
     def target(self) -> LM:
         """The model whose words are wanted."""
-        return self._load("target", self.tokenizer, self._quantization)
+        return self._load("target", self.tokenizer, self._quantization, self._placement)
 
     @cached_property
     def draft(self) -> LM:
@@ -233,9 +251,9 @@ class Family:
             raise ValueError(f"the chat format of {self.name!r} refuses {messages!r}: {error}") from error
         return list(tokens)
 
-    def _load(self, role, tokenizer, quantization=None) -> LM:
+    def _load(self, role, tokenizer, quantization=None, placement=None) -> LM:
         folder = hub.model_folder(self._sources[role], weights=True)
-        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, quantization)
+        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, quantization, placement)
         return LM(model, tokenizer)
 
     def _tokenizer_of(self, role):
@@ -324,6 +342,19 @@ def _device(device) -> torch.device:
     return device
 
 
+def _check_map(device_map, device, offload_folder):
+    if device_map is None:
+        if offload_folder is not None:
+            raise ValueError(f'offload_folder={str(offload_folder)!r} needs a device_map, "auto" for instance')
+        return
+    if device is not None:
+        raise ValueError(f"device={str(device)!r} and device_map={device_map!r}: give one of the two")
+    if not isinstance(device_map, dict) and device_map not in _MAPS:
+        raise ValueError(f"device_map={device_map!r}: expected {', '.join(_MAPS)} or a dict from modules to devices")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ImportError("device_map needs accelerate: `pip install accelerate`")
+
+
 def _dtype(dtype, device, bundled) -> torch.dtype:
     if dtype is None:
         if bundled or device.type != "cuda":
@@ -340,7 +371,7 @@ def _dtype(dtype, device, bundled) -> torch.dtype:
 # Loading what is in a folder.
 
 
-def _load_model(folder, name, device, dtype, quantization=None):
+def _load_model(folder, name, device, dtype, quantization=None, placement=None):
     from transformers import AutoModelForCausalLM
 
     files = hub.weight_files(folder)
@@ -350,8 +381,9 @@ def _load_model(folder, name, device, dtype, quantization=None):
     hub.check_config(Path(folder) / "config.json", most)
     needed, where = weights * dtype.itemsize, ", ".join(map(str, files))
     settings = {"quantization_config": quantization, "device_map": {"": device}} if quantization else {}
+    settings |= placement or {}
     for place in (torch.device("cpu"), device):  # weights go through the processor's memory
-        if not quantization and needed > _free(place):
+        if not settings and needed > _free(place):
             raise MemoryError(_too_large(name, weights, dtype, place))
     try:
         with hub.quiet():
@@ -365,7 +397,7 @@ def _load_model(folder, name, device, dtype, quantization=None):
                 output_loading_info=True,
                 **settings,
             )
-        model = model if quantization else model.to(device)
+        model = model if settings else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise MemoryError(_too_large(name, weights, dtype, device)) from error
     except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings
