@@ -1,5 +1,6 @@
 """Families: loaded lazily and quietly, in the type that fits, with their heads, and without running anybody's code."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -14,13 +15,14 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as hf_logging
 
-from tutorlib import greedy, models, run
+from tutorlib import greedy, models, run, run_batch, sample_batch, speculative
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.families import ENVIRONMENT
 from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
-from tutorlib.heads.formats import load_eagle, save_eagle, save_medusa
+from tutorlib.heads.formats import BORROWED, load_eagle, load_medusa, output_weight, save_eagle, save_medusa
 from tutorlib.heads.medusa_heads import MedusaHeads
+from tutorlib.training import train_eagle
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}[assistant]"
 
@@ -77,6 +79,55 @@ def test_a_gpu_gets_bfloat16_only_if_it_has_it(weights, monkeypatch, capability,
 def test_an_apple_gpu_gets_single_precision(weights, monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert models.load(weights / "target", device="mps").dtype == torch.float32
+
+
+# Targets larger than a card.
+
+PARTS = ("embed_tokens", "layers.0", "layers.1", "norm", "rotary_emb")
+SCATTERED = {f"model.{part}": "cpu" for part in PARTS} | {"lm_head": "cpu"}
+MAPS = {
+    "all in one place": {"": "cpu"},
+    "a layer on the disk": SCATTERED | {"model.layers.1": "disk"},
+    "both ends on the disk": SCATTERED | {"model.embed_tokens": "disk", "lm_head": "disk"},
+    "all on the disk": {"model": "disk", "lm_head": "disk"},
+}
+
+
+@pytest.mark.parametrize("device_map", MAPS.values(), ids=MAPS)
+def test_with_weights_in_several_places_the_tokens_are_the_same(weights, device_map, tmp_path, capfd, caplog):
+    pytest.importorskip("accelerate")
+    plain, family = models.load(weights), models.load(weights, device_map=device_map)
+    assert str(family.target.device) == "cpu" and family.draft.model.device.type == "cpu"
+    offloaded = {weight.is_meta for weight in family.target.model.parameters()}
+    assert offloaded == ({False} if "disk" not in device_map.values() else offloaded | {True})
+    save_medusa(MedusaHeads(16, 300, 2, output=output_weight(plain.target)), tmp_path / "medusa", "vllm", borrowed=True)
+    head = train_eagle.new_eagle3(plain.target, [], (0, 1, 2))
+    save_eagle(head, tmp_path / "eagle3", borrowed=BORROWED)
+    for method in (
+        lambda target: greedy(target, "Mia was"),
+        lambda target: medusa(target, load_medusa(tmp_path / "medusa", target), "Mia was"),
+        lambda target: eagle(target, load_eagle(tmp_path / "eagle3", target), "Mia was"),
+        lambda target: speculative(target, family.draft, "Mia was"),
+    ):
+        assert run(method(family.target), 12, stop=()).tokens == run(method(plain.target), 12, stop=()).tokens
+    prompts = ["Mia was", "Ben"]
+    ours, theirs = (run_batch(sample_batch(one.target, prompts), 6, stop=()) for one in (plain, family))
+    assert [trace.tokens for trace in ours] == [trace.tokens for trace in theirs]
+    assert capfd.readouterr() == ("", "") and not caplog.records
+
+
+def test_a_device_map_that_cannot_be_is_refused(weights, monkeypatch):
+    for settings, says in [
+        ({"device": "cpu", "device_map": "auto"}, "device='cpu' and device_map='auto': give one of the two"),
+        ({"device_map": "everywhere"}, "device_map='everywhere': expected auto, .* or a dict"),
+        ({"device_map": 0}, "device_map=0: expected auto, .* or a dict"),
+        ({"offload_folder": "here"}, "offload_folder='here' needs a device_map"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            models.load(weights, **settings)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="device_map needs accelerate: `pip install accelerate`"):
+        models.load(weights, device_map="auto")
 
 
 @pytest.mark.gpu

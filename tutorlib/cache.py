@@ -198,8 +198,9 @@ class _Layer(DynamicLayer):
             self.keys[:, :, slots.start : slots.end] = keys
             self.values[:, :, slots.start : slots.end] = values
         else:
-            self.keys[slots.rows, :, slots.columns] = keys.transpose(1, 2)
-            self.values[slots.rows, :, slots.columns] = values.transpose(1, 2)
+            rows, columns = slots.rows.to(keys.device), slots.columns.to(keys.device)  # layers may be on other devices
+            self.keys[rows, :, columns] = keys.transpose(1, 2)
+            self.values[rows, :, columns] = values.transpose(1, 2)
         return self.keys[:, :, : slots.end], self.values[:, :, : slots.end]
 
     def _grow(self, keys, values):
@@ -243,8 +244,9 @@ class _StaticLayer(_Layer):
     def update(self, keys, values, *args, **kwargs):
         if not self.is_initialized:
             self._grow(keys, values)
-        self.keys.index_copy_(2, self.slots.columns, keys)
-        self.values.index_copy_(2, self.slots.columns, values)
+        columns = self.slots.columns.to(keys.device)
+        self.keys.index_copy_(2, columns, keys)
+        self.values.index_copy_(2, columns, values)
         return self.keys, self.values
 
 

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging as standard_logging
 import math
 import warnings
 from pathlib import Path
@@ -164,10 +165,13 @@ def quiet(bars=False):
     import transformers.utils.logging as logging
 
     shown, levels = logging.is_progress_bar_enabled(), (logging.get_verbosity(), hub_logging.get_verbosity())
+    accelerate = standard_logging.getLogger("accelerate")
+    level = accelerate.level
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.set_verbosity_error()
         hub_logging.set_verbosity_error()
+        accelerate.setLevel("ERROR")
         if shown and not bars:
             logging.disable_progress_bar()
         try:
@@ -175,6 +179,7 @@ def quiet(bars=False):
         finally:
             logging.set_verbosity(levels[0])
             hub_logging.set_verbosity(levels[1])
+            accelerate.setLevel(level)
             if shown and not bars:
                 logging.enable_progress_bar()
 

@@ -68,6 +68,7 @@ class LM:
     width : int
         Numbers in a hidden state of the last layer: what the output head reads.
     device, dtype : of the model's weights
+        The device is that of the first module, where they are on several: tokens go in and logits come out there.
     stop_tokens : tuple of int
         End-of-text tokens of the tokenizer and of the model's generation settings; empty where there is none.
     calls : int
@@ -126,6 +127,10 @@ class LM:
 
     @property
     def device(self) -> torch.device:
+        if getattr(self.model, "hf_device_map", None):  # weights may be on several devices, or on none until a call
+            hook = getattr(self.model.get_input_embeddings(), "_hf_hook", None)
+            place = getattr(hook, "execution_device", None)
+            return self.model.device if place is None else torch.device(place)
         return self.model.device
 
     @property

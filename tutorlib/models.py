@@ -12,6 +12,7 @@ has none, pickles read with `weights_only`. What is on this machine is used as i
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import pickle
@@ -43,6 +44,8 @@ from .lm import LM
 from .metrics import memory
 from .ngram import is_ngram, load_ngram
 
+_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # what accelerate knows by name
+
 __all__ = ["Family", "families", "load", "write_checksums"]
 
 
@@ -58,6 +61,8 @@ def load(
     dtype=None,
     quantize=None,
     double_quantization=None,
+    device_map=None,
+    offload_folder=None,
 ) -> Family:
     """Find a family of models. Its models are loaded when they are first used.
 
@@ -86,6 +91,13 @@ def load(
         a GPU.
     double_quantization : bool, optional
         Whether the scales of "nf4" are quantized too, for 4.13 in place of 4.5 bits a weight. They are by default.
+    device_map : str or dict, optional
+        For a target that is larger than a GPU, in place of `device`: "auto" puts as many of its layers on the GPUs as
+        fit, others into the processor's memory and the rest on the disk, from where they are fetched at every call. A
+        dict says it by module, ``{"model.layers.0": 0, "model.layers.1": "cpu", ...}``; see `accelerate`, which it
+        needs. Not yet run on a GPU.
+    offload_folder : path, optional
+        For what is put on the disk, where the weights are no safetensors and cannot be fetched from their own files.
 
     Returns
     -------
@@ -94,12 +106,12 @@ def load(
     Raises
     ------
     ValueError
-        For an unknown name (the nearest is suggested), device or dtype; for a directory without a model; for a file of
-        the bundled family that is missing, truncated or altered; for a `quantize` that is unknown, that names what
-        the family lacks, or that this device or dtype cannot have. For a model that has been quantized already, when
-        it is first used.
+        For both a device and a device_map; for an unknown name (the nearest is suggested), device or dtype; for a
+        directory without a model; for a file of the bundled family that is missing, truncated or altered; for a
+        `quantize` that is unknown, that names what the family lacks, or that this device or dtype cannot have. For a
+        model that has been quantized already, when it is first used.
     ImportError
-        If bitsandbytes or accelerate is missing and `quantize` asks for it.
+        If `accelerate` is missing and a device_map or `quantize` asks for it, or bitsandbytes and `quantize` does.
     ConnectionError
         If a published model is not on this machine and cannot be downloaded.
     PermissionError
@@ -117,6 +129,7 @@ def load(
         argument, name = ENVIRONMENT, os.environ.get(ENVIRONMENT)
     if not name and argument == ENVIRONMENT:
         name = BUNDLED
+    _check_map(device_map, device, offload_folder)
     device = _device(device)
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
@@ -126,7 +139,8 @@ def load(
     forms = quantization.forms(quantize, double_quantization, networks)
     if forms:
         quantization.check(device, dtype)
-    return Family(name, sources, device=device, dtype=dtype, forms=forms, published=published)
+    placement = {"device_map": device_map, "offload_folder": offload_folder} if device_map is not None else {}
+    return Family(name, sources, device=device, dtype=dtype, forms=forms, published=published, placement=placement)
 
 
 class Family:
@@ -143,9 +157,9 @@ class Family:
         How the models that are quantized are kept, by role.
     """
 
-    def __init__(self, name, sources, *, device, dtype, forms=None, published=None):
+    def __init__(self, name, sources, *, device, dtype, forms=None, published=None, placement=None):
         self.name, self.device, self.dtype, self.published = name, device, dtype, published
-        self._sources, self.forms = dict(sources), dict(forms or {})
+        self._sources, self._placement, self.forms = dict(sources), placement, dict(forms or {})
         # The target's settings and tokenizer are fetched at once, so that what cannot be had is found out here.
         hub.model_folder(self._sources["target"])
 
@@ -157,7 +171,7 @@ class Family:
     @cached_property
     def target(self) -> LM:
         """The model whose words are wanted."""
-        return self._load("target", self.tokenizer)
+        return self._load("target", self.tokenizer, self._placement)
 
     @cached_property
     def draft(self) -> LM:
@@ -252,9 +266,10 @@ class Family:
             raise ValueError(f"the chat format of {self.name!r} refuses {messages!r}: {error}") from error
         return list(tokens)
 
-    def _load(self, role, tokenizer) -> LM:
+    def _load(self, role, tokenizer, placement=None) -> LM:
         folder = hub.model_folder(self._sources[role], weights=True)
-        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, self.forms.get(role))
+        form = self.forms.get(role)
+        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, form, placement)
         return LM(model, tokenizer)
 
     def _tokenizer_of(self, role):
@@ -343,6 +358,19 @@ def _device(device) -> torch.device:
     return device
 
 
+def _check_map(device_map, device, offload_folder):
+    if device_map is None:
+        if offload_folder is not None:
+            raise ValueError(f'offload_folder={str(offload_folder)!r} needs a device_map, "auto" for instance')
+        return
+    if device is not None:
+        raise ValueError(f"device={str(device)!r} and device_map={device_map!r}: give one of the two")
+    if not isinstance(device_map, dict) and device_map not in _MAPS:
+        raise ValueError(f"device_map={device_map!r}: expected {', '.join(_MAPS)} or a dict from modules to devices")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ImportError("device_map needs accelerate: `pip install accelerate`")
+
+
 def _dtype(dtype, device, bundled) -> torch.dtype:
     if dtype is None:
         if bundled or device.type != "cuda":
@@ -359,7 +387,7 @@ def _dtype(dtype, device, bundled) -> torch.dtype:
 # Loading what is in a folder.
 
 
-def _load_model(folder, name, device, dtype, form=None):
+def _load_model(folder, name, device, dtype, form=None, placement=None):
     from transformers import AutoModelForCausalLM
 
     files = hub.weight_files(folder)
@@ -371,9 +399,10 @@ def _load_model(folder, name, device, dtype, form=None):
     if form:
         _refuse_quantized(folder, form)
         settings = {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
+    settings |= placement or {}
     needed = _bytes_needed(folder, weights, dtype, form)
     for place in (torch.device("cpu"), device):  # weights go through the processor's memory
-        if needed > _free(place):
+        if not placement and needed > _free(place):
             raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
     try:
         with hub.quiet():
@@ -387,7 +416,7 @@ def _load_model(folder, name, device, dtype, form=None):
                 output_loading_info=True,
                 **settings,
             )
-        model = quantization.settle(model) if form else model.to(device)
+        model = quantization.settle(model) if form else model if placement else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
     except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings

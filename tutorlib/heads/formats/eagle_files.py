@@ -31,6 +31,7 @@ from .files import (
     output_weight,
     read_config,
     read_folder,
+    weight_of,
     whole_number,
     without_weights,
     write_folder,
@@ -435,7 +436,7 @@ def _embeddings(target, shape: tuple[int, int], path) -> torch.Tensor:
             f"{path}: embed_tokens.weight is missing, so that the target's are used: load_eagle(folder, target)"
         )
     module = target.model.get_input_embeddings() if target.model is not None else None
-    weight = getattr(module, "weight", None)
+    weight = weight_of(module)
     if weight is None or tuple(weight.shape) != shape or not weight.is_floating_point():
         raise ValueError(
             f"{path}: embed_tokens.weight is missing, and {target!r} has no embeddings of shape {shape} to be used"

@@ -208,12 +208,20 @@ def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path)
 def output_weight(target) -> torch.Tensor:
     """The weight of a target's output head, (vocab, width); a ValueError where it has no such head, or a bias too."""
     head = target.model.get_output_embeddings() if target.model is not None else None
-    weight = getattr(head, "weight", None)
+    weight = weight_of(head)
     if weight is None or tuple(weight.shape) != (target.vocab_size, target.width) or not weight.is_floating_point():
         raise ValueError(f"{target!r} has no output head of shape {(target.vocab_size, target.width)} to be used again")
     if getattr(head, "bias", None) is not None:
         raise ValueError(f"the output head of {target!r} has a bias, for which these heads have no place")
     return weight.detach()
+
+
+def weight_of(module) -> torch.Tensor | None:
+    """A module's weight, if it has one: fetched from where it is kept, if it is on a device in calls alone."""
+    weight = getattr(module, "weight", None)
+    if weight is None or not weight.is_meta or not hasattr(module, "_hf_hook"):
+        return weight
+    return module._hf_hook.weights_map["weight"]  # as accelerate does before a call
 
 
 def write_folder(folder, layout: str, config: Mapping, tensors: Tensors, pickled: bool) -> Path:
