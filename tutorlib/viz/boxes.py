@@ -17,6 +17,7 @@ from .style import (
     marked,
     outlined,
     pale,
+    patch,
     slot,
     swatches,
     titled,
@@ -325,3 +326,57 @@ def _formula(ax, x, y, letter, *, place):
 
 def _up(ax, x, low, high):
     arrow(ax, (x, low), (x, high), linewidth=1.2, shrinkA=0, shrinkB=0)
+
+
+@takes_iterators
+def block_diagram(
+    ax,
+    blocks: Mapping[str, tuple[float, float, float, str, Sequence[str]]],
+    arrows: Sequence[tuple[str, str, str]],
+    *,
+    title=None,
+):
+    """Draw the parts of a system as boxes, and what passes between them as arrows.
+
+    Parameters
+    ----------
+    blocks : mapping from names to (x, y, width, kind, lines)
+        Where a box begins, counted to the right and down; how wide it is; a kind of token, whose look it has; and what
+        stands under its name. One unit is about the height of a line.
+    arrows : sequence of (name, name, str)
+        From which box to which, and what passes. Boxes beside each other are joined at their sides, others at their
+        top and bottom, an arrow up to the right of one down.
+
+    Raises
+    ------
+    ValueError
+        For an arrow from or to a box that is not there.
+    """
+    high = {name: 1.5 + len(lines) for name, (*_, lines) in blocks.items()}
+    for name, (x, y, wide, kind, lines) in blocks.items():
+        slot(ax, x, y, wide, high=high[name], **outlined(kind))
+        ax.text(x + wide / 2, y + 0.75, name, ha="center", va="center", fontsize=10, weight="bold", zorder=4)
+        for row, line in enumerate(lines):
+            ax.text(x + wide / 2, y + 1.65 + row, line, ha="center", va="center", fontsize=8.5, zorder=4)
+    for start, end, label in arrows:
+        for name in (start, end):
+            if name not in blocks:
+                raise ValueError(f"there is no box {name!r} to draw an arrow to: {', '.join(blocks)}")
+        (x, y, wide, *_), (to_x, to_y, to_wide, *_) = blocks[start], blocks[end]
+        note = {"fontsize": 8.5, "color": LIGHT["neutral"], "zorder": 5, "bbox": patch("white", 0.1)}
+        if x + wide <= to_x or to_x + to_wide <= x:
+            right = x + wide <= to_x
+            one = (x + wide if right else x, y + high[start] / 2)
+            other = (to_x if right else to_x + to_wide, to_y + high[end] / 2)
+            place = {"ha": "center", "va": "center"}
+        else:
+            down = y < to_y
+            at = max(x, to_x) + min(x + wide, to_x + to_wide)
+            at = at / 2 + (-0.16 if down else 0.16) * min(wide, to_wide)
+            one, other = (at, y + high[start] * down), (at, to_y + high[end] * (not down))
+            place = {"ha": "right" if down else "left", "va": "center"}
+        arrow(ax, one, other, LIGHT["text"], shrinkA=1, shrinkB=1)
+        ax.text((one[0] + other[0]) / 2, (one[1] + other[1]) / 2, label, **note, **place)
+    right = max(x + wide for x, _, wide, *_ in blocks.values())
+    low = max(y + high[name] for name, (_, y, *_) in blocks.items())
+    return drawing(ax, (-0.3, right + 0.3), (low + 0.3, -0.3), title)
