@@ -1,8 +1,12 @@
 """What is written is written whole or not at all, a full disk is called one, and broken files are named."""
 
 import errno
+import os
 import resource
 import signal
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,3 +89,81 @@ def test_json_is_read_from_files_alone(tmp_path):
         disk.read_json("/dev/zero")
     with pytest.raises(FileNotFoundError):
         disk.read_json(tmp_path / "a.json")
+
+
+# Two processes and one place.
+
+HOLDS = """import importlib.util, sys, time
+spec = importlib.util.spec_from_file_location("disk", sys.argv[1])  # alone: the package takes long to import
+spec.loader.exec_module(disk := importlib.util.module_from_spec(spec))
+with disk.locked(sys.argv[2]):
+    print("held", flush=True)
+    time.sleep(99)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that has locked a folder."""
+    command = [sys.executable, "-c", HOLDS, disk.__file__, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_who_has_a_place_and_gets_it_when_that_was_killed(holder, tmp_path):
+    says = f"out is in use: process {holder.pid} on .* writes to it. Wait until that has ended, or name another place"
+    with pytest.raises(ValueError, match=says), disk.locked(tmp_path / "out"):
+        pass
+    with disk.locked(tmp_path / "other"):
+        pass
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with disk.locked(tmp_path / "out"), pytest.raises(ValueError, match=f"in use: process {os.getpid()} "):
+        disk.locked(tmp_path / "out").__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_ends_with_an_error_and_the_error_is_raised_as_it_is(tmp_path):
+    for _ in range(2):
+        with pytest.raises(KeyError) as caught, disk.locked(tmp_path / "deep" / "out"):
+            raise KeyError(1)
+        assert caught.value.__context__ is None
+
+
+def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_anew(tmp_path, monkeypatch):
+    take, taken = disk._take, []
+
+    def late(file):
+        take(file)
+        taken.append(file)
+        if len(taken) == 1:
+            (tmp_path / ".out.lock").unlink()  # as by whoever had it until now
+
+    monkeypatch.setattr(disk, "_take", late)
+    with disk.locked(tmp_path / "out"):
+        assert len(taken) == 2 and str(os.getpid()) in (tmp_path / ".out.lock").read_text()
+
+
+def test_where_there_can_be_no_lock_there_is_none(tmp_path, monkeypatch):
+    def none(file):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(disk, "_take", none)
+    with disk.locked(tmp_path / "out"), disk.locked(tmp_path / "out"):
+        pass
+
+
+def test_windows_has_locks_of_its_own(tmp_path, monkeypatch):
+    held = set()
+
+    def locking(number, mode, count):
+        if held:
+            raise PermissionError(errno.EACCES, "locked")
+        held.add(number)
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    with disk.locked(tmp_path / "out"), pytest.raises(ValueError, match=f"in use: process {os.getpid()} "):
+        disk.locked(tmp_path / "out").__enter__()

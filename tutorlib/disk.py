@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator
@@ -84,6 +85,78 @@ def filling(folder, size: int = 0) -> Iterator[Path]:
             os.replace(file, folder / file.name)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(path) -> Iterator[None]:
+    """Keep a file or folder to this process while the context lasts. The lock ends with the process, however that ends.
+
+    It is on a file of its own beside `path`, ``.NAME.lock``. Where there can be none, in a folder that nobody may write
+    to or on a file system without locks, there is none.
+
+    Raises
+    ------
+    ValueError
+        If another process, or another thread, has it: the message names the process and its machine.
+    """
+    path = Path(path).absolute()
+    lock, file = path.with_name(f".{path.name}.lock"), None
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = _own(lock)
+    except BlockingIOError:
+        try:
+            holder = lock.read_text(encoding="utf-8")
+        except OSError:
+            holder = ""
+        raise ValueError(
+            f"{path} is in use: {holder or 'another process'} writes to it. Wait until that has ended, or name another "
+            "place"
+        ) from None
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        if file is not None:
+            with contextlib.suppress(OSError):  # while the lock is held: nobody's next one is removed
+                lock.unlink()
+            file.close()
+
+
+def _own(lock: Path):
+    """The open file of a lock that is had; a BlockingIOError if somebody else has it."""
+    while True:
+        file = open(lock, "a+", encoding="utf-8")  # noqa: SIM115  (whoever closes it gives up the lock)
+        try:
+            _take(file)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(lock)):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {platform.node()}")
+                file.flush()
+                return file
+        except FileNotFoundError:  # whoever had it has removed the file in the meantime: take the next one
+            pass
+        except OSError:
+            file.close()
+            raise
+        file.close()
+
+
+def _take(file) -> None:
+    """Lock an open file for as long as it is open; a BlockingIOError if it is locked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where nobody may read what is locked: a byte beyond all that is written
+        import msvcrt
+
+        file.seek(1 << 20)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError from error
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_text(path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import transformers
 
 from .. import models
-from ..disk import differences
+from ..disk import differences, locked
 from . import chat_prompts, story_prompts
 from .costs import measured_costs, reading
 from .measuring import drafts_of, measure, that_can_run, with_peers
@@ -42,8 +43,9 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         if options.show:
             report = read_report(options.show)
         else:
-            family = family or models.load(options.family, dtype=options.dtype)
-            report = measured(options, family, prompts)
+            with locked(options.results) if options.results else contextlib.nullcontext():
+                family = family or models.load(options.family, dtype=options.dtype)
+                report = measured(options, family, prompts)
     except (ValueError, OSError, ImportError) as error:
         parser.error(str(error))
     print(as_json(report) if options.json else as_text(report))

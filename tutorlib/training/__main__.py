@@ -136,14 +136,15 @@ def _heads(chosen, command):
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
     how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
-    told = tell(family, chosen.runs, **how, **shared)
-    memory = 1e9 * chosen.memory
-    folder = make(told, learner(told.train), chosen.out, **training, memory=memory, command=command, **shared)
-    if here.first:
-        print(folder)
-        names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
-        if folder.name in names and (folder.parent / "figures.json").exists():
-            card.write_heads_card(folder.parent, names)
+    with here.keep(chosen.out):
+        told = tell(family, chosen.runs, **how, **shared)
+        memory = 1e9 * chosen.memory
+        folder = make(told, learner(told.train), chosen.out, **training, memory=memory, command=command, **shared)
+        if here.first:
+            print(folder)
+            names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
+            if folder.name in names and (folder.parent / "figures.json").exists():
+                card.write_heads_card(folder.parent, names)
     here.leave()
 
 
@@ -152,13 +153,14 @@ def _ngram(chosen, command):
     here = devices.find_devices(chosen.device)
     family = load(chosen.target, device=here.device)
     how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
-    told = tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
-    if here.first:
-        made = _given(chosen, "order", "megabytes")
-        folder = train_ngram.make_ngram(told, family.target, chosen.out, **made, command=command)
-        print(folder)
-        if (folder.parent / CHECKSUMS).exists():
-            write_checksums(folder.parent)
+    with here.keep(chosen.out):
+        told = tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+        if here.first:
+            made = _given(chosen, "order", "megabytes")
+            folder = train_ngram.make_ngram(told, family.target, chosen.out, **made, command=command)
+            print(folder)
+            if (folder.parent / CHECKSUMS).exists():
+                write_checksums(folder.parent)
     here.leave()
 
 

@@ -8,11 +8,14 @@ each takes its share of the rows, and the gradients are averaged.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from ..disk import locked
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ class Devices:
         """Go on when every process has come here."""
         if self.processes > 1:
             self.accelerator.wait_for_everyone()
+
+    def keep(self, path) -> contextlib.AbstractContextManager:
+        """Keep a file or folder to these processes, see `tutorlib.disk.locked`: the first has the lock for all."""
+        return locked(path) if self.first else contextlib.nullcontext()
 
     def leave(self) -> None:
         """Part from the other processes, at the end of the work."""

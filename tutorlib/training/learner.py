@@ -158,8 +158,8 @@ def fit(
     Raises
     ------
     ValueError
-        For a folder that was begun with other settings; for texts too short to guess anything in them; for a number of
-        steps or rows below 1, a rate that is not above 0.
+        For a folder that was begun with other settings, or that another training writes to; for texts too short to
+        guess anything in them; for a number of steps or rows below 1, a rate that is not above 0.
     """
     check_training(steps, rows, rate)
     for told, name in ((texts, "texts"), (held_out, "held-out texts")):
@@ -169,25 +169,26 @@ def fit(
                 "the prompt"
             )
     settings = {"steps": steps, "rows": rows, "rate": rate, "texts": len(texts)}
-    claim(folder, settings | learner.settings | {"model": fingerprint(learner.target.model)}, devices)
-    batches = Batches(learner.target, texts, rows, layers=learner.layers, devices=devices, memory=memory)
-    checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits
-    log = train(
-        learner.trained,
-        losses(learner, batches, steps),
-        [torch.optim.AdamW(learner.groups(rate), lr=rate, betas=learner.betas, weight_decay=0.0)],
-        steps=steps,
-        folder=folder,
-        schedule=warmup_then_decay(steps, warmup=min(100, steps), flat=0.2),
-        report=lambda: {
-            f"{kind} {step}": share
-            for kind, shares in accuracies(learner, checked).items()
-            for step, share in enumerate(shares)
-        },
-        every=every,
-        devices=devices,
-        progress=progress,
-    )
+    with devices.keep(folder):
+        claim(folder, settings | learner.settings | {"model": fingerprint(learner.target.model)}, devices)
+        batches = Batches(learner.target, texts, rows, layers=learner.layers, devices=devices, memory=memory)
+        checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits
+        log = train(
+            learner.trained,
+            losses(learner, batches, steps),
+            [torch.optim.AdamW(learner.groups(rate), lr=rate, betas=learner.betas, weight_decay=0.0)],
+            steps=steps,
+            folder=folder,
+            schedule=warmup_then_decay(steps, warmup=min(100, steps), flat=0.2),
+            report=lambda: {
+                f"{kind} {step}": share
+                for kind, shares in accuracies(learner, checked).items()
+                for step, share in enumerate(shares)
+            },
+            every=every,
+            devices=devices,
+            progress=progress,
+        )
     measured = accuracies(learner, checked, learner.ranks)
     learner.finish(measured)
     return Fitted(measured, log)

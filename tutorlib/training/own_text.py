@@ -7,6 +7,7 @@ all, and depends on its number alone: who is stopped goes on after the last file
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -104,8 +105,8 @@ def own_texts(
     Raises
     ------
     ValueError
-        If the folder holds texts of another model or of another telling; if a prompt leaves no room; if there is
-        neither a prompt nor a start token.
+        If the folder holds texts of another model or of another telling, or another process is telling texts there; if
+        a prompt leaves no room; if there is neither a prompt nor a start token.
     """
     telling, folder = telling or Telling(), Path(folder)
     prompts = [lm.prompt_tokens(prompt) for prompt in prompts] or [[start_token(lm)]]
@@ -114,24 +115,24 @@ def own_texts(
     if longest >= length:
         raise ValueError(f"a prompt has {longest} tokens, which leaves no room in texts of {length}: shorten it")
     digest = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
-    claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **vars(telling)}, devices)
-
     files = [folder / f"{number:05}.json" for number in range(-(-count // telling.rows))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
-    bar = tqdm(
-        total=len(files), initial=len(files) - len(missing), disable=not (progress and devices.first), unit="file",
-        desc=f"{telling.seed} texts", dynamic_ncols=True,
-    )  # fmt: skip
-    with bar:
-        for number in missing:
-            if number % devices.processes != devices.rank:  # by number: others may have written some in the meantime
-                continue
-            places = range(number * telling.rows, (number + 1) * telling.rows)
-            seed = f"{telling.seed} {number}"
-            texts = _tell(lm, [prompts[i % len(prompts)] for i in places], length, telling, seed)
-            write_text(files[number], json.dumps(texts))
-            bar.update(min(devices.processes, len(files) - bar.n))
-    devices.wait()
+    with devices.keep(folder) if missing else contextlib.nullcontext():  # texts that are there may be shared
+        claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **vars(telling)}, devices)
+        bar = tqdm(
+            total=len(files), initial=len(files) - len(missing), disable=not (progress and devices.first), unit="file",
+            desc=f"{telling.seed} texts", dynamic_ncols=True,
+        )  # fmt: skip
+        with bar:
+            for number in missing:
+                if number % devices.processes != devices.rank:  # by number: others may have written some by now
+                    continue
+                places = range(number * telling.rows, (number + 1) * telling.rows)
+                seed = f"{telling.seed} {number}"
+                texts = _tell(lm, [prompts[i % len(prompts)] for i in places], length, telling, seed)
+                write_text(files[number], json.dumps(texts))
+                bar.update(min(devices.processes, len(files) - bar.n))
+        devices.wait()
     return [text for file in files for text in _read(file)][:count]
 
 

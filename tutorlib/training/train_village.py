@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tutorlib.disk import filling, write_text
+from tutorlib.disk import filling, locked, write_text
 from tutorlib.training import accuracy, hints
 from tutorlib.training.corpus import IGNORED, Stories
 from tutorlib.training.loop import train, warmup_then_decay
@@ -244,12 +244,11 @@ def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True)
         Which of them; by default all.
     """
     for name in only or RECIPES:
-        began = time.time()
-        model, tokenizer, log = fit(
-            RECIPES[name], Path(folder) / name, device=device, compiled=compiled, progress=progress
-        )
-        save(model, tokenizer, Path(out) / name)
-        write_text(Path(out) / name / "training_log.json", json.dumps(log, indent=1) + "\n")
+        began, runs, made = time.time(), Path(folder) / name, Path(out) / name
+        with locked(runs), locked(made):
+            model, tokenizer, log = fit(RECIPES[name], runs, device=device, compiled=compiled, progress=progress)
+            save(model, tokenizer, made)
+            write_text(made / "training_log.json", json.dumps(log, indent=1) + "\n")
         print(
             f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {time.time() - began:.0f} s, {log[-1]}"
         )
