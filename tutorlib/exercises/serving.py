@@ -30,7 +30,7 @@ CHANGES = {
 
 @checker
 def check_prediction(answer) -> Verdict:
-    """Judge a prediction of what each change leaves of the first guess's acceptance: a dict with the keys of CHANGES."""
+    """Judge a prediction of what each change leaves of the first guess's acceptance: a dict like CHANGES."""
     answer = filled(answer, CHANGES)
     for change, (left, because) in CHANGES.items():
         if answer[change] not in OUTCOMES:
@@ -54,7 +54,7 @@ def by_position(rounds, gamma, judged=lambda drafted, accepted, i: drafted >= i 
 
 
 check_by_position = Exercise(
-    """Judge ``my_by_position(rounds, gamma)``: for each position, the share accepted of the guesses that were judged.""",
+    """Judge ``my_by_position(rounds, gamma)``: for each position, the share accepted of those judged.""",
     [
         ([(4, 4), (4, 0), (4, 2), (4, 3), (4, 1)], 4),
         ([(3, 3), (3, 1), (1, 1), (2, 2), (3, 0)], 3),

@@ -341,42 +341,39 @@ def block_diagram(
     Parameters
     ----------
     blocks : mapping from names to (x, y, width, kind, lines)
-        Where a box begins, counted to the right and down; how wide it is; a kind of token, whose look it has; and what
-        stands under its name. One unit is about the height of a line.
+        Where a box begins, counted to the right and down in units of about a line's height; its width; a kind of token,
+        whose look it has; what stands under its name.
     arrows : sequence of (name, name, str)
-        From which box to which, and what passes. Boxes beside each other are joined at their sides, others at their
-        top and bottom, an arrow up to the right of one down.
-
-    Raises
-    ------
-    ValueError
-        For an arrow from or to a box that is not there.
+        From which box to which, and what passes. Boxes beside each other are joined at their sides, others at top and
+        bottom, an arrow up to the right of one down.
     """
-    high = {name: 1.5 + len(lines) for name, (*_, lines) in blocks.items()}
+    places = {}
     for name, (x, y, wide, kind, lines) in blocks.items():
-        slot(ax, x, y, wide, high=high[name], **outlined(kind))
-        ax.text(x + wide / 2, y + 0.75, name, ha="center", va="center", fontsize=10, weight="bold", zorder=4)
-        for row, line in enumerate(lines):
-            ax.text(x + wide / 2, y + 1.65 + row, line, ha="center", va="center", fontsize=8.5, zorder=4)
+        places[name] = x, y, x + wide, y + 1.5 + len(lines)
+        slot(ax, x, y, wide, high=1.5 + len(lines), **outlined(kind))
+        for row, line in enumerate([name, *lines]):
+            style = {"fontsize": 8.5} if row else {"fontsize": 10, "weight": "bold"}
+            ax.text(x + wide / 2, y + 0.75 + 0.95 * row, line, ha="center", va="center", zorder=4, **style)
     for start, end, label in arrows:
         for name in (start, end):
-            if name not in blocks:
-                raise ValueError(f"there is no box {name!r} to draw an arrow to: {', '.join(blocks)}")
-        (x, y, wide, *_), (to_x, to_y, to_wide, *_) = blocks[start], blocks[end]
+            if name not in places:
+                raise ValueError(f"there is no box {name!r} to draw an arrow to: {', '.join(places)}")
+        one, other, side = _joined(places[start], places[end])
+        arrow(ax, one, other, shrinkA=1, shrinkB=1)
+        middle = np.mean([one, other], axis=0)
         note = {"fontsize": 8.5, "color": LIGHT["neutral"], "zorder": 5, "bbox": patch("white", 0.1)}
-        if x + wide <= to_x or to_x + to_wide <= x:
-            right = x + wide <= to_x
-            one = (x + wide if right else x, y + high[start] / 2)
-            other = (to_x if right else to_x + to_wide, to_y + high[end] / 2)
-            place = {"ha": "center", "va": "center"}
-        else:
-            down = y < to_y
-            at = max(x, to_x) + min(x + wide, to_x + to_wide)
-            at = at / 2 + (-0.16 if down else 0.16) * min(wide, to_wide)
-            one, other = (at, y + high[start] * down), (at, to_y + high[end] * (not down))
-            place = {"ha": "right" if down else "left", "va": "center"}
-        arrow(ax, one, other, LIGHT["text"], shrinkA=1, shrinkB=1)
-        ax.text((one[0] + other[0]) / 2, (one[1] + other[1]) / 2, label, **note, **place)
-    right = max(x + wide for x, _, wide, *_ in blocks.values())
-    low = max(y + high[name] for name, (_, y, *_) in blocks.items())
+        ax.text(*middle, label, ha=side, va="center", **note)
+    _, _, right, low = np.max(list(places.values()), axis=0)
     return drawing(ax, (-0.3, right + 0.3), (low + 0.3, -0.3), title)
+
+
+def _joined(start, end):
+    """Between which points an arrow from one box (left, top, right, bottom) to another runs, and where its label is."""
+    if start[2] <= end[0] or end[2] <= start[0]:
+        sides = (2, 0) if start[2] <= end[0] else (0, 2)
+        ends = [(box[side], (box[1] + box[3]) / 2) for box, side in zip((start, end), sides, strict=True)]
+        return *ends, "center"
+    left, right = max(start[0], end[0]), min(start[2], end[2])
+    down = start[1] < end[1]
+    x = left + (0.34 if down else 0.66) * (right - left)
+    return (x, start[3 if down else 1]), (x, end[1 if down else 3]), "right" if down else "left"

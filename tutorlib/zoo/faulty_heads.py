@@ -71,7 +71,7 @@ def hotter(lm: LM, factor: float) -> LM:
 
 
 def shifted_ids(lm: LM) -> LM:
-    """A model for which each id stands for the token before, as if its tokenizer had one more special token in front."""
+    """A model for which each id stands for the token before, as if its tokenizer had one more in front."""
     model = copy.deepcopy(lm.model)
     ends = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     with torch.no_grad():
