@@ -178,6 +178,18 @@ def test_one_output_layer_may_serve_all_heads(folder):
     assert heads[1][-1].weight.any()
 
 
+@pytest.mark.parametrize("token_map", [None, MAP], ids=["all tokens", "some tokens"])
+def test_an_output_layer_of_the_targets_is_in_the_file_once_or_not_at_all(llama, folder, token_map):
+    heads, output = random_heads(token_map=token_map), llama.model.get_output_embeddings().weight.detach()
+    for head in heads:
+        head[-1].weight.data = (output if token_map is None else output[token_map]).clone()
+    for options, there in (({"borrowed": True}, 0), ({"shared": True}, 1)):
+        path = save_medusa(heads, folder, "vllm", **options)
+        assert sum(name.startswith("lm_heads") for name in formats.files.read_tensors(path)) == there
+        assert same(load_medusa(folder, llama), heads)
+    assert same(load_medusa(folder), heads)
+
+
 def test_names_may_carry_the_prefix_that_vllm_takes_off(folder):
     tensors = {f"medusa_heads.{name}": tensor for name, tensor in for_vllm().items()}
     assert torch.equal(load_medusa(write(folder, vllm_config(), tensors))[2][2].weight, for_vllm()["lm_heads.2.weight"])

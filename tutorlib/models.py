@@ -186,6 +186,13 @@ class Family:
         target, draft = self.tokenizer, self._tokenizer_of("draft")
         return target is not None and draft is not None and target.get_vocab() == draft.get_vocab()
 
+    def place(self, role) -> str:
+        """Where other programs find the model or the heads of a role, "target" for instance: a hub name, or a path."""
+        if role == "target" and self.published:
+            return self.published.target.hub
+        place = self._sources[role]
+        return str(place.resolve()) if isinstance(place, Path) else place
+
     def chat(self, messages: str | Iterable[Mapping[str, str]]) -> list[int]:
         """The prompt that asks an instruct model to answer.
 

@@ -40,6 +40,9 @@ def main(arguments=None):
     _add_learning(heads, steps=3000, rate=1e-3)
     first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=train_eagle.__doc__)
     first.add_argument("--noise", type=float, default=0.2, help="width of the noise on features (default: 0.2)")
+    first.add_argument(
+        "--no-bias", action="store_true", help="where token and feature are joined: vLLM knows none there"
+    )
     _add_learning(first, steps=4000, rate=3e-3)
     third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=train_eagle.__doc__)
     third.add_argument(
@@ -177,7 +180,8 @@ def _medusa(chosen, target):
 
 
 def _eagle(chosen, target):
-    learner = train_eagle.EagleLearner(target, train_eagle.new_eagle(target), _tree(chosen), noise=chosen.noise)
+    head = train_eagle.new_eagle(target, bias=not chosen.no_bias)
+    learner = train_eagle.EagleLearner(target, head, _tree(chosen), noise=chosen.noise)
     return lambda texts: learner
 
 

@@ -90,6 +90,8 @@ class EagleLearner(DraftLearner):
         super().__init__(target, head, tree)
         self.noise, self.read = noise, readable(target)
         self.settings = {"noise": noise, "tokens": target.vocab_size}
+        if head.fc.bias is None:
+            self.settings["bias"] = False
 
     def loss(self, batch, step, steps):
         features = joined(self.head, batch)
@@ -246,9 +248,9 @@ class _Unrolled:
 # Untrained networks.
 
 
-def new_eagle(target: LM) -> EagleHead:
-    """An untrained EAGLE-1 network of a target's sizes, with the target's embeddings."""
-    return _like(target, EagleHead(layer_config(target)))
+def new_eagle(target: LM, bias: bool = True) -> EagleHead:
+    """An untrained EAGLE-1 network of a target's sizes, with the target's embeddings. vLLM serves it without a bias."""
+    return _like(target, EagleHead(layer_config(target), bias=bias))
 
 
 def new_eagle3(

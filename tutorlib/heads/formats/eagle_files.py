@@ -274,7 +274,7 @@ def eagle_layout(config: Mapping, place: Path) -> str:
     kind = config.get("speculators_model_type")
     if kind is not None and kind != "eagle3":
         raise ValueError(f'{place}: speculators_model_type must be "eagle3", got {kind!r}: no other is known')
-    if kind is None and "hidden_size" not in config:
+    if kind is None and ("hidden_size" not in config or config.get("model_type") == "medusa"):
         raise ValueError(
             f"{place} is not that of an EAGLE network: expected the sizes of a Llama layer, hidden_size and so on, or "
             f'"speculators_model_type"; it has {", ".join(config) or "no keys"}'

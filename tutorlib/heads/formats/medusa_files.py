@@ -42,6 +42,7 @@ def save_medusa(
     *,
     base: str = "",
     borrowed: bool = False,
+    shared: bool = False,
     pickled: bool = False,
 ) -> Path:
     """Write heads to a folder.
@@ -60,6 +61,8 @@ def save_medusa(
         The target's hub name, which the published layout notes down.
     borrowed : bool
         The output layers are the target's own. They are left out of the file, and `load_medusa` takes the target's.
+    shared : bool
+        The output layers are the target's own, and are in the file once: vLLM does not take the target's.
     pickled : bool
         Write a pickle, which is all that the authors' own code reads, in place of safetensors.
 
@@ -77,10 +80,13 @@ def save_medusa(
     if layout == "medusa" and heads.token_map is not None:
         raise ValueError('heads with a token_map cannot be written in the published layout: use layout="vllm"')
     place, tensors = Path(folder) / CONFIG, heads.state_dict()
+    borrowed |= shared
     if borrowed and (layout == "medusa" or not heads.layers):
         raise ValueError('heads that borrow the output layer need layout="vllm" and a residual block of their own')
     if borrowed:
-        tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith(f".{heads.layers}.weight")}
+        kept = ("0.",) if shared else ()
+        outputs = [name for name in tensors if name.endswith(f".{heads.layers}.weight") and not name.startswith(kept)]
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in outputs}
     if place.exists():
         layout_of(read_config(folder), place)  # raises for anything but heads
     if layout == "medusa":
@@ -222,9 +228,9 @@ def _for_vllm(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
     known = vocab_size
     if config.get("truncated_vocab_size") is not None:
         known = whole_number(config, "truncated_vocab_size", 1, place)
-    check_sizes(
-        config, ("hidden_size", "vocab_size" if known == vocab_size else "truncated_vocab_size"), tensors, place, path
-    )
+    borrowed = known == vocab_size and config.get("original_lm_head")  # then nothing in the file need be of this size
+    known_here = () if borrowed else ("vocab_size" if known == vocab_size else "truncated_vocab_size",)
+    check_sizes(config, ("hidden_size", *known_here), tensors, place, path)
     sizes = {"width": width, "vocab_size": vocab_size, "heads": heads, "layers": layers}
     _check_target(target, vocab_size, width, place)
 
