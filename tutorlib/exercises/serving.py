@@ -67,7 +67,7 @@ check_by_position = Exercise(
             "judged": lambda drafted, accepted, i: True
         },
         "You divide by all rounds that drafted so far. A guess is judged only if every guess before it was accepted: "
-        "yours is the share that engines report.": {"judged": lambda drafted, accepted, i: drafted >= i},
+        "yours is the share that vLLM reports.": {"judged": lambda drafted, accepted, i: drafted >= i},
         "You count rounds whose draft ended before this position. There was no guess that could be judged.": {
             "judged": lambda drafted, accepted, i: accepted >= i - 1
         },
