@@ -132,6 +132,10 @@ BY_HAND = TableLM({"a": [0.1, 0.5, 0.4], "b": [0.4, 0.3, 0.3], "c": [0.8, 0.1, 0
 WORDS = "the cat saw the dog jump and the dog ran away and the dog"
 MYSTERY = ["speculative", "score_only", "greedy_drafts", "fixed_threshold", "resample_from_target"]
 LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forgets_at_least_one"]
+FAULTS = {
+    "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
+    "64 requests share the calls": "unchanged",
+}  # fmt: skip
 COSTS = {"methods": {"lookup": (2.1, 7, 0), "model": (4.0, 7, 6)}, "costs": {7: 1.4}, "draft": 0.1}
 BELOW_GREEDY = {
     "a": {"b": 0.55, "c": 0.45}, "ab": {"a": 0.4, "b": 0.3, "c": 0.3}, "ac": {"a": 0.501, "b": 0.499},
@@ -256,6 +260,18 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "beam_search", "check_worse_beam", BELOW_GREEDY, ({"": [0.8, 0.1, 0.1]}, "at every length"),
             (BELOW_GREEDY | {"ca": [1, 0, 0]}, "end well"), ({"x": [1, 0, 0]}, "not a table"),
+        ),
+        answers(
+            "serving", "check_prediction", FAULTS,
+            (FAULTS | {"64 requests share the calls": "near 0"}, "does not depend on the other rows"),
+            (dict.fromkeys(FAULTS, "0"), "is none of"), ({"a": 1}, "keys"),
+        ),
+        answers(
+            "serving", "check_leak", {"p": [0.05, 0.05, 0.9], "q": [0.5, 0.5, 0]},
+            ({"p": [0.3, 0.3, 0.4], "q": [0.5, 0.5, 0]}, "let p prefer x"),
+            ({"p": [0.1, 0, 0.9], "q": [0, 0.5, 0.5]}, "accepted in 0.00"),
+            ({"p": [0, 0, 1], "q": [0.5, 0.5, 0]}, "besides x"), ({"p": [0.5, 0.5, 0.5], "q": [1, 0, 0]}, "sum to 1"),
+            ({"p": [0.5, 0.5], "q": [1, 0]}, "over 1, 2 and x"),
         ),
     ],
 )  # fmt: skip
