@@ -203,7 +203,7 @@ class _Layer(DynamicLayer):
 
     def _grow(self, keys, values):
         """Make room for `slots.end` tokens and then some. Zeros, because a weight of 0 times NaN would be NaN."""
-        size = self.slots.fixed or self.slots.end + max(_SPARE_SLOTS, self.slots.end // 2)
+        size = self.slots.fixed or grown(self.slots.end)
         old = (self.keys, self.values) if self.is_initialized else None
         self.keys, self.values = (new.new_zeros(*new.shape[:2], size, new.shape[3]) for new in (keys, values))
         if old is not None:
@@ -245,6 +245,11 @@ class _StaticLayer(_Layer):
         self.keys.index_copy_(2, self.slots.columns, keys)
         self.values.index_copy_(2, self.slots.columns, values)
         return self.keys, self.values
+
+
+def grown(tokens: int) -> int:
+    """How many slots a growing cache makes when it has too few for so many tokens."""
+    return tokens + max(_SPARE_SLOTS, tokens // 2)
 
 
 def forward_parameters(model):

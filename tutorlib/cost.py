@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from .quantization import scales
+
 if TYPE_CHECKING:
     from .lm import LM
 
@@ -129,21 +131,30 @@ def shape_of(lm: LM) -> Shape:
     }
     # `parameters()` gives a weight that is used twice only once.
     matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in looked_up]
-    heads = config.num_attention_heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    query_width, key_width = attention_widths(config)
     return Shape(
         parameters=sum(p.numel() for p in matrices),
         layers=config.num_hidden_layers,
-        query_width=heads * head_size,
-        key_width=key_heads * head_size,
+        query_width=query_width,
+        key_width=key_width,
         bytes_each=lm.dtype.itemsize,
     )
 
 
+def attention_widths(config) -> tuple[int, int]:
+    """How many numbers a token's queries have in a layer, and how many its keys, by a transformers configuration."""
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads * head_size, (getattr(config, "num_key_value_heads", None) or heads) * head_size
+
+
 def weight_bytes(lm: LM) -> int:
-    """Bytes of the model's weights and buffers in memory; a weight that is used twice counts once."""
-    tensors = {(t.device, t.data_ptr()): t for t in [*lm.model.parameters(), *lm.model.buffers()] if t.numel()}
+    """Bytes of the model's weights and buffers in memory; a weight that is used twice counts once.
+
+    Of weights that are quantized, their scales count too.
+    """
+    everything = [*lm.model.parameters(), *lm.model.buffers(), *scales(lm.model)]
+    tensors = {(t.device, t.data_ptr()): t for t in everything if t.numel()}
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
 

@@ -22,11 +22,13 @@ from pathlib import Path
 
 import torch
 
-from . import hub, wheel
+from . import hub, quantization, wheel
+from .disk import read_json
 from .families import (
     BUNDLED,
     ENVIRONMENT,
     HEADS,
+    MODELS,
     by_short_name,
     families,
     largest_family,
@@ -38,6 +40,7 @@ from .heads.eagle_head import Eagle3Head, EagleHead
 from .heads.medusa_heads import MedusaHeads
 from .hub import write_checksums
 from .lm import LM
+from .metrics import memory
 from .ngram import is_ngram, load_ngram
 
 __all__ = ["Family", "families", "load", "write_checksums"]
@@ -53,7 +56,8 @@ def load(
     eagle3=None,
     device=None,
     dtype=None,
-    quantization=None,
+    quantize=None,
+    double_quantization=None,
 ) -> Family:
     """Find a family of models. Its models are loaded when they are first used.
 
@@ -75,9 +79,13 @@ def load(
     dtype : torch.dtype or str, optional
         By default float32 on a processor, and for the bundled family and "smollm2" everywhere. For the others on a GPU
         bfloat16 if it has it, else float16.
-    quantization : transformers quantization config, optional
-        For the target, such as `BitsAndBytesConfig(load_in_4bit=True)`. Needs bitsandbytes and accelerate, and a GPU.
-        Not yet run on one.
+    quantize : "nf4", "int8", or dict from roles to one of these, optional
+        Keep the linear layers in four or eight bits, through bitsandbytes, on a GPU or a processor: those of the target
+        and its draft (an n-gram draft stays as it is), or of the roles named, as in ``{"draft": "nf4"}``. Embeddings,
+        norms, the output head and heads for drafting stay in `dtype`, in which everything is computed. Not yet run on
+        a GPU.
+    double_quantization : bool, optional
+        Whether the scales of "nf4" are quantized too, for 4.13 in place of 4.5 bits a weight. They are by default.
 
     Returns
     -------
@@ -87,7 +95,11 @@ def load(
     ------
     ValueError
         For an unknown name (the nearest is suggested), device or dtype; for a directory without a model; for a file of
-        the bundled family that is missing, truncated or altered.
+        the bundled family that is missing, truncated or altered; for a `quantize` that is unknown, that names what
+        the family lacks, or that this device or dtype cannot have. For a model that has been quantized already, when
+        it is first used.
+    ImportError
+        If bitsandbytes or accelerate is missing and `quantize` asks for it.
     ConnectionError
         If a published model is not on this machine and cannot be downloaded.
     PermissionError
@@ -110,7 +122,11 @@ def load(
     given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = _dtype(dtype, device, checked)
-    return Family(name, sources, device=device, dtype=dtype, quantization=quantization, published=published)
+    networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
+    forms = quantization.forms(quantize, double_quantization, networks)
+    if forms:
+        quantization.check(device, dtype)
+    return Family(name, sources, device=device, dtype=dtype, forms=forms, published=published)
 
 
 class Family:
@@ -123,22 +139,25 @@ class Family:
     dtype : torch.dtype
     published : Published, or None
         Licence, size and so on, if it is one of the published families.
+    forms : dict
+        How the models that are quantized are kept, by role.
     """
 
-    def __init__(self, name, sources, *, device, dtype, quantization=None, published=None):
+    def __init__(self, name, sources, *, device, dtype, forms=None, published=None):
         self.name, self.device, self.dtype, self.published = name, device, dtype, published
-        self._sources, self._quantization = dict(sources), quantization
+        self._sources, self.forms = dict(sources), dict(forms or {})
         # The target's settings and tokenizer are fetched at once, so that what cannot be had is found out here.
         hub.model_folder(self._sources["target"])
 
     def __repr__(self) -> str:
         places = ", ".join(f"{role}={str(place)!r}" for role, place in self._sources.items())
-        return f"Family({self.name!r}, {places}, {self.device}, {str(self.dtype).removeprefix('torch.')})"
+        kept = "".join(f", {role} in {form}" for role, form in self.forms.items())
+        return f"Family({self.name!r}, {places}, {self.device}, {str(self.dtype).removeprefix('torch.')}{kept})"
 
     @cached_property
     def target(self) -> LM:
         """The model whose words are wanted."""
-        return self._load("target", self.tokenizer, self._quantization)
+        return self._load("target", self.tokenizer)
 
     @cached_property
     def draft(self) -> LM:
@@ -226,9 +245,9 @@ class Family:
             raise ValueError(f"the chat format of {self.name!r} refuses {messages!r}: {error}") from error
         return list(tokens)
 
-    def _load(self, role, tokenizer, quantization=None) -> LM:
+    def _load(self, role, tokenizer) -> LM:
         folder = hub.model_folder(self._sources[role], weights=True)
-        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, quantization)
+        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, self.forms.get(role))
         return LM(model, tokenizer)
 
     def _tokenizer_of(self, role):
@@ -333,7 +352,7 @@ def _dtype(dtype, device, bundled) -> torch.dtype:
 # Loading what is in a folder.
 
 
-def _load_model(folder, name, device, dtype, quantization=None):
+def _load_model(folder, name, device, dtype, form=None):
     from transformers import AutoModelForCausalLM
 
     files = hub.weight_files(folder)
@@ -341,11 +360,14 @@ def _load_model(folder, name, device, dtype, quantization=None):
         raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
     weights, most = hub.count_weights(files)
     hub.check_config(Path(folder) / "config.json", most)
-    needed, where = weights * dtype.itemsize, ", ".join(map(str, files))
-    settings = {"quantization_config": quantization, "device_map": {"": device}} if quantization else {}
+    where, settings = ", ".join(map(str, files)), {}
+    if form:
+        _refuse_quantized(folder, form)
+        settings = {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
+    needed = _bytes_needed(folder, weights, dtype, form)
     for place in (torch.device("cpu"), device):  # weights go through the processor's memory
-        if not quantization and needed > _free(place):
-            raise MemoryError(_too_large(name, weights, dtype, place))
+        if needed > _free(place):
+            raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
     try:
         with hub.quiet():
             model, report = AutoModelForCausalLM.from_pretrained(
@@ -358,9 +380,9 @@ def _load_model(folder, name, device, dtype, quantization=None):
                 output_loading_info=True,
                 **settings,
             )
-        model = model if quantization else model.to(device)
+        model = quantization.keep_format(model) if form else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise MemoryError(_too_large(name, weights, dtype, device)) from error
+        raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
     except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings
         raise ValueError(
             f"{where}: the pickle is broken, or holds more than weights; no code in it was run. "
@@ -416,11 +438,38 @@ def _free(device) -> float:
     return int(found.group(1)) * 1024 if found else math.inf
 
 
-def _too_large(name, weights, dtype, device) -> str:
-    free = _free(device) / 1e9
-    smaller = largest_family(free, dtype.itemsize, weights / 1e6)
+def _refuse_quantized(folder, form) -> None:
+    """Raise ValueError for a model that was saved quantized: it cannot be quantized once more."""
+    saved = read_json(Path(folder) / "config.json").get("quantization_config")
+    if saved:
+        method = saved.get("quant_method", "another form") if isinstance(saved, dict) else saved
+        raise ValueError(
+            f"{folder} holds a model that is quantized already ({method}, says its config.json), and quantize= asks "
+            f"for {form.name}: load it without quantize=, or take the original"
+        )
+
+
+def _bytes_needed(folder, weights, dtype, form) -> float:
+    """What the weights will take in memory."""
+    if form is None:
+        return weights * dtype.itemsize
+    from transformers import AutoConfig
+
+    try:
+        with hub.quiet():
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=form.double).weights
+    except Exception:  # loading will say what is wrong with it
+        return 0
+
+
+def _too_large(name, weights, dtype, device, needed, form) -> str:
+    free, kept = _free(device) / 1e9, str(dtype).removeprefix("torch.")
+    smaller = largest_family(free, needed / weights, weights / 1e6)
+    again = f", quantize={form.name!r}" if form else ""
+    fewer = [] if form and form.name == "nf4" else ["quantize='nf4'"] if form else ["dtype=", "quantize="]
     return (
-        f"{name} does not fit: {weights / 1e6:,.0f} million weights in {str(dtype).removeprefix('torch.')} take "
-        f"{weights * dtype.itemsize / 1e9:.1f} GB, and {device} has {free:.1f} GB free. Take a smaller family, "
-        f"load({smaller!r}), or fewer bytes a weight (dtype=, quantization=)"
+        f"{name} does not fit: {weights / 1e6:,.0f} million weights in {form.name if form else kept} take "
+        f"{needed / 1e9:.1f} GB, and {device} has {free:.1f} GB free. Take a smaller family, "
+        f"load({smaller!r}{again})" + f", or fewer bytes a weight ({', '.join(fewer)})" * bool(fewer)
     )

@@ -19,6 +19,7 @@ the text: a summary or corrected code repeats much of its prompt, a story does n
 written down when it is done, and after a stop the same command goes on with the next one.
 
 The rows themselves are in `rows`, what calls cost in `costs`, the clock in `measuring`, tables and files in `report`.
+Methods of your own are compared by `compare`.
 """
 
 from __future__ import annotations
@@ -29,22 +30,27 @@ from pathlib import Path
 from .. import storyworld
 from ..disk import read_json
 from ..lm import LM
+from .compare import Compared, compare, measures, show_comparison
 from .costs import Costs, level_seconds, measured_costs, reading
 from .measuring import GammaResult, Result, Spread, by_gamma, measure, that_can_run
 from .report import read_report
 
 __all__ = [
+    "Compared",
     "Costs",
     "GammaResult",
     "Result",
     "Spread",
     "by_gamma",
     "chat_prompts",
+    "compare",
     "level_seconds",
     "measure",
     "measured_costs",
+    "measures",
     "read_report",
     "reading",
+    "show_comparison",
     "story_prompts",
     "that_can_run",
 ]

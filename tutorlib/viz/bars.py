@@ -272,6 +272,39 @@ def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, lev
 
 
 @takes_iterators
+def measure_bars(axes, names: Sequence[str], measures: Mapping[str, Sequence[float]], *, title=None):
+    """Draw several measures of the same things side by side, each on an axes of its own, with the values at the bars.
+
+    Parameters
+    ----------
+    axes : sequence of matplotlib axes
+        As many as there are measures.
+    names : sequence of str
+        What is measured, from the top down.
+    measures : mapping from names with their units to sequences of floats
+        One value for each name. Nothing is drawn for NaN.
+    """
+    axes = list(np.ravel(axes))
+    lengths = {label: len(values) for label, values in measures.items()}
+    if len(axes) != len(measures) or set(lengths.values()) != {len(names)}:
+        raise ValueError(
+            f"there must be an axes for each measure, and a value for each name; got {len(axes)} axes, {len(names)} "
+            f"names and {lengths}"
+        )
+    for place, (ax, (label, values)) in enumerate(zip(axes, measures.items(), strict=True)):
+        look = filled(LAST_REJECTED[place % len(LAST_REJECTED)])
+        bar_chart(ax, {label: values}, names, looks=[look], sideways=True, thick=0.7, legend=None, xlabel=label)
+        ax.set_xlim(0, 1.3 * max((value for value in values if value == value), default=1) or 1)
+        for row, value in enumerate(values):
+            if value == value:
+                beside(ax, f"{value:.3g}", (value, row), (4, 0), va="center", fontsize=9)
+        if place:
+            ax.tick_params(labelleft=False)
+    titled(axes[0], title)
+    return axes
+
+
+@takes_iterators
 def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, passages: Sequence[tuple[int, int, str]] = (), title=None):
     """Draw γ round by round, each round at the place in the text where it begins.
 

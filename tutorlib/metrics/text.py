@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import takes_iterators
-from .storyworld import check
+from ..arguments import takes_iterators
+from ..storyworld import check
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Variety and repetition: any sequences

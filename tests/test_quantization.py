@@ -1,0 +1,230 @@
+"""Models in eight and four bits: what may be asked for, what comes of it, and that everything works on such a model."""
+
+import functools
+import importlib.util
+import json
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Float64Throughout
+from lossless import EXACT, SIZES, distance, on
+from test_models import write_heads
+from torch.nn import functional as F
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tutorlib import greedy, models, quantization, run, sample, speculative
+from tutorlib.cache import KeyValues
+from tutorlib.cost import weight_bytes
+from tutorlib.decoders.eagle import eagle
+from tutorlib.decoders.medusa import medusa
+from tutorlib.lm import LM
+from tutorlib.ngram import KIND
+from tutorlib.quantization import Form, layer_bytes
+
+bitsandbytes = pytest.importorskip("bitsandbytes")
+
+NF4, DOUBLE, INT8 = Form("nf4"), Form("nf4", True), Form("int8")
+EACH = pytest.mark.parametrize("how", [{"quantize": "nf4"}, {"quantize": "nf4", "double_quantization": False},
+                                       {"quantize": "int8"}], ids=["double", "nf4", "int8"])  # fmt: skip
+
+
+def forms_of(lm):
+    """How the layers of a model are kept, all alike, and what the output head is."""
+    layers = [module for module in lm.model.modules() if isinstance(module, torch.nn.Linear)]
+    head = lm.model.get_output_embeddings()
+    (form,) = {quantization.form_of(layer) for layer in layers if layer is not head}
+    assert type(head) is torch.nn.Linear and head.weight is lm.model.get_input_embeddings().weight
+    return form
+
+
+# What may be asked for.
+
+
+def test_a_layer_takes_the_bytes_counted_by_hand():
+    assert layer_bytes(192, 192, INT8) == 192 * 192 + 4 * 192
+    assert layer_bytes(192, 192, NF4) == 18432 + 4 * 576 + 64
+    assert layer_bytes(192, 192, DOUBLE) == 18432 + 576 + 4 * 3 + 4 + 1024 + 64
+    assert layer_bytes(3, 5, NF4) == 8 + 4 + 64, "half a byte and a block that are not full count as full ones"
+
+
+def test_a_name_is_for_the_target_and_its_draft_and_a_dict_for_those_that_it_names(weights):
+    family = models.load("storyworld", quantize="nf4")
+    assert family.forms == {"target": DOUBLE, "draft": DOUBLE}
+    assert repr(family).endswith("cpu, float32, target in nf4 (double), draft in nf4 (double))")
+    assert forms_of(family.target) == forms_of(family.draft) == DOUBLE and forms_of(family.other_draft) is None
+    family = models.load("storyworld", quantize={"draft": "nf4", "other_draft": "int8"}, double_quantization=False)
+    assert forms_of(family.draft) == NF4 and forms_of(family.other_draft) == INT8 and forms_of(family.target) is None
+    assert models.load("storyworld").forms == {}
+
+
+def test_an_n_gram_draft_stays_as_it_is_and_cannot_be_asked_for(weights):
+    folder = weights.parent / "counts"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": KIND}))
+    assert models.load("storyworld", draft=folder, quantize="int8").forms == {"target": INT8}
+    with pytest.raises(ValueError, match="'draft' is no language model of this family .* expected 'target'"):
+        models.load("storyworld", draft=folder, quantize={"draft": "int8"})
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        *(({"quantize": form}, "expected \"nf4\" or \"int8\"") for form in ("fp4", "4 bits", 4, {}, {"target": "int4"})),
+        *(({"quantize": {role: "nf4"}}, f"{role!r} is no language model of this family")
+          for role in ("medusa", "traget")),
+        ({"quantize": "int8", "double_quantization": True}, 'is for quantize="nf4" alone'),
+        ({"quantize": {"target": "int8"}, "double_quantization": False}, 'is for quantize="nf4" alone'),
+        ({"double_quantization": False}, 'is for quantize="nf4" alone'),
+        ({"quantize": "nf4", "double_quantization": "yes"}, "double_quantization='yes': expected True or False"),
+        ({"quantize": "nf4", "dtype": "float64"}, "dtype=float64 with quantize=: bitsandbytes takes float32"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_at_the_call(weights, how, says):
+    write_heads(weights / "medusa", "medusa")
+    models.write_checksums(weights)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        models.load("storyworld", **how)
+
+
+def test_a_role_that_the_family_lacks_is_named(weights):
+    with pytest.raises(ValueError, match="'draft' is no language model of this family .* expected 'target'"):
+        models.load(weights / "target", quantize={"draft": "nf4"})
+
+
+@pytest.mark.parametrize("missing", [("bitsandbytes",), ("bitsandbytes", "accelerate")])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(weights, monkeypatch, missing):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find(name))
+    names = " ".join(missing)
+    says = f"`pip install {names}`, or on Colab `%pip install --no-deps {names}`"
+    with pytest.raises(ImportError, match=re.escape(says)):
+        models.load("storyworld", quantize="nf4")
+    assert models.load("storyworld").target
+
+
+def test_a_device_that_bitsandbytes_does_not_support_is_refused_by_name(weights, monkeypatch):
+    monkeypatch.setattr(bitsandbytes, "supported_torch_devices", {"cuda", "cpu"})
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    with pytest.raises(ValueError, match='device="mps" with quantize=: bitsandbytes .* only cpu, cuda'):
+        models.load("storyworld", device="mps", quantize="nf4")
+
+
+def test_a_model_that_is_quantized_already_is_not_quantized_again(weights):
+    place = weights / "target" / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"quantization_config": {"quant_method": "gptq"}}))
+    with pytest.raises(ValueError, match=r"is quantized already \(gptq, .* asks for int8: load it without quantize="):
+        _ = models.load(weights / "target", quantize="int8").target
+
+
+def test_a_model_that_does_not_fit_in_four_bits_is_refused_before_it_is_loaded(weights, monkeypatch):
+    """Llama-2-7B: 6.48 billion weights in linear layers, at 0.516 bytes, and 0.26 billion others in sixteen bits."""
+    sizes = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+    LlamaConfig(vocab_size=32000, tie_word_embeddings=False, **sizes).save_pretrained(weights / "target")
+    (weights / "target" / "model.safetensors").unlink()
+    with open(weights / "target" / "pytorch_model.bin", "wb") as file:
+        file.truncate(13_476_831_232)  # an empty file of that size takes no room
+    proc, read = Path("/proc/meminfo"), Path.read_text
+    for quantize, double, free, says in (
+        ("nf4", None, 3_700_000, r"in nf4 \(double\) take 3.9 GB, .* load\('\w[\w.-]*', quantize='nf4'\)$"),
+        ("nf4", False, 3_950_000, r"in nf4 take 4.2 GB"),
+        ("int8", None, 6_500_000, r"in int8 take 7.0 GB, .* quantize='int8'\), or fewer bytes .*\(quantize='nf4'\)"),
+    ):
+        told = f"MemAvailable: {free} kB"
+        monkeypatch.setattr(Path, "read_text", lambda path, told=told, **how: told if path == proc else read(path, **how))
+        how = {"dtype": "float16", "quantize": quantize, "double_quantization": double}
+        with pytest.raises(MemoryError, match="6,738 million weights " + says):
+            _ = models.load(weights / "target", **how).target
+    told = "MemAvailable: 4000000 kB"  # enough: it is the broken file that is wrong now
+    monkeypatch.setattr(Path, "read_text", lambda path, **how: told if path == proc else read(path, **how))
+    with pytest.raises(ValueError, match="the pickle is broken|cannot be loaded"):
+        _ = models.load(weights / "target", dtype="float16", quantize="nf4").target
+
+
+# What comes, and what works on it.
+
+
+@EACH
+def test_everything_works_on_a_quantized_target_and_says_nothing(weights, how, capfd, recwarn, caplog):
+    for role in ("medusa", "eagle", "eagle3"):
+        write_heads(weights / role, role)
+    models.write_checksums(weights)
+    family = models.load("storyworld", **how)
+    target, prompt = family.target, "Mia was"
+    session = target.session(prompt, hidden=[0, -1])
+    assert session.feed().isfinite().all() and session.prompt_hidden[-1].dtype == torch.float32
+    assert isinstance(session._cache, KeyValues), "the model is computed with a cache"
+    plain = run(greedy(target, prompt), 10, stop=()).tokens
+    for steps in (speculative(target, family.draft, prompt), medusa(target, family.medusa, prompt),
+                  eagle(target, family.eagle, prompt), eagle(target, family.eagle3, prompt)):  # fmt: skip
+        assert run(steps, 10, stop=()).tokens == plain
+    assert capfd.readouterr() == ("", "") and not recwarn.list and not caplog.records
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_four_bits_are_computed_in_the_familys_type_and_stay_as_they_were_quantized(weights, double):
+    lm = models.load("storyworld", quantize="nf4", double_quantization=double).target
+    layer, before = lm.model.model.layers[0].mlp.up_proj, weight_bytes(lm)
+    given = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+    weight = bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+    with torch.inference_mode():
+        assert torch.allclose(layer(given), F.linear(given, weight), atol=1e-6)
+    assert weight_bytes(lm) == before and forms_of(lm) == Form("nf4", double)
+
+
+@pytest.mark.parametrize("form", ["nf4", "int8"])
+def test_the_bundled_family_can_be_quantized(form):
+    family = models.load("storyworld", quantize=form)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for steps in (greedy(family.target, "Mia is in the"), speculative(family.target, family.draft, "Mia is in the")):
+            assert run(steps, 5, stop=()).text.isprintable()
+
+
+# What is kept: a draft decides how quickly a text comes, a target which text.
+
+
+_ROUNDING = [(place, name, getattr(place, name)) for place, name in (*Float64Throughout.ROUNDING, (torch.Tensor, "float"))]
+
+
+def in_its_own_type(model):
+    """The model, which computes in float32 as ever while `exactly` keeps others in float64."""
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def call(*args, **kwargs):
+        with pytest.MonkeyPatch.context() as patch:
+            for place, name, usual in _ROUNDING:
+                patch.setattr(place, name, usual)
+            return forward(*args, **kwargs)
+
+    model.forward = call
+    return model
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A random Llama with three tokens, whose layers are 64 wide: in float64, and in four bits."""
+    folder = tmp_path_factory.mktemp("small")
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = LlamaForCausalLM(LlamaConfig(**SIZES, **sizes, max_position_embeddings=16, initializer_range=0.3))
+    model.save_pretrained(folder)
+    return LM(model.double().eval()), LM(in_its_own_type(models.load(folder, quantize="nf4").target.model))
+
+
+def test_a_draft_in_four_bits_keeps_the_targets_distribution_exactly(small):
+    target, quantized = small
+    assert distance(on(speculative, quantized), target, [0, 2, 1], 3, gamma=1) < EXACT
+    assert distance(on(speculative, quantized), target, [1], 3, gamma=2) < EXACT
+
+
+def test_a_target_in_four_bits_has_a_distribution_of_its_own_which_speculation_keeps(small):
+    target, quantized = small
+    of_sampling = distance(lambda lm, prompt, **how: sample(quantized, prompt, **how), target, [1], 3)
+    of_speculation = distance(lambda lm, prompt, **how: speculative(quantized, lm, prompt, gamma=1, **how), target, [1], 3)
+    assert of_sampling > 0.01 and of_speculation == pytest.approx(of_sampling, abs=1e-5)
+    assert distance(on(speculative, target), quantized, [1], 3, gamma=1) < 1e-5, "in float32, to its rounding"

@@ -1,0 +1,160 @@
+"""Any methods side by side, on some prompts: time, memory, tokens for each call and, if there is a measure, quality.
+
+The benchmark proper (`measuring`) times its own rows against each other, in rounds; here the caller brings the methods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ..arguments import takes_iterators
+from ..cost import synchronize
+from ..decoding import Steps, run
+from ..metrics.memory import Used, used
+
+
+@dataclass
+class Compared:
+    """What was measured of one method.
+
+    Attributes
+    ----------
+    name : str
+    seconds : list of float
+        One a prompt.
+    tokens, calls : list of int
+        New tokens, and calls of the target, the prompt's included.
+    memory : Used
+        Bytes, in the run that takes most, of the first prompt or the longest.
+    quality : float or None
+        The mean over the prompts, without those of which it is NaN.
+    """
+
+    name: str
+    seconds: list[float]
+    tokens: list[int]
+    calls: list[int]
+    memory: Used
+    quality: float | None = None
+
+    @property
+    def latency(self) -> float:
+        """Mean seconds a prompt."""
+        return fmean(self.seconds)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return sum(self.tokens) / sum(self.seconds)
+
+    @property
+    def tokens_per_call(self) -> float:
+        return sum(self.tokens) / sum(self.calls)
+
+
+@takes_iterators
+def compare(
+    methods: Mapping[str, Callable[..., Steps]],
+    prompts: Sequence[str | Sequence[int]],
+    *,
+    max_new_tokens: int,
+    stop: Iterable[int] | None = None,
+    quality: Callable[[str], float] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Compared]:
+    """Run every method on every prompt.
+
+    Methods take turns prompt by prompt, each prompt beginning with another one, so that a slow spell of the machine
+    does not become one method's disadvantage. Before that, each method makes a run that is not timed, on the longest
+    prompt: its memory is measured there.
+
+    Parameters
+    ----------
+    methods : mapping from labels to functions of a prompt
+        Such as ``{"greedy": lambda prompt: greedy(family.target, prompt)}``. Whatever draws at random begins anew for
+        each prompt if its `Seeded` is made inside of the function.
+    prompts : sequence of str or lists of int
+    max_new_tokens, stop
+        As for `run`.
+    quality : function from a text to a number, optional
+        What it is given is ``trace.text``. The higher the better, or not: nothing depends on it.
+    clock : function
+        Seconds.
+
+    Returns
+    -------
+    list of Compared, in the order of `methods`
+
+    Raises
+    ------
+    ValueError
+        For no methods or prompts; for a function that does not return a method's steps, or a run without new tokens.
+
+    Examples
+    --------
+    >>> rows = compare({"greedy": lambda prompt: greedy(lm, prompt)}, prompts, max_new_tokens=40)  # doctest: +SKIP
+    >>> show_comparison(rows)                                                                     # doctest: +SKIP
+    """
+    prompts = [prompts] if isinstance(prompts, str) else list(prompts)
+    if not methods or not prompts:
+        raise ValueError(f"compare needs methods and prompts, got {len(methods)} and {len(prompts)}")
+    rows = []
+    for name, method in methods.items():
+        steps = [method(prompt) for prompt in prompts]
+        if not all(isinstance(one, Steps) for one in steps):
+            raise ValueError(
+                f"{name!r} must return a method's steps, lambda prompt: greedy(lm, prompt) for instance, and not what "
+                f"run makes of them; got {steps[0]!r}"
+            )
+        longest = prompts[max(range(len(prompts)), key=lambda number: len(steps[number].prompt))]
+        run(method(longest), 2, stop=(), progress=False)  # tries the model's cache, see `LM`
+        rows.append(Compared(name, [], [], [], used(method(longest), max_new_tokens)))
+    texts: list[list[str]] = [[] for _ in rows]
+    order = list(range(len(rows)))
+    for number, prompt in enumerate(prompts):
+        for place in order[number % len(order) :] + order[: number % len(order)]:
+            steps = methods[rows[place].name](prompt)
+            synchronize(steps.lm.device)
+            began = clock()
+            trace = run(steps, max_new_tokens, stop, progress=False)
+            synchronize(steps.lm.device)
+            rows[place].seconds.append(clock() - began)
+            if not trace.tokens:
+                raise ValueError(f"{rows[place].name!r} made no tokens of prompt {number}: {trace.stopped}")
+            rows[place].tokens.append(len(trace.tokens))
+            rows[place].calls.append(trace.target_calls)
+            texts[place].append(trace.text if quality else "")
+    for row, some in zip(rows, texts):
+        judged = [value for value in map(quality, some) if value == value] if quality else []
+        row.quality = fmean(judged) if judged else None
+    return rows
+
+
+# What is shown of a row, by heading; megabytes are millions of bytes.
+MEASURES: dict[str, Callable[[Compared], float]] = {
+    "seconds a prompt": lambda row: row.latency,
+    "tokens a second": lambda row: row.tokens_per_second,
+    "tokens a call": lambda row: row.tokens_per_call,
+    "MB of weights": lambda row: row.memory.weights / 1e6,
+    "MB besides, at most": lambda row: row.memory.peak / 1e6,
+}
+
+
+def measures(rows: Sequence[Compared]) -> dict[str, list[float]]:
+    """The figures of all methods by heading, with the quality if it was asked for: what a table or a figure shows."""
+    found = {head: [figure(row) for row in rows] for head, figure in MEASURES.items()}
+    if any(row.quality is not None for row in rows):
+        found["quality"] = [float("nan") if row.quality is None else row.quality for row in rows]
+    return found
+
+
+def show_comparison(rows: Sequence[Compared]) -> None:
+    """Show what `compare` returns as a table: a method a row, three digits of each figure."""
+    from ..viz.tables import show_table
+
+    found = measures(rows)
+    lines = [(row.name, *(f"{value:.3g}" if value == value else "–" for value in values))
+             for row, *values in zip(rows, *found.values())]  # fmt: skip
+    show_table(("method", *found), *lines)

@@ -1,0 +1,160 @@
+"""Models in eight and four bits: what can be asked for, what bitsandbytes makes of it, and how many bytes it takes.
+
+bitsandbytes replaces the linear layers; embeddings, norms and the output head stay as they are. It is imported here
+alone, and only where somebody asks for it. What this file does not do: load a model (`models`), or predict what a whole
+one takes (`metrics.memory`).
+
+Sources: Dettmers et al. (2022), "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale"; Dettmers et al.
+(2023), "QLoRA: Efficient Finetuning of Quantized LLMs", section 3 (NF4 and double quantization).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+
+BLOCK = 64  # weights that share a scale in nf4
+BLOCKS = 256  # scales that share a scale with double quantization
+
+
+class Form(NamedTuple):
+    """How the linear layers of a model are kept: "nf4" or "int8", and whether the scales of nf4 are quantized too."""
+
+    name: str
+    double: bool = False
+
+    def __str__(self) -> str:
+        return self.name + " (double)" * self.double
+
+
+def layer_bytes(rows: int, columns: int, form: Form) -> int:
+    """Bytes of a linear layer's weight as bitsandbytes keeps it.
+
+    int8: a byte a weight, and a float32 scale a row. nf4: half a byte a weight, and a float32 scale for each block of
+    64. Double quantization makes each of these scales a byte, and adds a float32 scale for every 256 of them, and their
+    float32 mean. Each layer also has tables of the values that its codes stand for: 16, and 256 for double quantization.
+    """
+    weights = rows * columns
+    if form.name == "int8":
+        return weights + 4 * rows
+    scales = -(-weights // BLOCK)
+    kept = scales + 4 * (-(-scales // BLOCKS) + 1 + 256) if form.double else 4 * scales
+    return -(-weights // 2) + kept + 4 * 16
+
+
+def forms(quantize: str | Mapping[str, str] | None, double: bool | None, names: Iterable[str]) -> dict[str, Form]:
+    """What is asked for, by role.
+
+    Parameters
+    ----------
+    quantize : str, mapping from roles to str, or None
+    double : bool or None
+        None: yes, for what is in nf4.
+    names : iterable of str
+        The roles that a family has and that can be quantized.
+
+    Raises
+    ------
+    ValueError
+        For anything else, a role that is not among the names, or a `double` with nothing that it is for.
+    """
+    names = list(names)
+    asked = quantize if isinstance(quantize, Mapping) else {name: quantize for name in names if name != "other_draft"}
+    if quantize is None:
+        asked = {}
+    elif not asked or any(form not in ("nf4", "int8") for form in asked.values()):
+        raise ValueError(
+            f'quantize={quantize!r}: expected "nf4" or "int8", for the target and its draft, or a dict with one of '
+            'these for each role, such as {"draft": "nf4"}'
+        )
+    if unknown := [role for role in asked if role not in names]:
+        raise ValueError(
+            f"quantize={quantize!r}: {unknown[0]!r} is no language model of this family that could be quantized, "
+            f"expected {' or '.join(map(repr, names))}. Heads, networks and n-gram models stay as they are"
+        )
+    if double not in (None, True, False):
+        raise ValueError(f"double_quantization={double!r}: expected True or False")
+    if double is not None and "nf4" not in asked.values():
+        raise ValueError(
+            f'double_quantization={double} is for quantize="nf4" alone, which has scales to quantize, and '
+            f"quantize={quantize!r}: leave it out"
+        )
+    return {role: Form(name, name == "nf4" and double is not False) for role, name in asked.items()}
+
+
+def check(device: torch.device, dtype: torch.dtype) -> None:
+    """Raise an error that says what to do where bitsandbytes is missing, or does not work in this type or device.
+
+    Raises
+    ------
+    ImportError, ValueError
+    """
+    missing = [name for name in ("bitsandbytes", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"quantize= needs {' and '.join(missing)}: `pip install {' '.join(missing)}`, or on Colab "
+            f"`%pip install --no-deps {' '.join(missing)}`, which leaves the installed torch alone"
+        )
+    if dtype == torch.float64:
+        raise ValueError("dtype=float64 with quantize=: bitsandbytes takes float32, bfloat16 or float16")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns in each layer, at each call
+    import bitsandbytes
+
+    if device.type not in bitsandbytes.supported_torch_devices:
+        raise ValueError(
+            f'device="{device}" with quantize=: bitsandbytes {bitsandbytes.__version__} does not support it, only '
+            f'{", ".join(sorted(bitsandbytes.supported_torch_devices))}: take device="cpu", or leave out quantize='
+        )
+
+
+def settings(form: Form, dtype: torch.dtype):
+    """The settings with which transformers quantizes a model while it is loaded."""
+    from transformers import BitsAndBytesConfig
+
+    if form.name == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=dtype,
+        bnb_4bit_use_double_quant=form.double,
+    )
+
+
+def keep_format(model: torch.nn.Module) -> torch.nn.Module:
+    """Keep four-bit weights as they were quantized; return the model.
+
+    On a processor with 16-bit vector instructions, bitsandbytes would repack them at the first call, undo double
+    quantization and compute in bfloat16 whatever type was asked for. That is quicker, but another result on each kind
+    of processor; and it fails where a layer's rows are no multiple of 32.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    return model
+
+
+def form_of(layer: torch.nn.Module) -> Form | None:
+    """How a linear layer is kept; None if it is not quantized."""
+    if type(layer).__name__ == "Linear8bitLt":
+        return Form("int8")
+    if type(layer).__name__ != "Linear4bit":
+        return None
+    return Form(layer.weight.quant_type, bool(layer.weight.compress_statistics))
+
+
+def scales(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors of quantized weights that are neither parameters nor buffers: their scales, and tables."""
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        state = getattr(weight, "quant_state", None)
+        eight = form_of(module) == Form("int8")
+        for holder in (state, getattr(state, "state2", None), *((weight, module.state) if eight else ())):
+            for name in ("absmax", "code", "offset", "SCB"):
+                tensor = getattr(holder, name, None)
+                if isinstance(tensor, torch.Tensor):
+                    yield tensor
