@@ -19,10 +19,9 @@ def check_texts(prediction, *, memory, weights, layers, heads, key_heads, head_s
     prediction = filled(prediction, ("cache", "texts"))
     cache = 2 * layers * key_heads * head_size * tokens * bytes_each / 1e9
     mistakes = {
-        cache / 2: "That is half of it. Each token leaves a key *and* a value.",
+        cache / 2: "That is half of it. Each token leaves a key *and* a value, and a number takes two bytes.",
         cache / layers: "That is the cache of one layer. Each layer keeps its own keys and values.",
         cache * heads / key_heads: "You counted the query heads. Only the key-value heads leave something.",
-        cache / bytes_each: "That is how many numbers the cache holds, in billions. Multiply by the bytes of a number.",
         cache * 1e9: "That is in bytes. Give GB.",
     }
     hint = "(cache) Ask what one token leaves in one layer, and then how many layers and tokens there are."
@@ -64,7 +63,7 @@ check_min_and_step = Exercise(
             "back": lambda index, low, step: index
         },
         "You rounded down. The nearest value may be the one above.": {"index": torch.floor},
-        "Your values do not begin at the block's minimum. Subtract it before you divide, and add it again at the end.": (
+        "Your values do not begin at the block's minimum. Subtract it before you divide, and add it again at last.": (
             {"start": lambda block: torch.zeros(())},
             {"back": lambda index, low, step: step * index},
         ),
@@ -152,8 +151,8 @@ def check_block(answer) -> Verdict:
     nf4, even = error(block, NF4), error(block, EVEN)
     if nf4 <= even:
         return wrong(
-            f"NF4 loses {nf4:.2g} on your block, and even levels lose {even:.2g}: NF4 is no worse. Its levels lie close "
-            "together near 0. Where do they lie far apart?"
+            f"NF4 loses {nf4:.2g} on your block, and even levels lose {even:.2g}: NF4 is no worse. Its levels "
+            "lie close together near 0. Where do they lie far apart?"
         )
     if nf4 < 2 * even:
         return wrong(f"NF4 loses {nf4 / even:.2f} times as much as even levels. Find a block with at least twice.")
