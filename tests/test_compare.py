@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from tutorlib import TableLM, beam_search, bench, greedy, prompt_lookup, sample, speculative
-from tutorlib.bench import Compared, compare, measures, show_comparison
+from tutorlib import TableLM, beam_search, greedy, prompt_lookup, sample, speculative
+from tutorlib.bench.compare import MEASURES, Compared, compare, measures, show_comparison
 from tutorlib.lm import LM
 from tutorlib.metrics.memory import Used, used
 from tutorlib.randomness import Seeded
@@ -92,7 +92,7 @@ def test_a_comparison_is_a_table_with_a_row_for_each_method(monkeypatch):
     ]
     show_comparison(rows)
     assert shown[0].lines == [
-        ["method", *bench.compare.__globals__["MEASURES"], "quality"],
+        ["method", *MEASURES, "quality"],
         ["greedy", "2", "10", "1", "2", "0.5", "–"],
         ["fast", "1", "20", "2", "3", "0.75", "0.25"],
     ]

@@ -41,24 +41,18 @@ def test_a_family_has_the_three_models_in_single_precision(weights):
     assert saved and all(torch.equal(loaded[name], tensor.float()) for name, tensor in saved.items())
 
 
-@pytest.fixture
-def loadings(monkeypatch):
-    """The folders whose weights transformers is asked for, with the quantization asked for; a random model comes."""
-    asked = {}
+def test_models_are_loaded_when_they_are_first_used(weights, monkeypatch):
+    asked = []
 
-    def from_pretrained(folder, *, quantization_config=None, **_):
-        asked[folder.name] = quantization_config
+    def from_pretrained(folder, **_):
+        asked.append(folder.name)
         return random_model("llama"), {"missing_keys": [], "unexpected_keys": []}
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    return asked
-
-
-def test_models_are_loaded_when_they_are_first_used_and_a_quantization_is_for_the_target_only(weights, loadings):
-    family = models.load("storyworld", quantization="4 bits")
-    assert family.same_tokenizer and family.chat("Hello") and loadings == {}
-    assert family.draft is family.draft and loadings == {"draft": None}
-    assert family.target and loadings == {"draft": None, "target": "4 bits"}
+    family = models.load("storyworld")
+    assert family.same_tokenizer and family.chat("Hello") and asked == []
+    assert family.draft is family.draft and asked == ["draft"]
+    assert family.target and asked == ["draft", "target"]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_an_n_gram_draft_stays_as_it_is_and_cannot_be_asked_for(weights):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        *(({"quantize": form}, "expected \"nf4\" or \"int8\"") for form in ("fp4", "4 bits", 4, {}, {"target": "int4"})),
+        *(({"quantize": form}, 'expected "nf4" or "int8"') for form in ("fp4", "4 bits", 4, {}, {"target": "int4"})),
         *(({"quantize": {role: "nf4"}}, f"{role!r} is no language model of this family")
           for role in ("medusa", "traget")),
         ({"quantize": "int8", "double_quantization": True}, 'is for quantize="nf4" alone'),
@@ -126,19 +126,18 @@ def test_a_model_that_does_not_fit_in_four_bits_is_refused_before_it_is_loaded(w
     (weights / "target" / "model.safetensors").unlink()
     with open(weights / "target" / "pytorch_model.bin", "wb") as file:
         file.truncate(13_476_831_232)  # an empty file of that size takes no room
-    proc, read = Path("/proc/meminfo"), Path.read_text
+    proc, read, told = Path("/proc/meminfo"), Path.read_text, ""
+    monkeypatch.setattr(Path, "read_text", lambda path, **how: told if path == proc else read(path, **how))
     for quantize, double, free, says in (
         ("nf4", None, 3_700_000, r"in nf4 \(double\) take 3.9 GB, .* load\('\w[\w.-]*', quantize='nf4'\)$"),
         ("nf4", False, 3_950_000, r"in nf4 take 4.2 GB"),
         ("int8", None, 6_500_000, r"in int8 take 7.0 GB, .* quantize='int8'\), or fewer bytes .*\(quantize='nf4'\)"),
     ):
         told = f"MemAvailable: {free} kB"
-        monkeypatch.setattr(Path, "read_text", lambda path, told=told, **how: told if path == proc else read(path, **how))
         how = {"dtype": "float16", "quantize": quantize, "double_quantization": double}
         with pytest.raises(MemoryError, match="6,738 million weights " + says):
             _ = models.load(weights / "target", **how).target
     told = "MemAvailable: 4000000 kB"  # enough: it is the broken file that is wrong now
-    monkeypatch.setattr(Path, "read_text", lambda path, **how: told if path == proc else read(path, **how))
     with pytest.raises(ValueError, match="the pickle is broken|cannot be loaded"):
         _ = models.load(weights / "target", dtype="float16", quantize="nf4").target
 
@@ -176,17 +175,18 @@ def test_four_bits_are_computed_in_the_familys_type_and_stay_as_they_were_quanti
 
 @pytest.mark.parametrize("form", ["nf4", "int8"])
 def test_the_bundled_family_can_be_quantized(form):
-    family = models.load("storyworld", quantize=form)
+    family, prompt = models.load("storyworld", quantize=form), "Mia is in the"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for steps in (greedy(family.target, "Mia is in the"), speculative(family.target, family.draft, "Mia is in the")):
+        for steps in (greedy(family.target, prompt), speculative(family.target, family.draft, prompt)):
             assert run(steps, 5, stop=()).text.isprintable()
 
 
 # What is kept: a draft decides how quickly a text comes, a target which text.
 
 
-_ROUNDING = [(place, name, getattr(place, name)) for place, name in (*Float64Throughout.ROUNDING, (torch.Tensor, "float"))]
+_ROUNDING = [*Float64Throughout.ROUNDING, (torch.Tensor, "float")]
+_ROUNDING = [(place, name, getattr(place, name)) for place, name in _ROUNDING]
 
 
 def in_its_own_type(model):
@@ -224,7 +224,11 @@ def test_a_draft_in_four_bits_keeps_the_targets_distribution_exactly(small):
 
 def test_a_target_in_four_bits_has_a_distribution_of_its_own_which_speculation_keeps(small):
     target, quantized = small
+
+    def with_it(lm, prompt, **how):
+        return speculative(quantized, lm, prompt, gamma=1, **how)
+
     of_sampling = distance(lambda lm, prompt, **how: sample(quantized, prompt, **how), target, [1], 3)
-    of_speculation = distance(lambda lm, prompt, **how: speculative(quantized, lm, prompt, gamma=1, **how), target, [1], 3)
+    of_speculation = distance(with_it, target, [1], 3)
     assert of_sampling > 0.01 and of_speculation == pytest.approx(of_sampling, abs=1e-5)
     assert distance(on(speculative, target), quantized, [1], 3, gamma=1) < 1e-5, "in float32, to its rounding"

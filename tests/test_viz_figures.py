@@ -691,3 +691,18 @@ def test_calls_follow_each_other_and_are_as_wide_as_they_take_long():
     assert found == [(0, 4, 0), (4, 4, 0), (0, 0.1, 1), (0.1, 0.1, 1), (0.2, 5, 1)]
     assert {"8.0 ms", "5.2 ms", "␣$x$ · ␣b"} <= set(texts(ax))  # what is too wide for its box stands below
     assert legend(ax) == ["● one call of the target", "◇ one call of the draft"] and ax.yaxis_inverted()
+
+
+def test_measures_have_an_axes_each_with_the_values_at_the_bars():
+    axes = plt.subplots(1, 2, figsize=(8, 3))[1]
+    measures = {"seconds": [1.0, 0.5, math.nan], "MB": [538.0, 168.4, 0.0]}
+    drawn = bars.measure_bars(axes, ["a", "$b$", "c"], measures, title="the title")
+    drawn[0].figure.canvas.draw()
+    assert [ax.get_xlabel() for ax in drawn] == ["seconds", "MB"] and drawn[0].get_title(loc="left") == "the title"
+    assert ticks(drawn[0].yaxis) == ["a", "$b$", "c"] and ticks(drawn[1].yaxis) == []
+    assert widths(drawn[1].containers[0]) == measures["MB"]
+    assert [texts(ax) for ax in drawn] == [["1", "0.5"], ["538", "168", "0"]]
+    with pytest.raises(ValueError, match="an axes for each measure, and a value for each name; got 1 axes, 3 names"):
+        bars.measure_bars(axes[:1], ["a", "b", "c"], measures)
+    with pytest.raises(ValueError, match="got 2 axes, 2 names"):
+        bars.measure_bars(axes, ["a", "b"], measures)

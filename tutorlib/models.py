@@ -380,7 +380,7 @@ def _load_model(folder, name, device, dtype, form=None):
                 output_loading_info=True,
                 **settings,
             )
-        model = quantization.keep_format(model) if form else model.to(device)
+        model = quantization.settle(model) if form else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
     except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings

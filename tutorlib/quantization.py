@@ -36,7 +36,7 @@ def layer_bytes(rows: int, columns: int, form: Form) -> int:
 
     int8: a byte a weight, and a float32 scale a row. nf4: half a byte a weight, and a float32 scale for each block of
     64. Double quantization makes each of these scales a byte, and adds a float32 scale for every 256 of them, and their
-    float32 mean. Each layer also has tables of the values that its codes stand for: 16, and 256 for double quantization.
+    float32 mean. Each layer also has a table of the values that its codes stand for: 16, and 256 of its scales.
     """
     weights = rows * columns
     if form.name == "int8":
@@ -125,16 +125,22 @@ def settings(form: Form, dtype: torch.dtype):
     )
 
 
-def keep_format(model: torch.nn.Module) -> torch.nn.Module:
-    """Keep four-bit weights as they were quantized; return the model.
+def settle(model: torch.nn.Module) -> torch.nn.Module:
+    """Keep four-bit weights as they were quantized, and let go of the file that they came from; return the model.
 
     On a processor with 16-bit vector instructions, bitsandbytes would repack them at the first call, undo double
     quantization and compute in bfloat16 whatever type was asked for. That is quicker, but another result on each kind
     of processor; and it fails where a layer's rows are no multiple of 32.
+
+    What is not quantized may be a view of the file, which is mapped into memory as a whole: of SmolLM2, 538 MB for the
+    168 MB that are needed. So it is copied.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
+        for name, weight in module.named_parameters(recurse=False):
+            if weight.device.type == "cpu" and not (form_of(module) and name == "weight"):
+                weight.data = weight.data.clone()
     return model
 
 

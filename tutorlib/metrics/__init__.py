@@ -1,4 +1,4 @@
-"""What can be measured: on a text (`text`, whose names are also here), and of the memory that decoding takes (`memory`).
+"""What can be measured: of a text (`text`, whose names are here too), and of the memory that decoding takes (`memory`).
 
 `memory` is loaded when it is first asked for, because it needs torch, and texts do not.
 """

@@ -176,9 +176,9 @@ class Used(NamedTuple):
 def used(steps: Iterable, max_new_tokens: int) -> Used:
     """Measure a run by its tensors: those that the operations of torch take, and those that they make.
 
-    On a GPU the peak is that of torch's allocator. Elsewhere it is the sum of the tensors that are alive, which no other
-    process and no earlier run can change; what an operation needs inside of itself is not seen. It takes about twice as
-    long as the run by itself. The first run of a model tries its cache, see `LM`: let one go before.
+    On a GPU the peak is that of torch's allocator. Elsewhere it is the sum of the tensors that are alive, which no
+    other process and no earlier run can change; what an operation needs inside of itself is not seen. It takes about
+    twice as long as the run by itself. The first run of a model tries its cache, see `LM`: let one go before.
 
     Parameters
     ----------
@@ -202,6 +202,7 @@ def used(steps: Iterable, max_new_tokens: int) -> Used:
             made, held = made + len(step.tokens), tensors.made
             if made >= max_new_tokens:
                 break
+        getattr(steps, "close", lambda: None)()  # here: what a method has entered it must leave under the same mode
     peak = torch.cuda.max_memory_allocated(device) - before if on_gpu else tensors.peak
     return Used(tensors.found, held, peak)
 
@@ -302,7 +303,7 @@ print(size(first.device) - before)
 
 
 def _parts(model, dtype):
-    """(module, configuration or None, dtype) of anything that memory is predicted for; a config gets weights on meta."""
+    """(module, configuration or None, dtype) of what memory is predicted for; a configuration gets weights on meta."""
     given = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not isinstance(given, torch.dtype):
         raise ValueError(f"dtype={dtype!r}: expected a type of torch's, such as bfloat16")
