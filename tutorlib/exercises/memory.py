@@ -141,11 +141,12 @@ def error(block, levels):
 def check_block(answer) -> Verdict:
     """Judge 64 weights: rounded to NF4's levels they must lose at least twice as much as with even levels."""
     try:
-        block = torch.as_tensor(answer).detach().cpu().double()
+        block = torch.as_tensor(answer).detach().cpu()
     except Exception:  # whatever a reader's object does when it is made a tensor
         return wrong(f"Expected 64 numbers, got {short(answer)}.")
-    if block.shape != (64,) or not block.isfinite().all():
+    if block.shape != (64,) or block.is_complex() or not block.isfinite().all():
         return wrong(f"Expected 64 finite numbers in a row, got {short(answer)}.")
+    block = block.double()
     if not block.any():
         return wrong("All weights are 0: there is nothing to lose with either.")
     nf4, even = error(block, NF4), error(block, EVEN)
