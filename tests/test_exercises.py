@@ -262,6 +262,14 @@ def answers(chapter, name, right, *wrong, **given):
             (BELOW_GREEDY | {"ca": [1, 0, 0]}, "end well"), ({"x": [1, 0, 0]}, "not a table"),
         ),
         answers(
+            "memory", "check_texts", {"cache": 1.05, "texts": 10}, ({"cache": 0.52, "texts": 10}, "half of it"),
+            ({"cache": 1.05, "texts": 14}, "left out the weights"), ({"cache": 1.05, "texts": 11}, "Round down"),
+            ({"cache": 4.19, "texts": 10}, "query heads"), ({"cache": 1.05e9, "texts": 10}, "in bytes"), ({}, "keys"),
+            memory=15, weights=3.8, layers=32, heads=128, key_heads=32, head_size=128, tokens=2000, bytes_each=2,
+        ),
+        answers(
+            "memory", "check_block", [0.9] * 63 + [1.0], ([0.1] * 63 + [1.0], "no worse"), ([0.0] * 64, "All weights"),
+            (torch.linspace(-1, 1, 64), "at least twice"), ([1.0] * 63, "64 finite"), ("abc", "64 numbers"),
             "serving", "check_prediction", FAULTS,
             (FAULTS | {"64 requests share the calls": "near 0"}, "does not depend on the other rows"),
             (dict.fromkeys(FAULTS, "0"), "is none of"), ({"a": 1}, "keys"),

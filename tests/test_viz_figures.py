@@ -78,6 +78,7 @@ FIGURES = {
     distributions.overlap_bars: [NASTY, BEFORE, EXPERT],
     distributions.outcome_bars: [{(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}],
     distributions.draw_strip: [NASTY, BEFORE, [0.05, 0.3]],
+    distributions.level_histogram: [[-1, -0.2, 0, 0.1, 0.1, 1], [-1, 0, 0.5, 1]],
     trees.probability_tree: [BRANCHES, {"paths": {"greedy": ("a", "x"), "best": ("b", "z")}}],
     trees.token_tree: [TREE, NASTY],
     trees.drafted_tree: [TREE, NASTY, CHANCES, {"path": [0, 2], "own": "z", "root": "t"}],
@@ -221,6 +222,7 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (distributions.outcome_bars, [{}, {}], {}, "no outcomes"),
         (distributions.draw_strip, [NASTY, BEFORE, [0.5, 1.0]], {}, r"\[0, 1\), got 0.5 to 1"),
         (distributions.draw_strip, [NASTY[:2], [0.1, 0.2], []], {}, "must sum to 1"),
+        (distributions.level_histogram, [[], [0, 1]], {}, "no numbers to draw"),
         (trees.probability_tree, [{("q", "r"): 0.5}], {}, r"its beginning \('q',\) is not"),
         (trees.probability_tree, [BRANCHES], {"paths": {"best": ("a", "q")}}, "'best' is .* not in the tree"),
         (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes; got 3 names"),
@@ -465,6 +467,12 @@ def test_numbers_fall_on_the_running_sum():
     assert [bar.get_x() for bar in ax.patches] == pytest.approx([0, 0.1, 0.5, 0.8, 0.95])
     assert widths(ax.patches) == pytest.approx(BEFORE) and list(ax.lines[-1].get_xdata()) == [0.05, 0.3]
     assert texts(draw(distributions.draw_strip, NASTY[:3], [0.5, 0.49, 0.01], [])) == ["$x_1$", "␣b"]
+
+
+def test_a_histogram_counts_every_number_and_has_a_line_at_each_level():
+    ax = draw(distributions.level_histogram, [-1, 0, 0.1, 0.1, 1], [-1, 0.25, 1], bins=4, xlabel="weight")
+    assert heights(ax.containers[0]) == [1, 0, 3, 1] and ax.get_xlabel() == "weight"
+    assert [segment[0][0] for segment in ax.collections[0].get_segments()] == [-1, 0.25, 1]
 
 
 # Trees

@@ -347,6 +347,30 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float], *, titl
     return titled(ax, title)
 
 
+@takes_iterators
+def level_histogram(ax, values: Sequence[float], levels: Sequence[float], *, bins=121, xlabel="value", title=None):
+    """Draw how often numbers occur, and above them a line at each level to which they can be rounded.
+
+    Parameters
+    ----------
+    values : sequence of floats
+        Such as weights, divided by the largest of their block.
+    levels : sequence of floats
+    bins : int
+        Of equal width.
+    """
+    values = np.ravel(np.asarray(values, dtype=float))
+    if not values.size:
+        raise ValueError("there are no numbers to draw: give at least one value")
+    counts, edges = np.histogram(values, bins)
+    look = {"color": pale(color("target")), "edgecolor": color("target"), "linewidth": 0.4}
+    ax.bar(edges[:-1], counts, np.diff(edges), align="edge", **look)
+    ax.vlines(list(levels), 0, 1.06 * counts.max(), color=LIGHT["rejected"], linestyle="--", linewidth=1.3)
+    ax.set(xlabel=xlabel, ylabel="how many", ylim=(0, 1.1 * counts.max()))
+    ax.grid(visible=False)
+    return titled(ax, title)
+
+
 def _share(value):
     """A probability in two decimals, or that it is smaller."""
     return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"

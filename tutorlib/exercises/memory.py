@@ -1,0 +1,162 @@
+"""The exercises of the memory chapter: how many texts fit, another form of four bits, whose text it is, NF4 beaten."""
+
+import math
+
+import torch
+
+from .judge import Exercise, Verdict, checker, compare, filled, right, short, tensor, wrong
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How many texts fit
+
+
+@checker
+def check_texts(prediction, *, memory, weights, layers, heads, key_heads, head_size, tokens, bytes_each) -> Verdict:
+    """Judge a dict: the GB of the "cache" of one text of `tokens` tokens, and how many "texts" fit beside the weights.
+
+    `memory` and `weights` are in GB.
+    """
+    prediction = filled(prediction, ("cache", "texts"))
+    cache = 2 * layers * key_heads * head_size * tokens * bytes_each / 1e9
+    mistakes = {
+        cache / 2: "That is half of it. Each token leaves a key *and* a value, and a number takes two bytes.",
+        cache / layers: "That is the cache of one layer. Each layer keeps its own keys and values.",
+        cache * heads / key_heads: "You counted the query heads. Only the key-value heads leave something.",
+        cache * 1e9: "That is in bytes. Give GB.",
+    }
+    hint = "(cache) Ask what one token leaves in one layer, and then how many layers and tokens there are."
+    found = compare(prediction["cache"], cache, mistakes, tolerance=0.02, otherwise=hint)
+    if not found.ok:
+        return found
+    texts = math.floor((memory - weights) / cache)
+    mistakes = {
+        math.floor(memory / cache): "You left out the weights. They are in the same memory.",
+        texts + 1: "That is one too many: a part of a text is no text. Round down.",
+    }
+    hint = "(texts) Divide what the weights leave free by the cache of one text, and round down."
+    return compare(prediction["texts"], texts, mistakes, otherwise=hint, why="The weights are paid for once, and the "
+                   "cache once for each text. So what limits a server is soon the cache.")  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A minimum and a step for each block
+
+
+def min_and_step(block, top=15, index=torch.round, start=torch.min, back=lambda index, low, step: low + step * index):
+    """A block of weights rounded to 16 evenly spaced values from its smallest to its largest, or with a mistake."""
+    low = start(block)
+    step = (block.max() - low) / top
+    return back(index((block - low) / step), low, step)
+
+
+check_min_and_step = Exercise(
+    """Judge ``my_round(block: float64 tensor (n,)) -> (n,)``: rounded to 16 even values from minimum to maximum.""",
+    [
+        (tensor((0.3, -0.1, 0.05, 0.71, 0.28, -0.24, 0.5)),),
+        (tensor((2.0, 3.0, 2.3, 2.62, 2.95)),),
+        (tensor((-1.0, -0.93, -0.2, -0.44)),),
+    ],
+    min_and_step,
+    {
+        "Sixteen values have fifteen steps between them: step = (maximum - minimum) / 15.": {"top": 16},
+        "You gave the indices from 0 to 15. Turn them back into weights: minimum + step * index.": {
+            "back": lambda index, low, step: index
+        },
+        "You rounded down. The nearest value may be the one above.": {"index": torch.floor},
+        "Your values do not begin at the block's minimum. Subtract it before you divide, and add it again at last.": (
+            {"start": lambda block: torch.zeros(())},
+            {"back": lambda index, low, step: step * index},
+        ),
+        "You used the largest absolute value. This form has a minimum and a step, and no level for 0.": (
+            lambda block: (block / block.abs().max() * 7).round() / 7 * block.abs().max()
+        ),
+    },
+    why="Two numbers for each block, a minimum and a step: your SmolLM2 came over the network in this form.",
+    hint="The smallest weight has index 0, and the largest has index 15.",
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Whose text is it?
+
+
+def agreement(logits, tokens, prompt, rows=lambda prompt, length: slice(prompt - 1, length - 1), choose=torch.argmax):
+    """The share of a text's new tokens that the model whose logits these are would have chosen, or with a mistake."""
+    chosen = choose(logits[rows(prompt, len(tokens))], -1)
+    return float((chosen == torch.tensor(tokens[prompt:])).double().mean())
+
+
+def leading(logits, tokens, prompt):
+    chosen = logits[prompt - 1 : len(tokens) - 1].argmax(-1).tolist()
+    equal = [one == other for one, other in zip(chosen, tokens[prompt:], strict=True)]
+    return (equal + [False]).index(False) / len(equal)
+
+
+def with_the_prompt(logits, tokens, prompt):
+    return agreement(logits, tokens, 1)
+
+
+def scored(seed, length, prompt):
+    """(logits, tokens, prompt) of a text in which the model and the writer agree at some positions."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn((length, 4), generator=generator, dtype=torch.float64)
+    tokens = torch.randint(4, (length,), generator=generator)
+    same = torch.rand(length, generator=generator) < 0.6
+    tokens[1:] = torch.where(same[1:], logits[:-1].argmax(-1), tokens[1:])
+    return logits, tokens.tolist(), prompt
+
+
+check_agreement = Exercise(
+    """Judge ``my_agreement(logits, tokens, prompt)``: the share of new tokens that the target would have chosen.""",
+    [scored(1, 17, 4), scored(2, 30, 7), scored(3, 12, 3)],
+    agreement,
+    {
+        "You compare each token with the row of that same token. Row t is what the target says *after* token t, so it "
+        "judges token t + 1.": {"rows": lambda prompt, length: slice(prompt, length)},
+        "You count the prompt's tokens too. Nobody chose them.": with_the_prompt,
+        "You stop at the first difference. Here, count all positions at which the two agree.": leading,
+        "You took the least likely token of each row.": {"choose": torch.argmin},
+    },
+    show=lambda logits, tokens, prompt: f"logits {tuple(logits.shape)}, a text of {len(tokens)}, prompt {prompt}",
+    why="One call is enough: each row judges the token after it. For the target's own greedy text this is 1.",
+    hint="The first new token stands at position `prompt`, and the row before it judges it.",
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A block on which NF4 loses
+
+NF4 = tensor((
+    -1.0, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.0910500, 0.0,
+    0.0795803, 0.1609302, 0.2461123, 0.3379152, 0.4407098, 0.5626170, 0.7229568, 1.0,
+))  # fmt: skip
+EVEN = torch.arange(-7, 8).double() / 7
+
+
+def error(block, levels):
+    """The mean squared error of a block that is divided by its largest absolute value and rounded to levels."""
+    scaled = block / block.abs().max()
+    return float((scaled[:, None] - levels).abs().amin(-1).square().mean())
+
+
+@checker
+def check_block(answer) -> Verdict:
+    """Judge 64 weights: rounded to NF4's levels they must lose at least twice as much as with even levels."""
+    try:
+        block = torch.as_tensor(answer).detach().cpu()
+    except Exception:  # whatever a reader's object does when it is made a tensor
+        return wrong(f"Expected 64 numbers, got {short(answer)}.")
+    if block.shape != (64,) or block.is_complex() or not block.isfinite().all():
+        return wrong(f"Expected 64 finite numbers in a row, got {short(answer)}.")
+    block = block.double()
+    if not block.any():
+        return wrong("All weights are 0: there is nothing to lose with either.")
+    nf4, even = error(block, NF4), error(block, EVEN)
+    if nf4 <= even:
+        return wrong(
+            f"NF4 loses {nf4:.2g} on your block, and even levels lose {even:.2g}: NF4 is no worse. Its levels "
+            "lie close together near 0. Where do they lie far apart?"
+        )
+    if nf4 < 2 * even:
+        return wrong(f"NF4 loses {nf4 / even:.2f} times as much as even levels. Find a block with at least twice.")
+    return right(
+        f"NF4 loses {nf4:.2g}, and even levels lose {even:.2g}. NF4 bets on many small weights and few large ones."
+    )
