@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +12,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tutorlib import bench, theory
-from tutorlib.bench import Costs, Spread, by_gamma, costs, measure, read_report
+from tutorlib.bench import Condition, Costs, Result, Spread, by_gamma, costs, measure, read_report
 from tutorlib.bench import __main__ as command
 from tutorlib.bench.__main__ import main
-from tutorlib.bench.costs import WIDTHS, median_costs
+from tutorlib.bench.costs import WIDTHS, held_bytes, median_costs
+from tutorlib.bench.measuring import rows_at
+from tutorlib.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
 from tutorlib.bench.rows import (
     FILTERS,
     GENERATE,
@@ -24,18 +25,16 @@ from tutorlib.bench.rows import (
     GENERATE_BEAMS,
     GENERATE_FILTERED,
     GENERATE_LOOKUP,
-    GENERATE_SAMPLING,
-    GREEDY,
     OF_EACH_KIND,
+    ONE,
     PLAIN,
     ROWS,
-    SPECULATIVE_GREEDY,
     TWO_MODELS,
     Output,
     Row,
     settings,
 )
-from tutorlib.cost import weight_bytes
+from tutorlib.cost import cache_bytes, weight_bytes
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
 from tutorlib.decoding import run
@@ -47,7 +46,8 @@ from tutorlib.step import Step
 from tutorlib.training.train_eagle import layer_config
 from tutorlib.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.tree import TokenTree
-from tutorlib.warp import probabilities
+from tutorlib.viz.tables import Table
+from tutorlib.warp import probabilities, temperature
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 
@@ -87,6 +87,13 @@ def costs_measured_once(monkeypatch):
     monkeypatch.setattr(command, "reading", lambda lm: costs.reading(lm, numbers=1000))
 
 
+def decoded(row, family, prompts, count, seed=0, t=None):
+    """What a row makes of some prompts one by one, greedily if it can."""
+    t = (0.0 if row.greedily else 1.0) if t is None else t
+    texts, calls, steps = zip(*(row.decode(family, [prompt], count, seed, t) for prompt in prompts), strict=True)
+    return Output([text for (text,) in texts], None if None in calls else sum(calls), sum(map(list, steps), []))
+
+
 @pytest.fixture(scope="module")
 def made(family):
     """Each row's name -> 8 tokens after each prompt, and how often each draft was called for them."""
@@ -97,7 +104,7 @@ def made(family):
             for name in ("eagle", "eagle3"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
             before = {name: getattr(family, name).calls for name in ("draft", "other_draft")}
-            output = row.decode(family, PROMPTS, 8, 0)
+            output = decoded(row, family, PROMPTS, 8)
         called.update({name: getattr(family, name).calls - count for name, count in before.items()})
         found[row.name] = output, +called
     return found
@@ -115,17 +122,37 @@ def row_named(name):
     return next(row for row in ROWS if row.name == name)
 
 
+LOSSLESS = [row for row in ROWS if row.peer in (GENERATE, GENERATE_ASSISTED, GENERATE_LOOKUP, GENERATE_FILTERED)]
+
+
 def test_all_greedy_rows_make_the_same_tokens(made):
-    peers = (GENERATE, GENERATE_ASSISTED, GENERATE_LOOKUP)
-    texts = {row.name: made[row.name][0].texts for row in ROWS if row.peer in peers}
+    texts = {row.name: made[row.name][0].texts for row in LOSSLESS if row.greedily}
     assert len(texts) >= 12
     assert all(each == texts[PLAIN] for each in texts.values()), texts
+
+
+@pytest.mark.parametrize("row", [row for row in LOSSLESS if row.sampling], ids=lambda row: row.name)
+def test_rows_draw_at_the_temperature_that_they_are_given(family, made, row):
+    """Next to 0 that leaves the greedy text; at a high one even the filters leave many, and seeds matter."""
+    assert decoded(row, family, PROMPTS, 8, t=1e-3).texts == made[PLAIN][0].texts
+    first, second = (decoded(row, family, PROMPTS, 8, seed, 9.0).texts for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.in_batches], ids=lambda row: row.name)
+def test_texts_made_at_once_are_those_made_alone_and_have_seeds_of_their_own(family, made, row):
+    t = 0.0 if row.greedily else 1e-3
+    output = row.decode(family, PROMPTS, 8, 0, t)
+    assert output.texts == made[PLAIN][0].texts, "prompts of other lengths"
+    assert output.calls is None or output.calls <= 8, "calls that rows share count once"
+    texts = row.decode(family, PROMPTS[:1] * 8, 8, 0, 9.0).texts
+    assert [len(text) for text in texts] == [8] * 8 and len(set(map(tuple, texts))) > 4
 
 
 def test_what_a_models_own_file_sets_is_not_in_the_rows(family):
     with settings(family.target.model, {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2}):
         plain, *others = (
-            row_named(name).decode(family, PROMPTS, 12, 0) for name in (PLAIN, GENERATE, GENERATE_ASSISTED)
+            decoded(row_named(name), family, PROMPTS, 12) for name in (PLAIN, GENERATE, GENERATE_ASSISTED)
         )
         assert all(output.texts == plain.texts for output in others)
         assert family.target.model.generation_config.repetition_penalty == 1.9, "and it has it again afterwards"
@@ -140,7 +167,7 @@ def test_the_beam_rows_make_the_tokens_of_four_beams(family):
     rows = [row for row in ROWS if row.peer == GENERATE_BEAMS]
     assert len(rows) >= 2
     for row in rows:
-        made = row.decode(family, [[7]], 10, 0).texts
+        made = row.decode(family, [[7]], 10, 0, 0.0).texts
         assert made == searched(4) and made not in (searched(3), searched(5)), row.name
 
 
@@ -149,20 +176,20 @@ def test_the_filtered_rows_draw_from_the_same_tokens(family):
     lm, prompt = family.target, PROMPTS[0]
     for row in ROWS:
         if row.peer == GENERATE_FILTERED:
-            text = [*prompt, *row.decode(family, [prompt], 30, 0).texts[0]]
+            text = [*prompt, *row.decode(family, [prompt], 30, 0, 0.8).texts[0]]
             logits = lm.session(text[: len(prompt)]).feed(text[len(prompt) : -1])
-            left = probabilities(logits, FILTERS) > 0
+            left = probabilities(logits, [temperature(0.8), *FILTERS]) > 0
             assert left[range(30), text[len(prompt) :]].all(), row.name
             assert left.double().mean() < 0.6
 
 
 def test_the_rows_of_contrast_are_compared_with_what_they_add_to(made):
     """Both models read the whole text in the row beside contrastive decoding, whose tokens are the target's own."""
-    rows = [row.name for row in ROWS if row.peer in (TWO_MODELS, GREEDY)]
+    rows = [row.name for row in ROWS if row.peer in (TWO_MODELS, ONE)]
     texts = {name: made[name][0].texts for name in rows}
-    assert texts.pop(TWO_MODELS) == made[GREEDY][0].texts
+    assert texts.pop(TWO_MODELS) == made[ONE][0].texts
     assert [made[name][1]["draft"] for name in rows] == [16, 16, 0, 0, 0]
-    assert len(texts) == 4 and all(each != made[GREEDY][0].texts for each in texts.values()), texts
+    assert len(texts) == 4 and all(each != made[ONE][0].texts for each in texts.values()), texts
 
 
 def test_rows_of_ours_count_a_call_a_token_or_fewer(made):
@@ -170,8 +197,6 @@ def test_rows_of_ours_count_a_call_a_token_or_fewer(made):
         output, _ = made[row.name]
         if row.name.startswith("generate"):
             assert output.calls is None
-        elif row.name.startswith(("sample_batch", "speculative_batch")):
-            assert output.calls <= 8, "calls that rows share count once"
         elif row.is_drafting or row.name.startswith("string_match"):
             assert output.calls <= 16, row.name
         else:
@@ -185,33 +210,26 @@ def test_rows_that_are_predicted_draft_with_the_model_that_they_name(made):
         if row.is_drafting:
             output, called = made[row.name]
             assert sum(len(step.tokens) for step in output.steps) == 16
-            assert set(called) == ({row.draft} if row.draft else set()), row.name
+            assert set(called) == {*row.helpers} - {"medusa"}, row.name
 
 
 def test_an_assistants_settings_are_its_own_again_afterwards(family):
     before = family.draft.model.generation_config.to_dict()
     for row in ROWS:
         if "tuned" in row.name:
-            row.decode(family, PROMPTS[:1], 4, 0)
+            row.decode(family, PROMPTS[:1], 4, 0, 1.0)
     assert family.draft.model.generation_config.to_dict() == before
 
 
-@pytest.mark.parametrize("method", ["sample_batch", "speculative_batch"])
-def test_a_batch_is_filled_up_with_the_same_prompts_and_other_seeds(made, method):
-    (output,) = (output for name, (output, _) in made.items() if name.startswith(method))
-    assert [len(text) for text in output.texts] == [8] * 8
-    assert len({tuple(text) for text in output.texts}) > 4
-
-
 def test_no_stop_token_ends_a_row_early(family):
-    first = row_named(PLAIN).decode(family, PROMPTS[:1], 1, 0).texts[0][0]
+    first = decoded(row_named(PLAIN), family, PROMPTS[:1], 1).texts[0][0]
     settings = family.target.model.generation_config
     settings.eos_token_id = first
     try:
         stopping = SimpleNamespace(**vars(family) | {"target": LM(family.target.model, family.target.tokenizer)})
         assert first in stopping.target.stop_tokens
         for row in ROWS:
-            assert {len(text) for text in row.decode(stopping, PROMPTS[:1], 3, 0).texts} == {3}, row.name
+            assert {len(text) for text in decoded(row, stopping, PROMPTS[:1], 3).texts} == {3}, row.name
     finally:
         settings.eos_token_id = None
 
@@ -219,19 +237,19 @@ def test_no_stop_token_ends_a_row_early(family):
 def clocked_rows(clock, **seconds):
     """Rows that take a known time: they move the clock on."""
 
-    def row(name, took, peer=GENERATE):
-        def decode(family, prompts, count, seed):
+    def row(name, took, peer=GENERATE, **at):
+        def decode(family, prompts, count, seed, t):
             clock.now += len(prompts) * (took[seed] if isinstance(took, list) else took)
             return Output([[0] * count for _ in prompts], len(prompts) * count // 2)
 
-        return Row(name, decode, peer)
+        return Row(name, decode, peer, **at)
 
     return [
-        row(PLAIN, seconds.get("plain", 1.0)),
+        row(PLAIN, seconds.get("plain", 1.0), in_batches=True),
         row("ours", seconds.get("ours", 0.5)),
-        row("ours, drawing", 0.25, GENERATE_SAMPLING),
-        row(GENERATE, 2.0),
-        row(GENERATE_SAMPLING, 3.0, GENERATE_SAMPLING),
+        row("ours, filtered", 0.25, GENERATE_FILTERED, in_batches=True),
+        row(GENERATE, 2.0, in_batches=True),
+        row(GENERATE_FILTERED, 3.0, GENERATE_FILTERED),
     ]
 
 
@@ -242,8 +260,34 @@ def test_rates_and_ratios_by_hand(family, clock):
     assert by_name["ours"].tokens_per_call == 2
     assert by_name["ours"].over_plain == Spread(2, 2, 2)
     assert by_name["ours"].over_peer == Spread(4, 4, 4)
-    assert by_name["ours, drawing"].over_peer == Spread(12, 12, 12), "a sampler is compared with sampling"
+    assert by_name["ours, filtered"].over_peer == Spread(12, 12, 12), "a row is compared with its own peer"
     assert by_name[PLAIN].over_plain == Spread(1, 1, 1)
+
+
+def test_in_batches_the_last_is_filled_up_and_a_row_without_its_peer_is_compared_with_generate(family, clock):
+    seen, rows = [], clocked_rows(clock)
+    plain = rows[0].decode
+    rows[0] = replace(rows[0], decode=lambda *given: (seen.append(given), plain(*given))[1])
+    how = {"new_tokens": 10, "rounds": 1, "rows": rows, "clock": clock}
+    results = measure(family, [[1], [2], [3]], temperature=0.7, batch=2, **how)
+    assert [result.name for result in results] == [PLAIN, "ours, filtered", GENERATE]
+    assert results[1].over_peer == Spread(8, 8, 8) and results[1].tokens_per_second == Spread(40, 40, 40)
+    filled = [[[1], [2]], [[3], [1]]]
+    assert [given[1:] for given in seen] == [
+        (some, 10, n, 0.7) for n, some in ((-1, filled[0]), *((0, f) for f in filled))
+    ]
+
+
+def test_rows_run_where_they_can():
+    def names(t, batch):
+        return {row.name for row in rows_at(ROWS, t, batch)}
+
+    assert {"beam_search, 4 beams", "contrastive_decoding"} <= names(0.0, 1) - names(0.5, 1)
+    assert {"eagle, 9 drawn", "eagle3, 9 drawn", "sample, filtered", GENERATE_FILTERED} == names(0.5, 1) - names(0.0, 1)
+    assert names(0.0, 4) == {PLAIN, GENERATE, "speculative, gamma=2", "speculative, gamma=8"} == names(0.0, 16)
+    assert names(1.0, 4) - names(0.0, 4) == {"sample, filtered", GENERATE_FILTERED}
+    peers = {row.name: row.peer for row in rows_at(ROWS, 1.0, 4)}
+    assert peers["speculative, gamma=8"] == GENERATE and peers["sample, filtered"] == GENERATE_FILTERED
 
 
 def test_ratios_are_taken_within_a_round(family, clock):
@@ -255,11 +299,11 @@ def test_ratios_are_taken_within_a_round(family, clock):
 
 
 def drafting_row(clock, name, steps, took, draft=None):
-    def decode(family, prompts, count, seed):
+    def decode(family, prompts, count, seed, t):
         clock.now += took
         return Output([[0] * count for _ in prompts], len(steps), steps)
 
-    return Row(name, decode, PLAIN, is_drafting=True, draft=draft)
+    return Row(name, decode, PLAIN, is_drafting=True, helpers=(draft,) if draft else (), in_batches=True)
 
 
 def test_acceptance_and_what_is_predicted_by_hand(family, clock):
@@ -290,7 +334,43 @@ def test_acceptance_and_what_is_predicted_by_hand(family, clock):
     # Where a tree ends, the next token judges nothing: both trees were walked to an end.
     assert (grown.acceptance, grown.predicted) == (1, pytest.approx(2 * 2.0 / 3.0))
     assert (by_level.acceptance, by_level.predicted) == (1, pytest.approx(3 * 2.0 / (3.5 + 2 * 0.25)))
-    assert all(result.acceptance is None and result.predicted is None for result in others)
+    assert drafting.accepted_at == [1, 0.5] and by_level.accepted_at == [1, 1]
+    assert all(result.acceptance is result.accepted_at is result.predicted is None for result in others)
+    how = {"new_tokens": 5, "rounds": 2, "rows": rows, "clock": clock}
+    (in_batches, *_) = measure(family, PROMPTS, batch=2, **how, costs=None)
+    assert in_batches.acceptance == pytest.approx(3 / 4) and in_batches.predicted is None
+
+
+def test_memory_by_hand(family, clock):
+    """Two texts of 4 + 5 tokens; the widest call has two drafted tokens and one more, or one for each beam."""
+    drafting = drafting_row(clock, "with a draft", [Step([0], [1], 0), Step([0, 0], [0, 1], 1)], 1.0, draft="draft")
+    beams = replace(clocked_rows(clock)[0], name="beams", texts=4)
+    rows = [drafting, beams, *clocked_rows(clock)]
+    found = measure(family, PROMPTS, batch=2, new_tokens=5, rounds=1, rows=rows, clock=clock, costs=None)
+    memory = {result.name: result.memory for result in found}
+    layer = 9 * 2 * 4 * 4  # tokens, keys and values, bytes, numbers in a head: of 2 heads here, of 4 in the draft
+    assert memory["with a draft"] == {
+        "target": weight_bytes(family.target),
+        "draft": weight_bytes(family.draft),
+        "cache": 2 * 3 * layer * (2 + 4),
+        "logits": 2 * 3 * 19 * 4,
+    }
+    assert memory["beams"]["cache"] == 4 * memory[PLAIN]["cache"] == 4 * 2 * 3 * layer * 2
+    assert memory["beams"]["logits"] == 4 * memory[PLAIN]["logits"] and memory["beams"]["draft"] == 0
+
+
+def test_each_kind_of_draft_has_weights_and_a_cache(family):
+    heads = sum(weight.numel() * 4 for weight in family.medusa.parameters())
+    assert held_bytes(family.medusa, 9) == (heads, 0)
+    network = family.eagle
+    session = network.session(family.target)
+    session.feed([1, 2, 3], torch.zeros(3, network.width))
+    slots = session._cache.shape[-2]
+    assert held_bytes(network, slots) == (weight_bytes(network), session._cache.numel() * 4)
+    assert held_bytes(family.draft, 1000) == (weight_bytes(family.draft), cache_bytes(family.draft, 48))
+    ngrams = made_to_fit(count_ngrams(PROMPTS, 1, 19), 1, tokenizer=family.target.tokenizer)
+    size, cache = held_bytes(ngrams, 9)
+    assert size >= sum(level.counts.nbytes for level in ngrams.levels) > 0 == cache
 
 
 def test_costs_of_the_machine_are_those_of_the_middle_of_a_text():
@@ -332,7 +412,7 @@ def test_rows_are_shuffled_anew_in_each_round(family, clock):
             return replace(row, decode=lambda *args: (ran.append(row.name), row.decode(*args))[1])
 
         rows = [noted(row) for row in clocked_rows(clock)]
-        measure(family, PROMPTS, new_tokens=10, rounds=9, rows=rows, seed=seed, clock=clock)
+        measure(family, PROMPTS[:1], new_tokens=10, rounds=9, rows=rows, seed=seed, clock=clock)
         return [ran[i : i + len(rows)] for i in range(0, len(ran), len(rows))]
 
     rounds = order(3)
@@ -343,7 +423,7 @@ def test_rows_are_shuffled_anew_in_each_round(family, clock):
 
 
 def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family, clock):
-    short = Row("short", lambda family, prompts, count, seed: Output([[0] for _ in prompts], 1))
+    short = Row("short", lambda family, prompts, *_: Output([[0] for _ in prompts], 1))
     with pytest.raises(ValueError, match=r"short made \[1\] tokens, not 10 each"):
         measure(family, PROMPTS, new_tokens=10, rounds=1, rows=[*clocked_rows(clock), short], clock=clock)
 
@@ -355,11 +435,39 @@ def test_a_row_that_makes_too_few_tokens_is_not_timed_in_silence(family, clock):
         ({"prompts": []}, "need prompts"),
         ({"new_tokens": 60}, "do not fit the context of 48"),
         ({"rows": ROWS[:2]}, "missing: generate"),
+        ({"temperature": -0.5}, "a temperature must be a finite number of 0 or more, where 0 is greedy; got -0.5"),
+        ({"temperature": float("nan")}, "got nan"),
+        ({"batch": 0}, "a batch size is how many texts are made at once, a whole number of 1 or more, got 0"),
     ],
 )
 def test_nonsense_is_named(family, options, words):
     with pytest.raises(ValueError, match=words):
         measure(family, **{"prompts": PROMPTS, "new_tokens": 4, "rounds": 1} | options)
+
+
+def test_results_along_temperatures_and_batches(family):
+    rows = {1: ("a", "b"), 4: ("a",)}
+    result = Result("", Spread(1, 1, 1), None, None, None, Spread(1, 1, 1), None, None, {})
+    results = {
+        Condition("story", t, n): [replace(result, name=name, predicted=t + n) for name in rows[n]]
+        for n in (4, 1)
+        for t in (1.0, 0.0)
+    }
+    report = {"results": results}
+
+    def predicted(**fixed):
+        return {
+            name: {x: one.predicted for x, one in row.items()} for name, row in bench.along(report, **fixed).items()
+        }
+
+    assert predicted(kind="story", batch=1) == {"a": {0: 1, 1: 2}, "b": {0: 1, 1: 2}}
+    assert predicted(kind="story", temperature=1) == {"a": {1: 2, 4: 5}, "b": {1: 2}}
+    assert list(predicted(kind="story", temperature=1)["a"]) == [1, 4], "in ascending order"
+    for fixed in ({"kind": "story"}, {"kind": "story", "batch": 2}, {"kind": "story", "size": 4}):
+        with pytest.raises(
+            ValueError, match="fix two of kind, temperature, batch at what was measured, got .*story, 1, 4"
+        ):
+            bench.along(report, **fixed)
 
 
 ASSISTED = [row.name for row in ROWS if row.name.startswith(GENERATE_ASSISTED)]
@@ -368,8 +476,11 @@ WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle"
 WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]
 
 
+GREEDILY = {row.name for row in ROWS if row.greedily}
+
+
 def printed_by(capsys, *arguments):
-    main(["--tokens", "2", "--rounds", "1", *arguments[0]], *arguments[1:])
+    main(["--tokens", "2", "--rounds", "1", "--temperatures", "0", "--batches", "1", *arguments[0]], *arguments[1:])
     return capsys.readouterr().out
 
 
@@ -393,15 +504,20 @@ def test_rows_that_need_what_a_family_lacks_are_left_out_and_named(family, has, 
 def test_what_is_left_out_is_in_the_file_and_a_row_without_its_peer_has_no_ratio(family, capsys):
     found = json.loads(printed_by(capsys, ["--json"], SimpleNamespace(target=family.target), PROMPTS[:1]))
     assert found["left_out"].keys() == {*WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}
-    assert {row["name"] for row in found["kinds"]["story"]} == {row.name for row in ROWS} - found["left_out"].keys()
-    for row in found["kinds"]["story"]:
+    (part,) = found["results"]
+    assert {row["name"] for row in part["rows"]} == GREEDILY - found["left_out"].keys()
+    for row in part["rows"]:
         assert (row["over_peer"] is None) == (row_named(row["name"]).peer in found["left_out"]), row["name"]
 
 
-def test_the_table_has_all_rows_for_a_family_that_has_everything(family, capsys):
-    lines = printed_by(capsys, ["--quick", "--seed", "5"], family, PROMPTS[:1]).splitlines()
-    assert [line.split("  ")[0] for line in lines[-len(ROWS) :]] == [row.name for row in ROWS]
-    assert "new_tokens: 2" in lines[0] and "seed: 5" in lines[0]
+def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsys):
+    conditions = ["--temperatures", "0", "1", "--batches", "1", "3"]
+    first, *parts = printed_by(capsys, ["--quick", "--seed", "5", *conditions], family, PROMPTS[:1]).split("\n\n")
+    assert "new_tokens: 2" in first and "seed: 5" in first
+    for part, (t, batch) in zip(parts, [(0, 1), (0, 3), (1, 1), (1, 3)], strict=True):
+        title, _, *lines = part.splitlines()
+        assert title == f"story, temperature {t}, texts at once: {batch}"
+        assert [line.split("  ")[0] for line in lines] == [row.name for row in rows_at(ROWS, t, batch)]
 
 
 def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
@@ -417,7 +533,7 @@ def test_a_draft_that_does_not_fit_the_target_is_a_reason_too(family):
     larger.resize_token_embeddings(23, mean_resizing=False)
     odd = SimpleNamespace(**vars(family) | {"draft": LM(larger)})
     rows, left_out = bench.that_can_run(odd, PROMPTS[0])
-    assert "vocabular" in left_out["speculative, greedy, gamma=2"]
+    assert "vocabular" in left_out["speculative, gamma=2"]
     assert PLAIN in {row.name for row in rows}
 
 
@@ -426,7 +542,7 @@ def test_an_n_gram_draft_is_measured_and_no_assistant_of_generate(family):
         count_ngrams(PROMPTS, 1, family.target.vocab_size), 1, tokenizer=family.target.tokenizer
     )
     rows, left_out = bench.that_can_run(SimpleNamespace(target=family.target, draft=counting_model), PROMPTS[0])
-    assert SPECULATIVE_GREEDY in {row.name for row in rows}
+    assert "speculative, gamma=2" in {row.name for row in rows}
     assert {left_out[name] for name in ASSISTED} == {
         "generate takes a network as its assistant, and the draft is NgramLM"
     }
@@ -462,23 +578,33 @@ def test_six_kinds_of_prompt_have_some_each_all_different(chatting):
 
 
 def test_a_chat_model_is_measured_with_each_kind_and_with_the_heads_that_it_has(chatting, tmp_path, capsys):
-    chat_bench(chatting, "--results", tmp_path / "all.json")
-    report, text = read_report(tmp_path / "all.json"), capsys.readouterr().out
-    assert all(f"\n\n{kind}\n" in text for kind in report["kinds"])
-    for results in report["kinds"].values():
+    chat_bench(chatting, "--results", tmp_path / "new" / "all.json")
+    report, text = read_report(tmp_path / "new" / "all.json"), capsys.readouterr().out
+    assert list(report["results"]) == [Condition(kind, t, 1) for kind in ("story", "code") for t in (0, 1)]
+    assert all(f"\n\n{kind}, temperature {t:g}, " in text for kind, t, _ in report["results"])
+    for results in report["results"].values():
         assert {result.name for result in results} == {*OF_EACH_KIND, PLAIN, GENERATE, GENERATE_ASSISTED}
     assert report["setting"]["dtype"] == "float32" and report["machine"]["processor"]
-    main(["--show", str(tmp_path / "all.json")])
+    main(["--show", str(tmp_path / "new" / "all.json")])
     assert capsys.readouterr().out == text
     del chatting.medusa, chatting.eagle
-    chat_bench(chatting, "--results", tmp_path / "some.json", "--rows", "medusa, greedy", "eagle3, greedy")
+    more = ("--kinds", "code", "--temperatures", 0, "--rows", "medusa", "eagle3")
+    chat_bench(chatting, "--results", tmp_path / "some.json", *more)
     report = read_report(tmp_path / "some.json")
-    assert set(report["left_out"]) == {"medusa, greedy"}
-    assert {result.name for result in report["kinds"]["code"]} == {PLAIN, GENERATE, "eagle3, greedy", GENERATE_ASSISTED}
+    assert set(report["left_out"]) == {"medusa"}
+    ((condition, results),) = report["results"].items()
+    assert condition == ("code", 0, 1)
+    assert {result.name for result in results} == {PLAIN, GENERATE, "eagle3", GENERATE_ASSISTED}
 
 
-def test_a_stopped_run_goes_on_with_the_kinds_that_are_not_done(chatting, tmp_path, monkeypatch):
-    file, rows, done = tmp_path / "results.json", ("--rows", GREEDY), []
+def test_where_none_of_the_asked_rows_can_run_nothing_is_measured(family, capsys):
+    main(["--rows", "beam_search, 4 beams", "--tokens", "2", "--rounds", "1", "--json"], family, PROMPTS[:1])
+    (part,) = json.loads(capsys.readouterr().out)["results"]
+    assert (part["temperature"], part["batch"]) == (0, 1)
+
+
+def test_a_stopped_run_goes_on_with_the_conditions_that_are_not_done(chatting, tmp_path, monkeypatch):
+    file, rows, done = tmp_path / "results.json", ("--rows", ONE), []
 
     def stopping(family, prompts, **how):
         if done:
@@ -489,35 +615,60 @@ def test_a_stopped_run_goes_on_with_the_kinds_that_are_not_done(chatting, tmp_pa
     monkeypatch.setattr(command, "measure", stopping)
     with pytest.raises(KeyboardInterrupt):
         chat_bench(chatting, "--results", file, *rows)
-    assert tuple(read_report(file)["kinds"]) == ("story",)
-    first = read_report(file)["kinds"]["story"]
+    ((condition, first),) = read_report(file)["results"].items()
+    assert condition == ("story", 0, 1)
     monkeypatch.setattr(command, "measure", measure)
     chat_bench(chatting, "--results", file, *rows)
-    kinds = read_report(file)["kinds"]
-    assert tuple(kinds) == ("story", "code") and kinds["story"] == first
+    found = read_report(file)["results"]
+    assert len(found) == 4 and found[condition] == first
+    chat_bench(chatting, "--results", file, *rows, "--kinds", "code", "--temperatures", 0.5)
+    assert [*read_report(file)["results"]] == [*found, ("code", 0.5, 1)], "a later command adds to it"
+
+
+def test_a_readers_own_files_stand_beside_those_that_came_with_the_book(chatting, tmp_path, monkeypatch):
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "mine"))
+    assert [*bench.reports()] == sorted(COMMITTED.glob("*.json")), "there need be none of a reader's"
+    chat_bench(chatting, "--rows", ONE, "--kinds", "story", "--temperatures", 0, "--results")
+    *_, own = bench.reports()
+    assert own.parent == bench.own_folder() == tmp_path / "mine" and own.name.startswith("storyworld_float32_")
+    report = bench.reports()[own]
+    assert bench.where(report).startswith(report["machine"]["processor"])
+    write_report(report, tmp_path / "mine" / "other.json")
+    assert len(bench.reports()) == 2 + len([*COMMITTED.glob("*.json")])
+    monkeypatch.delenv(ENVIRONMENT)
+    assert str(bench.own_folder()) == "bench_results"
+
+
+def test_a_file_is_named_after_the_family_and_what_computed():
+    machine = {"processor": "Intel(R) Xeon(R) @ 2.2GHz", "threads": 1, "gpu": "NVIDIA H100 80GB"}
+    report = {"machine": machine, "setting": {"family": "/some/where/Small", "dtype": "float32", "device": "cpu"}}
+    assert file_name(report) == "small_float32_intel-xeon-2.2ghz-1-thread.json"
+    report["setting"]["device"] = "cuda:0"
+    assert bench.where(report) == "NVIDIA H100 80GB" and file_name(report) == "small_float32_nvidia-h100-80gb.json"
 
 
 @pytest.mark.parametrize(
     ("content", "options", "says"),
     [
-        ('{"version": 0}', (), "holds results of version 0, and this is version 1: measure anew"),
+        ('{"version": 0}', (), "holds results of version 0, and this is version 2: measure anew"),
         ("[]", (), "holds results of version None"),
-        ('{"version": 1, "machine": {}}', (), "is not a whole file of results"),
-        ('{"version": 1, "kinds": {"story": [{"name": "greedy"}]}}', (), "is not a whole file of results"),
+        ('{"version": 1, "kinds": {}}', (), "holds results of version 1, and this is version 2: measure anew"),
+        ('{"version": 2, "machine": {}}', (), "is not a whole file of results"),
+        ('{"version": 2, "results": [{"rows": [{"name": "greedy"}]}]}', (), "is not a whole file of results"),
         ("{", (), "is half-written or broken"),
         (None, ("--seed", "1"), "was measured with seed 0 instead of 1: name another file"),
-        (None, ("--rows", "greedy", "lookahead"), "was measured with rows"),
+        (None, ("--rows", ONE, "lookahead"), "was measured with rows"),
     ],
 )
 def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path, capsys, content, options, says):
     file = tmp_path / "results.json"
     if content is None:
-        chat_bench(chatting, "--results", file, "--rows", GREEDY)
+        chat_bench(chatting, "--results", file, "--rows", ONE)
     else:
         file.write_text(content)
     before = file.read_text()
     with pytest.raises(SystemExit):
-        chat_bench(chatting, "--results", file, "--rows", GREEDY, *options)
+        chat_bench(chatting, "--results", file, "--rows", ONE, *options)
     assert says in capsys.readouterr().err and file.read_text() == before
 
 
@@ -527,6 +678,17 @@ def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path
         (["--family", "smolm2"], "Did you mean 'smollm2'?"),
         (["--dtype", "float12"], "dtype='float12': expected float32"),
         (["--rows", "greedily"], "there is no row 'greedily'"),
+        (
+            ["--rows", "beam_search, 4 beams", "--temperatures", "0", "1"],
+            "at temperature 1 none of these rows",
+        ),
+        (
+            ["--rows", "medusa", "eagle", "--batches", "4"],
+            "at batch size 4 none of these rows can run: medusa; eagle",
+        ),
+        (["--temperatures", "-1"], "where 0 is greedy; got -1.0"),
+        (["--batches", "-2"], "a whole number of 1 or more, got -2"),
+        (["--kinds", "poem"], "there are no prompts of the kind 'poem'; the kinds are: story"),
         (["--show", "nowhere.json"], "nowhere.json"),
     ],
 )
@@ -544,7 +706,9 @@ def test_the_share_of_the_memorys_bandwidth(family):
     )
 
 
-def test_committed_results_can_be_read_and_have_every_kind():
-    for path in (Path(bench.__file__).parent / "results").glob("*.json"):
+def test_committed_results_can_be_read_and_name_their_machine():
+    for path in COMMITTED.glob("*.json"):
         report = read_report(path)
-        assert tuple(report["kinds"]) == KINDS and path.stem == "{family}_{dtype}".format_map(report["setting"])
+        assert path.name == file_name(report) and report.keys() == {*KEYS} and report["version"] == VERSION
+        for results in report["results"].values():
+            assert len(Table(*bench.table(results)).lines) == 1 + len(results)

@@ -37,6 +37,10 @@ SEARCH = {"dropped": [[["c"], -3.0]], "finished": [[["b", "c", "."], -1.35]], "w
 MACHINE = {"bytes_moved": 40e6, "operations_per_token": 20e6, "bandwidth": 10e9, "operations_per_second": 150e9}
 SPEEDS = [(1, Spread(1.25, 1.0, 1.6), 1.6), (2, Spread(2.0, 1.6, 2.5), 2.5), (3, Spread(0.8, 0.8, 0.8), 1.0)]
 GAMMAS = [SimpleNamespace(gamma=gamma, over_plain=over, predicted=foretold) for gamma, over, foretold in SPEEDS]
+SPEED = [("slow", Spread(0.8, 0.7, 1.0), None), ("$fast$", Spread(2.0, 1.9, 2.2), 2.5)]
+MEASURED = {"ours": [SimpleNamespace(name=name, over_plain=over, predicted=due) for name, over, due in SPEED]}
+MEASURED["yours"] = [SimpleNamespace(name="other", over_plain=Spread(3.0, 3.0, 3.0), predicted=3.5)]
+PREDICTED = {"greedy": {"a": (2.0, 2.0), "b": (1.0, 3.0)}, "sampling": {"$a$": (4.0, 2.0), "c": (1.0, 1.1)}}
 GUESSES = {"own head": [("$b$", 0.9), ("c", 0.1)], "head 0": [("c", 0.5), ("d", 0.25)]}
 DRAFTED = [("c", 0.9), ("$d$", 0.8), ("e", 0.25)]
 LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
@@ -57,7 +61,6 @@ POINTS = {"top-k": {"10": row(x=0.8, y=0.5), "2": row(x=0.4, y=0.7)}, "top-p": {
 # Every function that draws on an axes, with something to draw.
 FIGURES = {
     boxes.token_strip: [NASTY, ["accepted"] * 4 + ["rejected"]],
-    boxes.acceptance_text: [NASTY, [1.0, 0.6, 0.2, 0.5, 0]],
     boxes.two_tokenizations: [{"one": [" $re", "d"], "two": [" ", "$red"]}, {"one": [True, False], "two": [True] * 2}],
     boxes.lookup_strip: [["$a$", "b", "c", "d", "$a$", "b"], LOOKUP],
     boxes.window_grid: [[["a", "b"], ["c", "$d"], ["e", "f"]], ["x", "y", "z"], {"explain": 1}],
@@ -89,10 +92,11 @@ FIGURES = {
     series.kept_counts: [[0.0, 1.0, 2.0], [1, 3, 8]],
     series.threshold_curves: [{"usual": (0.09, 0.3)}, {"accepted": [(0.5, 0.4)], "rejected": [(0.1, 0)]}, {"most": 5}],
     series.calibration: [SURE],
+    series.diagonal: [PREDICTED, {"named": 2, "xlabel": "predicted", "ylabel": "measured"}],
     bars.bar_chart: [{"a": [0.5, 0.4], "b": [0.7, math.nan]}, {"xlabel": "guess", "ylabel": "right"}],
-    bars.accuracy_bars: [RIGHT],
     bars.kind_bars: [KINDS],
     bars.cost_bars: [SPENT, {"xlabel": "ms", "notes": {"eagle": "1.8×"}}],
+    bars.speed_bars: [MEASURED],
     bars.distance_bars: [["one", "two", "three"], [0.25, 1.0, 0.5], {"plain": ["three"]}],
     bars.time_by_gamma: [GAMMAS, {"formula": {1: 1.8, 2: 2.5, 3: 4.0}}],
     bars.method_dots: [{"a": {"greedy": 4.0, "sampling": 3.9}, "b": {"sampling": 2.0}}, {"xlabel": "n", "level": 1}],
@@ -188,7 +192,6 @@ SEVEN = {str(i): [0.5] for i in range(7)}
     ("function", "args", "options", "complaint"),
     [
         (boxes.token_strip, [["x"] * 9, ["accepted"]], {}, "9 tokens and 1 kinds"),
-        (boxes.acceptance_text, [["a", "b", "c"], [1.0]], {}, "3 tokens and"),
         (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}, {}], {}, "must be one text"),
         (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 2, "length": 1}, "do not occur at place 2"),
         (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 4}, "do not occur at place 4"),
@@ -236,9 +239,13 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (series.kept_counts, [[0.0], [0]], {}, "got a count of 0"),
         (series.threshold_curves, [{}, {"kept": [(1, 1)]}], {"most": 5}, "'kept' is not a kind"),
         (series.threshold_curves, [{str(i): (0.1, 0.1) for i in range(5)}, {}], {"most": 5}, "1 to 4 curves, got 5"),
+        (series.diagonal, [{"a": {"b": (0, 1)}}], {}, "pairs of numbers above 0"),
+        (series.diagonal, [{}], {}, "pairs of numbers above 0"),
         (bars.bar_chart, [SEVEN], {}, "looks for 1 to 6 rows of bars, got 7"),
         (bars.kind_bars, [{**KINDS, "third": KINDS["greedy"]}], {}, "1 to 2 rows of bars, got 3"),
         (bars.cost_bars, [{"a": {"bonus": 1.0}}], {"xlabel": "ms"}, "divided into target, draft, neutral; got bonus"),
+        (bars.cost_bars, [{"a": {"heat": 1}}], {"xlabel": "MB", "parts": bars.MEMORY}, "logits; got heat"),
+        (bars.speed_bars, [{}], {}, "1 to 4 rows of bars, got 0"),
         (bars.distance_bars, [["one"], [0.1, 0.2]], {}, "1 names and 2 distances"),
         (bars.distance_bars, [["one"], [1.5]], {}, "that of one is 1.5"),
         (bars.method_dots, [{"a": {str(i): 1.0 for i in range(7)}}], {"xlabel": "x"}, "figures of each method, got 7"),
@@ -273,13 +280,6 @@ def test_a_strip_wraps_and_says_what_its_marks_mean():
     ax = draw(boxes.token_strip, [" word"] * 18 + ["x"], ["accepted"] * 18 + ["rejected"])
     assert len({patch.get_y() for patch in ax.patches}) > 1 and "✗ x" in texts(ax)
     assert legend(ax) == ["✓ drafted and accepted", "✗ drafted and rejected"]
-
-
-def test_hard_tokens_are_darker_and_marked():
-    ax = draw(boxes.acceptance_text, ["$x$", " b", " c"], [1.0, 0.6, 0.2])
-    assert texts(ax) == ["$x$", "␣b", "✗ ␣c"] and to_hex(ax.patches[0].get_facecolor()) == "#ffffff"
-    green = [patch.get_facecolor()[1] for patch in ax.patches]
-    assert green[0] > green[1] > green[2] and ax.patches[2].get_linestyle() == "--"
 
 
 def test_the_strip_of_a_lookup_marks_what_was_said_before_what_followed_and_the_draft():
@@ -629,13 +629,6 @@ def test_bars_stand_in_groups_with_their_bounds_or_on_each_other():
     assert middles == pytest.approx([0.79, 1.79, 1.21, 2.21]) and heights(one) == [0.5, 0.4]
     assert one[0].get_hatch() != other[0].get_hatch() and ticks(ax.xaxis) == ["1", "2"] and legend(ax) == ["a", "b"]
     assert upright(ax.collections[0]) == [pytest.approx((0.79, 0.45, 0.55)), pytest.approx((1.79, 0.3, 0.5))]
-    ax = draw(bars.accuracy_bars)
-    best, rest, _ = ax.containers
-    assert heights(best) == pytest.approx([0.6, 0.5]) and heights(rest) == pytest.approx([0.3, 0.12])
-    assert [bar.get_y() for bar in rest] == pytest.approx([0.6, 0.5]) and texts(ax) == ["0.60", "0.50", "0.30", "0.12"]
-    assert legend(ax) == ["the best guess", *(f"the next, up to the {end}" for end in ("3rd", "10th"))] and ticks(
-        ax.xaxis
-    ) == ["head 0", "head 1"]
 
 
 def test_kinds_of_tokens_have_a_bar_for_each_way_and_their_number_of_positions():
@@ -651,6 +644,36 @@ def test_costs_are_stacked_and_noted_at_their_end():
     assert parts["calls of the target"] == [(0, 4.0), (0, 1.5)]
     assert parts["drafting"][1] == (1.5, 0.5) and parts["the rest"][1] == (2.0, 0.25)
     assert ("1.8×", (2.25, 1)) in [(text.get_text(), text.xy) for text in ax.texts] and ax.get_xlim()[1] > 4
+
+
+def test_memory_is_stacked_by_what_it_holds():
+    ax = draw(bars.cost_bars, {"a": {"logits": 1.0, "target": 4.0, "cache": 2.0}}, parts=bars.MEMORY, xlabel="MB")
+    found = [(bar.get_label(), bar[0].get_x(), bar[0].get_width()) for bar in ax.containers]
+    assert found == [("weights of the target", 0, 4), ("cache", 4, 2), ("logits", 6, 1)]
+
+
+def test_speeds_are_sorted_with_their_quartiles_and_what_was_predicted_on_each_machine():
+    ax = draw(bars.speed_bars)
+    assert ticks(ax.yaxis) == ["$fast$", "slow", "other"] and ax.yaxis_inverted()
+    ours, _, yours, _ = ax.containers
+    assert widths(ours)[:2] == [2.0, 0.8] and widths(yours)[2:] == [3.0]
+    middles = [bar.get_y() + bar.get_height() / 2 for bar in (ours[0], ours[1], yours[2])]
+    assert middles == pytest.approx([-0.21, 0.79, 2.21])
+    ends = [[x for x, _ in segment] for segment in ax.collections[0].get_segments() if len(segment)]
+    assert ends[:2] == [pytest.approx([1.9, 2.2]), pytest.approx([0.7, 1.0])]
+    (marks,) = [line for line in ax.lines if line.get_label().startswith("predicted")]
+    assert marks.get_xydata().tolist() == [pytest.approx([2.5, -0.21]), pytest.approx([3.5, 2.21])]
+    assert {"ours", "yours", "plain loop"} <= set(legend(ax))
+
+
+def test_pairs_stand_beside_the_diagonal_and_the_furthest_from_it_are_named():
+    ax = draw(series.diagonal)
+    equal, *groups = ax.lines
+    assert equal.get_xydata().tolist() == [[0, 0], [4.4, 4.4]] and legend(ax) == ["equal", "greedy", "sampling"]
+    assert [line.get_xydata().tolist() for line in groups] == [[[2, 2], [1, 3]], [[4, 2], [1, 1.1]]]
+    assert [(text.get_text(), text.xy, text.get_ha()) for text in ax.texts] == [
+        ("b", (1, 3), "left"), ("$a$", (4, 2), "right"),
+    ]  # fmt: skip
 
 
 def test_distances_are_sorted_the_largest_on_top_with_their_numbers():

@@ -141,9 +141,10 @@ def shape_of(lm: LM) -> Shape:
     )
 
 
-def weight_bytes(lm: LM) -> int:
-    """Bytes of the model's weights and buffers in memory; a weight that is used twice counts once."""
-    tensors = {(t.device, t.data_ptr()): t for t in [*lm.model.parameters(), *lm.model.buffers()] if t.numel()}
+def weight_bytes(lm: LM | torch.nn.Module) -> int:
+    """Bytes of a model's or of some heads' weights and buffers in memory; a weight that is used twice counts once."""
+    module = getattr(lm, "model", lm)
+    tensors = {(t.device, t.data_ptr()): t for t in [*module.parameters(), *module.buffers()] if t.numel()}
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
 

@@ -1,22 +1,27 @@
 """How fast are the methods, on this machine, beside a plain loop and beside transformers?
 
-    python -m tutorlib.bench [--family NAME] [--quick] [--json] [--results FILE]
+    python -m tutorlib.bench [--family NAME] [--quick] [--json] [--results [FILE]]
 
-Every row makes the same number of new tokens from the same prompts with the same models. All rows take turns, over and
-over, shuffled anew in each round, and each row is compared with what the plain loop and its peer took *in the same
-round*, so a slow spell of the machine does not become somebody's advantage. The peer is `transformers.generate` where
-it does the same work; it has no contrast, so those methods are compared with what they add to. Shown are medians over
-the rounds, and quartiles.
+The rows are compared under conditions: a kind of prompt, a temperature (0 is greedy), and how many texts are made at
+once. A row that cannot run under a condition, such as beam search at temperature 1, is not in its table.
+
+Under each condition every row makes the same number of new tokens from the same prompts with the same models. All rows
+take turns, over and over, shuffled anew in each round, and each row is compared with what the plain loop and its peer
+took *in the same round*, so a slow spell of the machine does not become somebody's advantage. The peer is
+`transformers.generate` where it does the same work; it has no contrast, so those methods are compared with what they
+add to. Shown are medians over the rounds, and quartiles.
 
 A family of models need not have everything. A row that needs a draft, heads or a tokenizer which the family lacks is
 left out, and named below the table with the reason. A row whose peer was left out has no figure for it.
 
 Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what
-calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`.
+calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`. Several texts at
+once are not predicted: calls are measured for one.
 
-A family with a chat format is measured with six kinds of prompt, a table each. How many tokens a call makes depends on
-the text: a summary or corrected code repeats much of its prompt, a story does not. With ``--results FILE`` each kind is
-written down when it is done, and after a stop the same command goes on with the next one.
+A family with a chat format is measured with six kinds of prompt. How many tokens a call makes depends on the text: a
+summary or corrected code repeats much of its prompt, a story does not. With ``--results FILE`` each condition is
+written down when it is done. After a stop the same command goes on with the next one, and a later command can add
+conditions to the file.
 
 The rows themselves are in `rows`, what calls cost in `costs`, the clock in `measuring`, tables and files in `report`.
 """
@@ -30,23 +35,29 @@ from .. import storyworld
 from ..disk import read_json
 from ..lm import LM
 from .costs import Costs, level_seconds, measured_costs, reading
-from .measuring import GammaResult, Result, Spread, by_gamma, measure, that_can_run
-from .report import read_report
+from .measuring import Condition, GammaResult, Result, Spread, by_gamma, measure, that_can_run
+from .report import along, own_folder, read_report, reports, table, where
 
 __all__ = [
+    "Condition",
     "Costs",
     "GammaResult",
     "Result",
     "Spread",
+    "along",
     "by_gamma",
     "chat_prompts",
     "level_seconds",
     "measure",
     "measured_costs",
+    "own_folder",
     "read_report",
     "reading",
+    "reports",
     "story_prompts",
+    "table",
     "that_can_run",
+    "where",
 ]
 
 

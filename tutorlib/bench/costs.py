@@ -1,4 +1,4 @@
-"""What calls cost on this machine: of a target by their width, and of its drafts."""
+"""What calls cost on this machine: of a target by their width, and of its drafts; and what both take in memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..cost import call_times, synchronize, weight_bytes
+from ..cost import cache_bytes, call_times, synchronize, weight_bytes
 from ..decoders import sample
 from ..decoding import run
 from ..drafting.draft_trees import Draft, dynamic
 from ..heads.eagle_head import DraftNetwork
+from ..heads.medusa_heads import MedusaHeads
 from ..lm import LM
+from ..ngram import NgramLM
 from ..randomness import Seeded
+from ..uncached import TokenCache
 
 # Of calls this wide the time is measured; that of others lies between. The widest is that of EAGLE-2's published tree.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33, 60)
@@ -30,7 +33,7 @@ class Costs(NamedTuple):
         Time of a target call with 1, 2, 3, ... tokens.
     draft_seconds : dict of str to float
         For each draft, by its name in the family: what a token takes in its own loop, so with choosing it. For a draft
-        network: what a level of its tree takes.
+        network: what a level of its tree takes. For Medusa heads: 0, as they guess within the target's call.
     """
 
     call_seconds: list[float]
@@ -49,6 +52,9 @@ def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tok
         draft = getattr(family, name)
         if isinstance(draft, DraftNetwork):
             draft_seconds[name] = level_seconds(family.target, draft, prompt)
+            continue
+        if isinstance(draft, MedusaHeads):
+            draft_seconds[name] = 0.0
             continue
         text = [token % draft.vocab_size for token in prompt]
         trace = run(sample(draft, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
@@ -73,6 +79,19 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
         synchronize(target.device)
         times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
     return float(np.median(times))
+
+
+def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:
+    """Bytes of a model's, a draft's or some heads' weights, and of its cache after `tokens` tokens of one text."""
+    if isinstance(part, NgramLM):
+        return sum(array.nbytes for level in part.levels for array in level if array is not None), 0
+    if isinstance(part, DraftNetwork):
+        config = part.config
+        each = 2 * config.num_key_value_heads * config.head_dim * part.fc.weight.element_size()
+        return weight_bytes(part), tokens * each
+    if isinstance(part, torch.nn.Module) or isinstance(part.open_cache(1), TokenCache):
+        return weight_bytes(part), 0
+    return weight_bytes(part), cache_bytes(part, min(tokens, part.context))
 
 
 def reading(lm: LM, numbers: int = 2**26) -> dict[str, float]:

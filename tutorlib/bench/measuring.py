@@ -1,4 +1,7 @@
-"""The rows of the benchmark timed against each other, in rounds; and `speculative` by γ, in the same way."""
+"""The rows of the benchmark timed against each other, in rounds; and `speculative` by γ, in the same way.
+
+Each measurement is made under one condition: a kind of prompt, a temperature, and how many texts are made at once.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import takes_iterators
+from ..arguments import check_whole_number, is_number, takes_iterators
 from ..cost import synchronize
 from ..theory import measured_factor, rounds_factor
-from .costs import Costs, measured_costs, median_costs
-from .rows import PLAIN, ROWS, Row, speculative_row
+from .costs import Costs, held_bytes, measured_costs, median_costs
+from .rows import GENERATE, PLAIN, ROWS, Row, speculative_row
+
+
+class Condition(NamedTuple):
+    """What rows are compared under: a kind of prompt, a temperature (0 is greedy), and texts made at once."""
+
+    kind: str
+    temperature: float
+    batch: int
 
 
 class Spread(NamedTuple):
@@ -42,21 +53,32 @@ class Result:
         New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
     acceptance : float or None
         Accepted tokens over judged ones, as in `Trace.acceptance`; None where nothing is drafted.
+    accepted_at : list of float, or None
+        The same by position in the draft, in a tree by level: of the steps in which all before it was accepted, the
+        share in which it was too. The last positions may rest on a few steps alone.
     over_plain : Spread
         Speed over that of the plain loop, round by round.
     over_peer : Spread or None
         Speed over that of the row's peer; None where it has none.
     predicted : float or None
-        What `over_plain` should be by the measured costs of its calls; None where nothing is predicted.
+        What `over_plain` should be by the measured costs of its calls; None where nothing is predicted, as for batches.
+    memory : dict of str to int
+        Bytes: the weights of the "target", and of the "draft" or heads; the "cache" of both at the end of the longest
+        texts; and the "logits" of the target's widest call.
+    between : float or None
+        The share of its time that passes between calls; None where that was not measured.
     """
 
     name: str
     tokens_per_second: Spread
     tokens_per_call: float | None
     acceptance: float | None
+    accepted_at: list[float] | None
     over_plain: Spread
     over_peer: Spread | None
     predicted: float | None
+    memory: dict[str, int]
+    between: float | None = None
 
 
 @takes_iterators
@@ -64,6 +86,8 @@ def measure(
     family,
     prompts: Sequence[Sequence[int]],
     *,
+    temperature: float = 0.0,
+    batch: int = 1,
     new_tokens: int = 64,
     rounds: int = 7,
     rows: Sequence[Row] = tuple(ROWS),
@@ -71,24 +95,30 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     costs: Callable[..., Costs] = measured_costs,
 ) -> list[Result]:
-    """Time the rows against each other.
+    """Time the rows against each other, those that can run at this temperature and in batches of this size.
 
     Parameters
     ----------
     family : what `models.load` returns, or any object with the LMs that the rows ask for, a `target` at least
     prompts : sequence of token lists
+        The last batch is filled up with the first ones again.
+    temperature : float
+        0 is greedy.
+    batch : int
+        How many texts are made at once.
     new_tokens : int
         For each prompt.
     rounds : int
-        In each, every row does all prompts. A round with the first prompt alone goes before them and is not counted.
+        In each, every row does all prompts. A round with the first batch alone goes before them and is not counted.
     rows : sequence of Row
-        The plain loop and the peer of every row must be among them.
+        The plain loop and the peer of every row must be among them. A row whose peer cannot run here is compared with
+        `generate` as it is.
     seed : int
         For the order of the rows, which is shuffled in each round.
     clock : function
         Seconds.
     costs : function like `measured_costs`
-        Called once in each round, if a row's time is to be predicted.
+        Called once in each round, if a row's time is to be predicted: one that drafts, with one text at a time.
 
     Returns
     -------
@@ -97,8 +127,10 @@ def measure(
     Raises
     ------
     ValueError
-        When there is nothing to measure, a prompt leaves no room for the new tokens, or a row makes too few.
+        When there is nothing to measure, a prompt leaves no room for the new tokens, or a row makes too few; for a
+        temperature below 0 and a batch below 1.
     """
+    rows = rows_at(rows, temperature, batch)
     names = [row.name for row in rows]
     missing = sorted({PLAIN, *(row.peer for row in rows if row.peer)} - set(names))
     if missing:
@@ -111,10 +143,14 @@ def measure(
             f"a prompt of {longest} tokens and {new_tokens} new ones do not fit the context of "
             f"{family.target.context}: ask for fewer new tokens"
         )
-    prompts = [list(prompt) for prompt in prompts]
-    drafts = drafts_of(rows)
+    batches = [
+        [list(prompts[(first + row) % len(prompts)]) for row in range(batch)] for first in range(0, len(prompts), batch)
+    ]
+    drafts = drafts_of(rows) if batch == 1 else []
+    is_predicted = batch == 1 and any(row.is_drafting for row in rows)
     seconds, tokens = np.zeros((rounds, len(rows))), np.zeros((rounds, len(rows)))
     calls: list[int | None] = [0] * len(rows)
+    widest = [1] * len(rows)
     steps = [[] for _ in rows]
     round_costs = []
     order, shuffle = list(range(len(rows))), random.Random(seed).shuffle
@@ -124,39 +160,67 @@ def measure(
             row = rows[column]
             synchronize(family.target.device)
             began = clock()
-            output = row.decode(family, prompts if number >= 0 else prompts[:1], new_tokens, number)
+            outputs = [
+                row.decode(family, some, new_tokens, number, temperature)
+                for some in (batches if number >= 0 else batches[:1])
+            ]
             synchronize(family.target.device)
             took = clock() - began
-            lengths = [len(text) for text in output.texts]
+            lengths = [len(text) for output in outputs for text in output.texts]
             if set(lengths) != {new_tokens}:
                 raise ValueError(f"{row.name} made {lengths} tokens, not {new_tokens} each")
-            if number >= 0:
-                seconds[number, column], tokens[number, column] = took, sum(lengths)
+            if number < 0:
+                continue
+            seconds[number, column], tokens[number, column] = took, sum(lengths)
+            for output in outputs:
                 calls[column] = None if output.calls is None else calls[column] + output.calls
-                if row.is_drafting:
-                    steps[column] += output.steps
-        if number >= 0 and any(row.is_drafting for row in rows):
-            round_costs.append(costs(family, prompts[0], drafts, new_tokens))
+                widest[column] = max([widest[column], *(max(len(s.drafted) + 1, s.scored) for s in output.steps)])
+                steps[column] += output.steps if row.is_drafting else ()
+        if number >= 0 and is_predicted:
+            round_costs.append(costs(family, list(prompts[0]), drafts, new_tokens))
     rates = tokens / seconds
     plain = rates[:, names.index(PLAIN)]
     typical = median_costs(round_costs)
+    held = {
+        role: held_bytes(getattr(family, role), longest + new_tokens)
+        for role in {"target", *(role for row in rows for role in row.helpers)}
+    }
+    logits = family.target.vocab_size * family.target.dtype.itemsize
     return [
         Result(
             name=row.name,
             tokens_per_second=Spread.of(rates[:, column]),
             tokens_per_call=float(tokens[:, column].sum()) / calls[column] if calls[column] else None,
             acceptance=acceptance(steps[column]),
+            accepted_at=accepted_at(steps[column]),
             over_plain=Spread.of(rates[:, column] / plain),
             over_peer=Spread.of(rates[:, column] / rates[:, names.index(row.peer)]) if row.peer else None,
             predicted=prediction(row, steps[column], typical),
+            memory={
+                "target": held["target"][0],
+                "draft": sum(held[role][0] for role in row.helpers),
+                "cache": batch * (row.texts * held["target"][1] + sum(held[role][1] for role in row.helpers)),
+                "logits": batch * max(widest[column], row.texts) * logits,
+            },
         )
         for column, row in enumerate(rows)
     ]
 
 
+def rows_at(rows: Sequence[Row], temperature: float, batch: int) -> list[Row]:
+    """Those of some rows that can run at a temperature and in batches of a size; see `measure`."""
+    if not is_number(temperature) or temperature < 0:
+        raise ValueError(f"a temperature must be a finite number of 0 or more, where 0 is greedy; got {temperature!r}")
+    check_whole_number(batch, 1, "a batch size is how many texts are made at once")
+    able = [row for row in rows if row.can_run(temperature, batch)]
+    lost = {row.name for row in rows} - {row.name for row in able}
+    instead = GENERATE if GENERATE in {row.name for row in able} else None
+    return [replace(row, peer=instead) if row.peer in lost else row for row in able]
+
+
 def drafts_of(rows: Sequence[Row]) -> list[str]:
-    """The models that draft for some rows, by their names in the family."""
-    return sorted({row.draft for row in rows if row.draft})
+    """What drafts for those rows whose time is predicted, by its names in the family."""
+    return sorted({role for row in rows if row.is_drafting for role in row.helpers})
 
 
 class Lacking(Exception):
@@ -196,7 +260,7 @@ def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS
     left_out = {}
     for row in rows:
         try:
-            row.decode(Asked(family), [list(prompt)], 2, 0)
+            row.decode(Asked(family), [list(prompt)], 2, 0, 0.0 if row.greedily else 1.0)
         except (Lacking, ValueError) as error:
             if row.name == PLAIN:
                 raise
@@ -211,7 +275,7 @@ def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"there is no row {unknown[0]!r}; the rows are: {'; '.join(known)}")
-    wanted, waiting = set(), [PLAIN, *names]
+    wanted, waiting = set(), [PLAIN, GENERATE, *names]
     while waiting:
         name = waiting.pop()
         if name is not None and name not in wanted:
@@ -226,11 +290,18 @@ def acceptance(steps) -> float | None:
     return sum(step.accepted for step in steps) / judged if judged else None
 
 
+def accepted_at(steps) -> list[float] | None:
+    """Accepted over judged tokens by position in the draft; None where nothing was judged."""
+    deepest = max((step.judged for step in steps), default=0)
+    reached = [[step.accepted > at for step in steps if step.judged > at] for at in range(deepest)]
+    return [sum(kept) / len(kept) for kept in reached] or None
+
+
 def prediction(row: Row, steps, costs: Costs | None) -> float | None:
     """How much faster than the plain loop a row should be, by what was measured of its calls."""
     if not row.is_drafting or costs is None:
         return None
-    draft_seconds = costs.draft_seconds[row.draft] if row.draft else 0.0
+    draft_seconds = sum(costs.draft_seconds[role] for role in row.helpers)
     # A tree is drafted level by level, a chain token by token.
     levels = [1 + max(step.tree.depths) if step.tree else len(step.drafted) for step in steps]
     rounds = [(len(step.drafted), level, len(step.tokens)) for step, level in zip(steps, levels, strict=True)]
@@ -275,14 +346,14 @@ def by_gamma(
         As for `measure`.
     gammas : sequence of int
     sampling : bool
-        Whether tokens are drawn; otherwise the likeliest are taken.
+        Whether tokens are drawn, at temperature 1; otherwise the likeliest are taken.
 
     Returns
     -------
     list of GammaResult
     """
     rows = [next(row for row in ROWS if row.name == PLAIN)]
-    rows += [replace(speculative_row(gamma, sampling=sampling), peer=PLAIN) for gamma in gammas]
+    rows += [replace(speculative_row(gamma), peer=PLAIN) for gamma in gammas]
     rows[0] = replace(rows[0], peer=PLAIN)
     seen = []
 
@@ -290,7 +361,8 @@ def by_gamma(
         seen.append(measured_costs(*arguments))
         return seen[-1]
 
-    results = measure(family, prompts, new_tokens=new_tokens, rounds=rounds, rows=rows, costs=remembered)[1:]
+    how = {"temperature": float(sampling), "new_tokens": new_tokens, "rounds": rounds}
+    results = measure(family, prompts, **how, rows=rows, costs=remembered)[1:]
     costs = median_costs(seen)
     return [
         GammaResult(

@@ -1,4 +1,8 @@
-"""What was measured, with the machine that it was measured on: as text, and as a file that can be gone on with."""
+"""What was measured, with the machine that it was measured on: as tables, and as files that can be gone on with.
+
+The files that come with tutorlib lie in ``tutorlib/bench/results``, one for each family and machine. A reader's own lie
+in `own_folder`; `reports` reads both.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +17,31 @@ from pathlib import Path
 import torch
 import transformers
 
+from .. import __version__
 from ..disk import read_json, write_text
-from .measuring import Result, Spread
+from ..viz.tables import Table
+from .measuring import Condition, Result, Spread
 
-VERSION = 1  # of the files
-KEYS = ("version", "machine", "setting", "memory", "left_out", "kinds")
+VERSION = 2  # of the files
+KEYS = ("version", "machine", "setting", "reading", "left_out", "results")
+COMMITTED = Path(__file__).parent / "results"
+ENVIRONMENT = "TUTORLIB_BENCH"  # says where a reader's own files are
 
 
 def machine() -> dict:
     """What the figures depend on."""
+    names = getattr(os, "sysconf_names", {})
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in names else None
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "memory_gib": pages and round(pages / 2**30),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "tutorlib": __version__,
     }
 
 
@@ -41,63 +53,64 @@ def _processor() -> str:
     return named[1] if named else platform.processor() or platform.machine()
 
 
+def where(report: dict) -> str:
+    """What computed in a report, by its name: the GPU, or the processor and its threads."""
+    there = report["machine"]
+    if there["gpu"] and report["setting"]["device"].startswith("cuda"):
+        return there["gpu"]
+    return f"{there['processor']}, {there['threads']} thread{'s' * (there['threads'] != 1)}"
+
+
 # ----------------------------------------------------------------------------------------------------------------------
-# As text
+# As tables, and for figures
 
 
 def as_text(report: dict) -> str:
-    """A report as text: the machine, a table for each kind of prompt, and what was left out."""
+    """A report as text: the machine, a table for each condition, and what was left out."""
     told = report["machine"] | report["setting"]
     lines = [", ".join(f"{name}: {value}" for name, value in told.items() if value is not None and name != "rows")]
-    memory = report["memory"]
+    read = report["reading"]
     lines.append(
-        f"a call of one token reads {memory['weight_bytes'] / 1e6:,.0f} MB of weights in "
-        f"{1e3 * memory['call_seconds']:.1f} ms: {memory['share']:.0%} of the rate at which a large tensor is summed up"
+        f"a call of one token reads {read['weight_bytes'] / 1e6:,.0f} MB of weights in "
+        f"{1e3 * read['call_seconds']:.1f} ms: {read['share']:.0%} of the rate at which a large tensor is summed up"
     )
     lines.append("medians of rounds, with quartiles; the prompt's own call is included, except in what is predicted")
-    for kind, results in report["kinds"].items():
-        lines += ["", kind] if len(report["kinds"]) > 1 else []
-        lines.append(results_table(results))
+    for (kind, temperature, batch), results in report["results"].items():
+        lines += ["", f"{kind}, temperature {temperature:g}, texts at once: {batch}", repr(Table(*table(results)))]
     return "\n".join([*lines, *([foot(report["left_out"])] if report["left_out"] else [])])
 
 
-def results_table(results: Sequence[Result]) -> str:
-    """The results as text: a line a row."""
-    width = max(len(result.name) for result in results)
-    heads = (
-        ("tokens/s", 16),
-        ("tokens/call", 11),
-        ("accepted", 8),
-        ("x plain loop", 18),
-        ("predicted", 9),
-        ("x its peer", 18),
-    )
-    lines = ["  ".join([" " * width, *(f"{head:>{columns}}" for head, columns in heads)])]
-    for result in results:
-        rate = result.tokens_per_second
-        cells = [
-            f"{_rate(rate.median)} ({_rate(rate.low)}-{_rate(rate.high)})",
-            _or_blank(result.tokens_per_call),
-            _or_blank(result.acceptance),
-            _spread_or_blank(result.over_plain),
-            _or_blank(result.predicted),
-            _spread_or_blank(result.over_peer),
-        ]
-        padded = [f"{cell:>{columns}}" for cell, (_, columns) in zip(cells, heads, strict=True)]
-        lines.append("  ".join([f"{result.name:{width}}", *padded]))
-    return "\n".join(lines)
+def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """The results under one condition as a table's head and rows, for `tutorlib.viz.tables.show_table`."""
+    head = ("method", "tokens/s", "tokens/call", "accepted", "x plain loop", "predicted", "x its peer", "MB")
+    return [
+        head,
+        *(
+            (
+                result.name,
+                _spread(result.tokens_per_second, _rate),
+                _number(result.tokens_per_call),
+                _number(result.acceptance),
+                _spread(result.over_plain),
+                _number(result.predicted),
+                _spread(result.over_peer),
+                f"{sum(result.memory.values()) / 1e6:,.1f}" if result.memory else "",
+            )
+            for result in results
+        ),
+    ]
 
 
 def _rate(number: float) -> str:
     return f"{number:.0f}" if number >= 100 else f"{number:.1f}"
 
 
-def _or_blank(number: float | None) -> str:
+def _number(number: float | None) -> str:
     return "" if number is None else f"{number:.2f}"
 
 
-def _spread_or_blank(spread: Spread | None) -> str:
-    return "" if spread is None else f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
+def _spread(spread: Spread | None, written=_number) -> str:
+    return "" if spread is None else f"{written(spread.median)} ({written(spread.low)}-{written(spread.high)})"
 
 
 def foot(left_out: dict[str, str]) -> str:
@@ -107,14 +120,68 @@ def foot(left_out: dict[str, str]) -> str:
     return "\n".join(f"left out, as {reason}: {'; '.join(names[reason])}" for reason in reasons)
 
 
+def along(report: dict, **fixed) -> dict[str, dict[float, Result]]:
+    """The results of each row along the one part of the conditions that is not fixed, in ascending order.
+
+    Raises
+    ------
+    ValueError
+        Unless two of `kind`, `temperature` and `batch` are given, and something was measured there.
+
+    Examples
+    --------
+    >>> by_temperature = along(report, kind="story", batch=1)                                       # doctest: +SKIP
+    >>> curves(ax, {name: {t: found.over_plain.median for t, found in row.items()}                  # doctest: +SKIP
+    ...             for name, row in by_temperature.items()}, xlabel="temperature", ylabel="speed-up")
+    """
+    free = [part for part in Condition._fields if part not in fixed]
+    there = [one for one in report["results"] if all(getattr(one, part, None) == fixed[part] for part in fixed)]
+    if len(free) != 1 or len(fixed) != 2 or not there:
+        measured = "; ".join(f"{kind}, {temperature:g}, {batch}" for kind, temperature, batch in report["results"])
+        raise ValueError(
+            f"fix two of {', '.join(Condition._fields)} at what was measured, got {fixed}; measured were: {measured}"
+        )
+    rows: dict[str, dict[float, Result]] = {}
+    for condition in sorted(there):
+        for result in report["results"][condition]:
+            rows.setdefault(result.name, {})[getattr(condition, free[0])] = result
+    return rows
+
+
 # ----------------------------------------------------------------------------------------------------------------------
-# As a file
+# As files
+
+
+def own_folder() -> Path:
+    """Where a reader's own results are: the folder that `TUTORLIB_BENCH` names, else ``bench_results`` here."""
+    return Path(os.environ.get(ENVIRONMENT) or "bench_results")
+
+
+def file_name(report: dict) -> str:
+    """What to call a report's file: the family, its dtype and the machine."""
+    setting = report["setting"]
+    parts = (Path(setting["family"]).name, setting["dtype"], re.sub(r"\(\w+\)", "", where(report)))
+    return "_".join(re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-") for part in parts) + ".json"
+
+
+def reports() -> dict[Path, dict]:
+    """All files of results that there are, by their paths: those that come with tutorlib, then the reader's own.
+
+    Raises
+    ------
+    ValueError
+        As `read_report`: move a file away that cannot be read any more.
+    """
+    return {path: read_report(path) for folder in (COMMITTED, own_folder()) for path in sorted(folder.glob("*.json"))}
 
 
 def as_json(report: dict) -> str:
     """A report as JSON, its figures to four digits."""
-    kinds = {kind: [asdict(result) for result in results] for kind, results in report["kinds"].items()}
-    return json.dumps(_short(report | {"kinds": kinds}), indent=1)
+    results = [
+        condition._asdict() | {"rows": [asdict(result) for result in results]}
+        for condition, results in report["results"].items()
+    ]
+    return json.dumps(_short(report | {"results": results}), indent=1)
 
 
 def _short(value):
@@ -126,7 +193,8 @@ def _short(value):
 
 
 def write_report(report: dict, path) -> None:
-    """Write a report to a file, whole or not at all."""
+    """Write a report to a file, whole or not at all; its folder is made if it is missing."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_text(path, as_json(report) + "\n")
 
 
@@ -137,8 +205,8 @@ def read_report(path) -> dict:
     -------
     dict
         - ``"machine"``, ``"setting"``: what the figures depend on;
-        - ``"memory"``: see `costs.reading`;
-        - ``"kinds"``: for each kind of prompt a list of `Result`, a row each;
+        - ``"reading"``: see `costs.reading`;
+        - ``"results"``: for each `Condition` a list of `Result`, a row each;
         - ``"left_out"``: the rows that were not measured, and why.
 
     Raises
@@ -154,8 +222,11 @@ def read_report(path) -> dict:
     if found != VERSION:
         raise ValueError(f"{path} holds results of version {found}, and this is version {VERSION}: {cure}")
     try:
-        kinds = {kind: [_result(row) for row in rows] for kind, rows in report["kinds"].items()}
-        return {key: report[key] for key in KEYS} | {"kinds": kinds}
+        results = {
+            Condition(*(one[part] for part in Condition._fields)): [_result(row) for row in one["rows"]]
+            for one in report["results"]
+        }
+        return {key: report[key] for key in KEYS} | {"results": results}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a whole file of results ({error!r}): {cure}") from error
 

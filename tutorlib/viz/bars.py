@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 from matplotlib.patches import Rectangle
@@ -25,7 +26,18 @@ from .style import (
     token_label,
 )  # fmt: skip
 
-PARTS = {"target": "calls of the target", "draft": "drafting", "neutral": "the rest"}
+# What stacks are made of: each part has a kind of the palette, for its look, and a name.
+PARTS = {
+    "target": ("target", "calls of the target"),
+    "draft": ("draft", "drafting"),
+    "neutral": ("neutral", "the rest"),
+}
+MEMORY = {
+    "target": ("target", "weights of the target"),
+    "draft": ("draft", "of the draft or heads"),
+    "cache": ("accepted", "cache"),
+    "logits": ("resampled", "logits"),
+}
 
 
 @takes_iterators
@@ -95,24 +107,6 @@ def bar_chart(
 
 
 @takes_iterators
-def accuracy_bars(ax, accuracies: Sequence[Sequence[float]], *, title=None):
-    """Draw how often each head's guesses are right: the best one, and how much the next ones, up to the 10th, add.
-
-    ``accuracies[i][rank]`` is how often head i's guess of that rank is the right token.
-    """
-    groups = {"the best guess": (0, 1), "the next, up to the 3rd": (1, 3), "the next, up to the 10th": (3, 10)}
-    rows = {name: [math.fsum(row[start:end]) for row in accuracies] for name, (start, end) in groups.items()}
-    looks = [filled(kind) for kind in ("accepted", "target", "draft")]
-    names = [f"head {head}" for head in range(len(accuracies))]
-    bar_chart(ax, rows, names, looks=looks, stacked=True, thick=0.66, ylabel="share of positions where it is right")
-    for bar in (bar for container in ax.containers for bar in container if bar.get_height() >= 0.04):
-        x, y = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
-        ax.text(x, y, f"{bar.get_height():.2f}", ha="center", va="center", fontsize=9, bbox=number_patch())
-    ax.set_ylim(0, 1)
-    return titled(ax, title)
-
-
-@takes_iterators
 def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, title=None):
     """Draw the acceptance of each kind of token, one bar for each way to decode, with its interval.
 
@@ -135,29 +129,78 @@ def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, title=None):
 
 @takes_iterators
 def cost_bars(
-    ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, notes: Mapping[str, str] | None = None, title=None
+    ax,
+    rows: Mapping[str, Mapping[str, float]],
+    *,
+    xlabel: str,
+    parts: Mapping[str, tuple[str, str]] = PARTS,
+    notes: Mapping[str, str] | None = None,
+    title=None,
 ):
     """Draw what a token costs with each method, divided into what it is spent on.
 
     Parameters
     ----------
-    rows : mapping from methods to mappings from kinds to numbers
-        The kinds are those of `PARTS`: "target", "draft", "neutral" for calls of the target, drafting, the rest. A
-        method need not have them all.
+    rows : mapping from methods to mappings from parts to numbers
+        A method need not have all parts.
+    parts : mapping from names to pairs of a kind of the palette and what the legend says
+        The parts that there are, in their order. By default those of time: "target", "draft" and "neutral" for calls of
+        the target, drafting, the rest. `MEMORY` has those of memory.
     notes : mapping from methods to str, optional
         What to write at the end of a method's bar: how many times as fast as the plain loop it is, say.
     """
-    unknown = {kind for parts in rows.values() for kind in parts} - PARTS.keys()
+    unknown = {part for spent in rows.values() for part in spent} - parts.keys()
     if unknown:
-        raise ValueError(f"costs are divided into {', '.join(PARTS)}; got {', '.join(sorted(unknown))}")
-    used = [kind for kind in PARTS if any(parts.get(kind) for parts in rows.values())]
-    spent = {PARTS[kind]: [parts.get(kind, 0.0) for parts in rows.values()] for kind in used}
-    looks = [filled(kind, hatch=(HATCHES | {"neutral": "---"})[kind], linewidth=1.3) for kind in used]
-    whole = np.sum(list(spent.values()), axis=0)
-    look = {"looks": looks, "stacked": True, "sideways": True, "thick": 0.66, "legend": {**ABOVE, "ncols": len(PARTS)}}
-    bar_chart(ax, spent, list(rows), **look, xlabel=xlabel, xlim=(0, 1.16 * whole.max()))
+        raise ValueError(f"costs are divided into {', '.join(parts)}; got {', '.join(sorted(unknown))}")
+    used = [part for part in parts if any(spent.get(part) for spent in rows.values())]
+    values = {parts[part][1]: [spent.get(part, 0.0) for spent in rows.values()] for part in used}
+    kinds = [parts[part][0] for part in used]
+    looks = [filled(kind, hatch=(HATCHES | {"neutral": "---"})[kind], linewidth=1.3) for kind in kinds]
+    whole = np.sum(list(values.values()), axis=0)
+    look = {"looks": looks, "stacked": True, "sideways": True, "thick": 0.66, "legend": {**ABOVE, "ncols": len(parts)}}
+    bar_chart(ax, values, list(rows), **look, xlabel=xlabel, xlim=(0, 1.16 * whole.max()))
     for place, name in enumerate(rows):
         beside(ax, (notes or {}).get(name, ""), (whole[place], place), (6, 0), va="center", fontsize=9.5, weight="bold")
+    return titled(ax, title)
+
+
+@takes_iterators
+def speed_bars(ax, rows: Mapping[str, Sequence], *, title=None):
+    """Draw how many times as fast as the plain loop methods are, the fastest on top, beside what was predicted.
+
+    Parameters
+    ----------
+    rows : mapping from names to sequences of `tutorlib.bench.Result`
+        What was measured on one machine, or on several: each has a bar for a method. Of a result are read `name`;
+        `over_plain`, the speed (median, low, high), with a thin line from low to high; and `predicted`, a diamond,
+        where it is not None. The methods are in the order of the first machine, the others' own below.
+    """
+    found = {group: {result.name: result for result in results} for group, results in rows.items()}
+    names = list(
+        dict.fromkeys(
+            name
+            for results in found.values()
+            for name in sorted(results, key=lambda name: -results[name].over_plain.median)
+        )
+    )
+    none = SimpleNamespace(over_plain=(math.nan,) * 3, predicted=None)
+    rows = {group: [results.get(name, none) for name in names] for group, results in found.items()}
+    values = {group: [result.over_plain[0] for result in results] for group, results in rows.items()}
+    ends = {group: [result.over_plain[1:] for result in results] for group, results in rows.items()}
+    look = {"looks": [filled(kind) for kind in ("accepted", "target", "resampled", "bonus")], "sideways": True}
+    bar_chart(ax, values, names, intervals=ends, **look, legend=None, xlabel="speed (plain loop = 1)")
+    each = 0.84 / len(rows)
+    marks = [
+        (result.predicted, place + (number - (len(rows) - 1) / 2) * each)
+        for number, results in enumerate(rows.values())
+        for place, result in enumerate(results)
+        if result.predicted is not None
+    ]
+    if marks:
+        point = {"linestyle": "none", "marker": "D", "color": color("draft"), "markeredgecolor": "white"}
+        ax.plot(*zip(*marks, strict=True), **point, zorder=4, label="predicted from the measured cost of calls")
+    ax.axvline(1, color=LIGHT["text"], linewidth=1.4, linestyle=":", label="plain loop")
+    ax.legend(loc="lower right")  # where the shortest bars are
     return titled(ax, title)
 
 

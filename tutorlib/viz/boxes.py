@@ -5,14 +5,11 @@ Nothing here runs a model or a method: tokens, guesses and probabilities come in
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ..arguments import takes_iterators
-from .palette import LIGHT, MARKS, MEANINGS, check_kind, color, rgb
+from .palette import LIGHT, MARKS, MEANINGS, check_kind
 from .style import (
     arrow,
     box_width,
-    checked_probabilities,
     drawing,
     marked,
     outlined,
@@ -52,31 +49,6 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
     if used not in ([], ["context"]):
         names = [f"{MARKS[kind]} {MEANINGS[kind]}".strip() for kind in used]
         ax.legend(swatches(map(outlined, used)), names, ncols=2, **below)
-    return titled(ax, title)
-
-
-@takes_iterators
-def acceptance_text(ax, tokens: Sequence[str], acceptance, *, title=None):
-    """Draw a text whose tokens are the darker, the less probable it is that one drafted in their place is accepted.
-
-    `acceptance` is Σ min(p, q) at each token. Below a half a token also has a dashed border and the mark of a rejected
-    one. The boxes fit the size that the axes have when this is called.
-    """
-    acceptance = checked_probabilities(acceptance, tokens)
-    hue = np.array(rgb(color("rejected"))) / 255
-
-    def look(share):
-        border = {"edgecolor": LIGHT["line"], "linewidth": 0.8}
-        if share < 0.5:
-            border = {"edgecolor": color("rejected"), "linewidth": 1.5, "linestyle": "--"}
-        return {"facecolor": tuple(1 - (1 - hue) * 0.55 * (1 - share)), **border}
-
-    mark = f"{MARKS['rejected']} "
-    marks = [mark if share < 0.5 else "" for share in acceptance]
-    texts = [mark + token_label(text, 20) for mark, text in zip(marks, tokens, strict=True)]
-    below = _wrapped(ax, texts, list(map(look, acceptance)), 0.9, 0.25, 2.4)
-    names = ["always accepted", "accepted in 60 %", f"{mark}accepted in less than 50 %"]
-    ax.legend(swatches(map(look, (1, 0.6, 0.1))), names, ncols=3, **below)
     return titled(ax, title)
 
 

@@ -393,6 +393,37 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
     return titled(ax, title)
 
 
+@takes_iterators
+def diagonal(ax, rows: Mapping[str, Mapping[str, tuple[float, float]]], *, named: int = 4, title=None, **labels):
+    """Draw pairs of numbers that should be equal beside the diagonal, where they are.
+
+    Parameters
+    ----------
+    rows : mapping from groups to mappings from names to (x, y)
+        Such as what was predicted and what was measured, of each method; the groups have looks of their own.
+    named : int
+        How many get their names written beside them: those whose ratio is furthest from 1.
+    **labels
+        `xlabel`, `ylabel`, as `Axes.set` takes them.
+    """
+    pairs = [pair for found in rows.values() for pair in found.values()]
+    if not pairs or not all(min(pair) > 0 for pair in pairs):
+        raise ValueError(f"expected pairs of numbers above 0, got {rows}")
+    most = 1.1 * max(map(max, pairs))
+    ax.plot([0, most], [0, most], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="equal")
+    points = []
+    for look, (group, found) in looks_for(rows, ROW_LOOKS):
+        point = {**look, "linestyle": "none", "markersize": 8, "markeredgecolor": "white"}
+        ax.plot(*zip(*found.values(), strict=True), **point, label=group)
+        points += [(name, x, y, look["color"]) for name, (x, y) in found.items()]
+    for name, x, y, hue in sorted(points, key=lambda point: -abs(math.log(point[2] / point[1])))[:named]:
+        side, shift = ("left", 7) if x < 0.6 * most else ("right", -7)  # so that names stay within the axes
+        beside(ax, name, (x, y), (shift, 0), ha=side, va="center", fontsize=8.5, color=hue, parse_math=False)
+    ax.set(xlim=(0, most), ylim=(0, most), aspect="equal", **labels)
+    ax.legend(**BESIDE)
+    return titled(ax, title)
+
+
 def _errors(rows, key):
     """The intervals of some rows as `errorbar` takes them; None without intervals."""
     if not all(f"{key}_interval" in row for row in rows):
