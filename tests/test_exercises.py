@@ -251,6 +251,21 @@ def answers(chapter, name, right, *wrong, **given):
             ({"lookup": 1.5, "model": 4 / 1.4}, "draft's calls"), ({"model": 2.0}, "keys"), **COSTS,
         ),
         answers(
+            "bake_off", "check_gammas", {"1 text": 7, "4 texts": 3, "16 texts": 0},
+            ({"1 text": 7, "4 texts": 3, "16 texts": 2}, "Is any draft worth that"),
+            ({"1 text": 2, "4 texts": 3, "16 texts": 0}, "For 1 text, draft more"),
+            ({"1 text": 7, "4 texts": 7, "16 texts": 0}, "For 4 texts, draft fewer"),
+            ({"1 text": 9, "4 texts": 3, "16 texts": 0}, "whole number"), ({"1 text": 7}, "keys"),
+        ),
+        answers(
+            "bake_off", "check_machine", {"call": [10] * 9, "small": 0.5, "large": 5},
+            ({"call": [10] * 9, "small": 0.5, "large": 0.5}, "large draft loses when"),
+            ({"call": [10] * 9, "small": 0.5, "large": 10}, "Both must be faster"),
+            ({"call": [10] * 8, "small": 0.5, "large": 5}, "nine times"),
+            ({"call": [10] * 8 + [9], "small": 0.5, "large": 5}, "less time"),
+            ({"call": [10] * 9, "small": 5, "large": 0.5}, "cannot take longer"), ({}, "keys"),
+        ),
+        answers(
             "beam_search", "check_beams", [["b", "c"], ["ca", "ba"], ["cab", "cac"]],
             ([["c", "b"]], "more likely one first"), ([["b", "c"], ["ba", "ca"], ["x", "y"]], "likely one first"),
             ([["b", "c"], ["ca", "bb"]], "more than"), ([["b", "c"], ["ca", "ba"], ["cab", "bab"]], "its own best"),
@@ -270,6 +285,8 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "memory", "check_block", [0.9] * 63 + [1.0], ([0.1] * 63 + [1.0], "no worse"), ([0.0] * 64, "All weights"),
             (torch.linspace(-1, 1, 64), "at least twice"), ([1.0] * 63, "64 finite"), ("abc", "64 numbers"),
+        ),
+        answers(
             "serving", "check_prediction", FAULTS,
             (FAULTS | {"64 requests share the calls": "near 0"}, "does not depend on the other rows"),
             (dict.fromkeys(FAULTS, "0"), "is none of"), ({"a": 1}, "keys"),

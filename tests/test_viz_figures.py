@@ -68,6 +68,7 @@ FIGURES = {
     boxes.guesses: [["a"], GUESSES, ["$b$", "d"]],
     boxes.draft_step: [["a", "b"], DRAFTED],
     boxes.block_diagram: [PARTS, [("a", "b", "there"), ("b", "a", "back"), ("b", "c", "on")]],
+    boxes.decision_list: [[("$a$?", "one"), ("b?", "two")], "none"],
     grids.kv_cache_picture: [NASTY, NASTY],
     grids.batch_round: [[2, 3], [3, 1], [1, 0]],
     grids.tree_mask: [TREE, NASTY, {"tried": 2, "window": 3}],
@@ -203,6 +204,7 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (boxes.draft_step, [["a"], []], {}, "a text and guesses, got 1 and 0"),
         (boxes.block_diagram, [PARTS, [("a", "x", "")]], {}, "no box 'x' to draw an arrow to: a, b, c"),
         (boxes.draft_step, [["a"], DRAFTED], {"kept": 4}, "from 0 to 3 can be kept, got 4"),
+        (boxes.decision_list, [[], "none"], {}, "a question at least"),
         (grids.batch_round, [[2], [3], [3]], {}, "cannot keep more than it drafted"),
         (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row"),
         (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum up to the 5 nodes"),
@@ -345,6 +347,13 @@ def test_eagle_3_fuses_layers_and_reads_its_own_states():
     assert {"own norm and head", "layers 2, 6, 9", "$g_{t-1}$", r"$\hat a_{t+1}$", "✓ c", "✗ $d$", "○ e"} <= set(shown)
     assert [shown.count(letter) for letter in ("$l$", "$m$", "$h$", "fc")] == [2] * 4
     assert not any("f_" in text for text in shown)
+
+
+def test_a_decision_list_leads_from_each_question_to_its_answer_and_to_the_next():
+    ax = draw(boxes.decision_list)
+    texts = [text.get_text() for text in ax.texts]
+    assert [texts.count(word) for word in ("$a$?", "one", "b?", "two", "none", "yes", "no")] == [1, 1, 1, 1, 1, 2, 2]
+    assert place(ax, "$a$?")[1] == place(ax, "one")[1] < place(ax, "b?")[1] < place(ax, "none")[1]
 
 
 def test_the_cache_picture_counts_what_is_computed():

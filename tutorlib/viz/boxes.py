@@ -349,3 +349,34 @@ def _joined(start, end):
     down = start[1] < end[1]
     x = left + (0.34 if down else 0.66) * (right - left)
     return (x, start[3 if down else 1]), (x, end[1 if down else 3]), "right" if down else "left"
+
+
+@takes_iterators
+def decision_list(ax, questions: Sequence[tuple[str, str]], otherwise: str, *, title=None):
+    """Draw questions under each other, each with what to do if the answer is yes; no leads to the next question.
+
+    Parameters
+    ----------
+    questions : sequence of (question, what to do)
+        Texts of one or two lines.
+    otherwise : str
+        What to do where every answer is no.
+    """
+    if not questions:
+        raise ValueError("a decision list needs a question at least")
+    wide, step, high = (6.4, 5.6), 1.55, 1.1
+    right = wide[0] + 1.3
+    for row, (question, answer) in enumerate(questions):
+        y = step * row
+        slot(ax, 0, y, wide[0], high=high, facecolor=LIGHT["surface"], edgecolor=LIGHT["neutral"], linewidth=1.4)
+        slot(ax, right, y, wide[1], high=high, **outlined("accepted"))
+        for x, text in ((wide[0] / 2, question), (right + wide[1] / 2, answer)):
+            ax.text(x, y + high / 2, text, ha="center", va="center", fontsize=10, parse_math=False, zorder=4)
+        arrow(ax, (wide[0], y + high / 2), (right, y + high / 2), LIGHT["accepted"], shrinkA=0, shrinkB=0)
+        ax.text(wide[0] + 0.6, y + high / 2 - 0.1, "yes", ha="center", va="bottom", fontsize=9, color=LIGHT["accepted"])
+        arrow(ax, (wide[0] / 2, y + high), (wide[0] / 2, y + step), shrinkA=0, shrinkB=0)
+        ax.text(wide[0] / 2 + 0.15, y + (high + step) / 2, "no", va="center", fontsize=9)
+    y = step * len(questions)
+    slot(ax, 0, y, wide[0], high=high, **outlined("target"))
+    ax.text(wide[0] / 2, y + high / 2, otherwise, ha="center", va="center", fontsize=10, parse_math=False, zorder=4)
+    return drawing(ax, (-0.1, right + wide[1] + 0.1), (y + high + 0.1, -0.1), title)
