@@ -282,7 +282,7 @@ def test_every_method_that_a_chapter_writes_out_is_run():
 
 
 def test_a_layer_on_another_device_keeps_its_keys_and_values_there(cpu):
-    """As accelerate places models larger than a GPU: the layer's inputs are brought to it, and what comes of it back."""
+    """As accelerate places models larger than a GPU: the inputs are brought to the layer, and its outputs back."""
     family = models.load("storyworld", device="cpu")
     prompts = [PROMPT, "Ada"]
     with pretend_gpu() as device:

@@ -35,7 +35,7 @@ from pathlib import Path
 from .. import storyworld
 from ..disk import read_json
 from ..lm import LM
-from .compare import Compared, compare, measures, show_comparison
+from .comparing import Compared, compare, measures, show_comparison
 from .costs import Costs, level_seconds, measured_costs, reading
 from .measuring import Condition, GammaResult, Result, Spread, by_gamma, measure, that_can_run
 from .report import along, own_folder, read_report, reports, table, where

@@ -5,6 +5,8 @@ Nothing here runs a model or a method: tokens, guesses and probabilities come in
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ..arguments import takes_iterators
 from .palette import LIGHT, MARKS, MEANINGS, check_kind
 from .style import (

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tutorlib import TableLM, beam_search, greedy, prompt_lookup, sample, speculative
-from tutorlib.bench.compare import MEASURES, Compared, compare, measures, show_comparison
+from tutorlib.bench.comparing import MEASURES, Compared, compare, measures, show_comparison
 from tutorlib.lm import LM
 from tutorlib.metrics.memory import Used, used
 from tutorlib.randomness import Seeded
