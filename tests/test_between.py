@@ -46,7 +46,7 @@ def test_calls_are_inside_and_all_else_is_between():
     inner = Head(clock)
     family = SimpleNamespace(target=LM(random_model("llama")), inner=inner, head=Head(clock, inner), idle=Head(clock))
 
-    def decode(family, prompts, count, seed):
+    def decode(family, prompts, *_):
         for _ in range(2):
             clock.wait(1)
             family.inner()  # 3 seconds
@@ -61,7 +61,7 @@ def test_a_model_is_as_it_was_afterwards_even_if_the_row_fails():
     family = SimpleNamespace(target=LM(random_model("llama")), head=Head(Clock()))
     own = family.head.forward = lambda: None
 
-    def decode(family, prompts, count, seed):
+    def decode(family, prompts, *_):
         assert "forward" in vars(family.target.model)
         assert family.head.forward is not own
         raise KeyError
@@ -76,11 +76,11 @@ def test_a_model_is_as_it_was_afterwards_even_if_the_row_fails():
 @pytest.mark.parametrize(
     ("name", "roles"),
     [
-        ("greedy", ["target"]),
-        ("speculative, sampling, gamma=8", ["target", "draft"]),
-        ("medusa, greedy", ["target", "medusa"]),
-        ("eagle, greedy", ["target", "eagle"]),
-        ("generate(do_sample=False)", ["target"]),
+        ("greedy, sample", ["target"]),
+        ("speculative, gamma=8", ["target", "draft"]),
+        ("medusa", ["target", "medusa"]),
+        ("eagle", ["target", "eagle"]),
+        ("generate", ["target"]),
     ],
 )
 def test_every_model_of_a_row_is_timed_and_its_text_stays_the_same(name, roles):
@@ -102,5 +102,5 @@ def test_every_model_of_a_row_is_timed_and_its_text_stays_the_same(name, roles):
             assert call in vars(owner)
         return Output(texts[-1], None)
 
-    assert 0 < share_between(family, Row(name, decode), PROMPTS, 6) < 1
-    assert texts[0] == row.decode(family, PROMPTS, 6, 0).texts
+    assert 0 < share_between(family, Row(name, decode), PROMPTS[:1], 6) < 1
+    assert texts[0] == row.decode(family, PROMPTS[:1], 6, 0, 0.0).texts

@@ -26,6 +26,7 @@ def share_between(
     prompts: Sequence[list[int]],
     new_tokens: int,
     *,
+    temperature: float = 0.0,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
@@ -36,8 +37,10 @@ def share_between(
 
     Parameters
     ----------
-    family, prompts, new_tokens
+    family, new_tokens, temperature
         As for `tutorlib.bench.measure`.
+    prompts : sequence of token lists
+        One batch: texts for them are made at once.
     row : Row
     seed : int
     clock : function
@@ -72,7 +75,7 @@ def share_between(
         watched = Watched(family, timed, undo)
         synchronize(device)
         began = clock()
-        row.decode(watched, prompts, new_tokens, seed)
+        row.decode(watched, prompts, new_tokens, seed, temperature)
         synchronize(device)
         return 1 - inside / (clock() - began)
 

@@ -16,6 +16,7 @@ import numpy as np
 from ..arguments import check_whole_number, is_number, takes_iterators
 from ..cost import synchronize
 from ..theory import measured_factor, rounds_factor
+from .between import share_between
 from .costs import Costs, held_bytes, measured_costs, median_costs
 from .rows import GENERATE, PLAIN, ROWS, Row, speculative_row
 
@@ -66,7 +67,7 @@ class Result:
         Bytes: the weights of the "target", and of the "draft" or heads; the "cache" of both at the end of the longest
         texts; and the "logits" of the target's widest call.
     between : float or None
-        The share of its time that passes between calls; None where that was not measured.
+        The share of its time that passes between calls, in a run of its own; None where nothing is predicted.
     """
 
     name: str
@@ -202,6 +203,9 @@ def measure(
                 "cache": batch * (row.texts * held["target"][1] + sum(held[role][1] for role in row.helpers)),
                 "logits": batch * max(widest[column], row.texts) * logits,
             },
+            between=share_between(family, row, batches[0], new_tokens, temperature=temperature, clock=clock)
+            if row.is_drafting and batch == 1
+            else None,
         )
         for column, row in enumerate(rows)
     ]

@@ -82,7 +82,7 @@ def as_text(report: dict) -> str:
 
 def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
     """The results under one condition as a table's head and rows, for `tutorlib.viz.tables.show_table`."""
-    head = ("method", "tokens/s", "tokens/call", "accepted", "x plain loop", "predicted", "x its peer", "MB")
+    head = ("method", "tokens/s", "tokens/call", "accepted", "x plain loop", "predicted", "between", "x its peer", "MB")
     return [
         head,
         *(
@@ -93,6 +93,7 @@ def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
                 _number(result.acceptance),
                 _spread(result.over_plain),
                 _number(result.predicted),
+                _number(result.between),
                 _spread(result.over_peer),
                 f"{sum(result.memory.values()) / 1e6:,.1f}" if result.memory else "",
             )
