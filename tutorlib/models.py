@@ -469,7 +469,7 @@ def _too_large(name, weights, dtype, device, needed, form) -> str:
     again = f", quantize={form.name!r}" if form else ""
     fewer = [] if form and form.name == "nf4" else ["quantize='nf4'"] if form else ["dtype=", "quantize="]
     return (
-        f"{name} does not fit: {weights / 1e6:,.0f} million weights in {form.name if form else kept} take "
+        f"{name} does not fit: {weights / 1e6:,.0f} million weights in {form or kept} take "
         f"{needed / 1e9:.1f} GB, and {device} has {free:.1f} GB free. Take a smaller family, "
         f"load({smaller!r}{again})" + f", or fewer bytes a weight ({', '.join(fewer)})" * bool(fewer)
     )
