@@ -113,10 +113,27 @@ class KeyValues:
         """Bring the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
         if path == list(range(len(path))):
             return
-        source = torch.tensor(path, device=self.device) + start
+        source = torch.tensor(path) + start
         with torch.inference_mode():
-            for layer in self.cache.layers:
-                layer.move(source, start)
+            for states in self._stacked():
+                states[..., start : start + len(path), :] = states.index_select(-2, source.to(states.device))
+
+    def _stacked(self) -> list[torch.Tensor]:
+        """All keys and values, those of a kind in one tensor: what is done to them all is then one operation."""
+        layers = [layer for layer in self.cache.layers if layer.is_initialized]
+        if self.slots.fixed:  # a static cache stays where it is
+            return [states for layer in layers for states in (layer.keys, layer.values)]
+        if self.slots.stacked is None:
+            alike = {}
+            for layer in layers:
+                for name in ("keys", "values"):
+                    states = getattr(layer, name)
+                    alike.setdefault((states.shape, states.device), []).append((layer, name))
+            self.slots.stacked = [torch.stack([getattr(*part) for part in parts]) for parts in alike.values()]
+            for parts, stack in zip(alike.values(), self.slots.stacked, strict=True):
+                for part, states in zip(parts, stack, strict=True):
+                    setattr(*part, states)
+        return self.slots.stacked
 
     def reorder(self, rows: list[int], length: int) -> None:
         source = torch.tensor(rows, device=self.device)
@@ -167,6 +184,7 @@ class _Slots:
         self.fixed = fixed
         self.start = self.end = 0
         self.rows = self.columns = None
+        self.stacked: list[torch.Tensor] | None = None  # see `KeyValues._stacked`
 
     def aim(self, starts: list[int], width: int, uneven: bool, device) -> None:
         self.start, self.end = min(starts), max(starts) + width
@@ -212,19 +230,13 @@ class _Layer(DynamicLayer):
             self.keys[:, :, : old[0].shape[2]] = old[0]
             self.values[:, :, : old[1].shape[2]] = old[1]
         self.dtype, self.device = keys.dtype, keys.device
-        self.is_initialized = True
+        self.is_initialized, self.slots.stacked = True, None
 
     def get_seq_length(self):
         return self.slots.start
 
     def get_mask_sizes(self, query_length, *args, **kwargs):
         return self.slots.fixed or self.slots.end, 0
-
-    def move(self, source, start):
-        if self.is_initialized:
-            source = source.to(self.device)
-            for states in (self.keys, self.values):
-                states[:, :, start : start + len(source)] = states.index_select(2, source)
 
     def reorder(self, source, length):
         if self.is_initialized:

@@ -34,10 +34,11 @@ def _found_once(find):
 
     @functools.wraps(find)
     def found(lm):
-        with _FINDING:
-            if find.__name__ not in lm._found:
-                lm._found[find.__name__] = find(lm)
-            return lm._found[find.__name__]
+        if find.__name__ not in lm._found:
+            with _FINDING:
+                if find.__name__ not in lm._found:
+                    lm._found[find.__name__] = find(lm)
+        return lm._found[find.__name__]
 
     return property(found)
 
@@ -102,6 +103,7 @@ class LM:
         self.model = model.eval() if model.training else model
         self.tokenizer = tokenizer
         self.calls = 0
+        self._weight = next(model.parameters())  # for its type: finding it takes longer than a draw does
         self._found: dict = {}  # what `_found_once` remembers
         config = model.config.get_text_config(decoder=True)
         self._masks = kinds_of_attention(model, config)
@@ -135,7 +137,7 @@ class LM:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.dtype
+        return self._weight.dtype
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with the special tokens that the tokenizer itself adds."""

@@ -109,7 +109,8 @@ def predicted(
     -----
     With L layers, k key-value heads of size d, s slots and b bytes a number, the cache is ``2 L k d s b``. `working`
     holds what is large in a call of n tokens: in a layer about ``n (4 inner + width) b``; a second copy of the logits,
-    and two in float64 to make probabilities; and one quantized layer's weights, as they are before they are multiplied.
+    and one row of them three times in float64, to make probabilities; and the largest quantized layer's weights, as
+    they are when they are multiplied.
 
     Examples
     --------
@@ -120,8 +121,7 @@ def predicted(
     if prompt is not None and prompt > tokens:
         raise ValueError(f"prompt={prompt} is more than tokens={tokens}, which counts the prompt too")
     module, config, own = _parts(model, dtype)
-    double = double_quantization
-    form = quantization.forms(quantize, double, ["target"]).get("target")
+    form = quantization.forms(quantize, double_quantization, ["target"]).get("target")
     quantized = any(map(quantization.form_of, module.modules()))
     if (form or dtype) and (quantized or config is None or not hasattr(module, "get_output_embeddings")):
         raise ValueError(
@@ -129,17 +129,17 @@ def predicted(
             "and quantize=, or give the configuration of the original"
         )
     each = own.itemsize
-    weights, largest = _weights(module, form, own if dtype or not hasattr(model, "model") else None)
+    weights, largest = _weights(module, form, own if dtype else None)
     if not tokens:
         return Memory(weights)
     if config is None:  # Medusa heads keep nothing between calls
         return Memory(weights, logits=2 * len(module) * module.vocab_size * each)
-    layers = getattr(module, "draft_layers", None) or config.num_hidden_layers
+    layers = config.num_hidden_layers
     slots = tokens if prompt is None else grown(prompt)
     while slots < tokens:
         slots = grown(slots + 1)
     layer = 4 * getattr(config, "intermediate_size", 4 * config.hidden_size) + config.hidden_size
-    calls = [layer * each * (prompt or 0), rows * (layer * each + config.vocab_size * (each + 16))]
+    calls = [layer * each * (prompt or 0), rows * (layer + config.vocab_size) * each + 24 * config.vocab_size]
     states = (layers + 1 + hidden) * max(prompt or 0, rows) * config.hidden_size * each
     return Memory(
         weights,
@@ -315,10 +315,10 @@ def _parts(model, dtype):
         raise ValueError(f"expected an LM, heads, a draft network or a transformers configuration, got {model!r}")
     from transformers import AutoModelForCausalLM
 
+    config = model.get_text_config()
+    given = given or (config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32)
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(model)
-    named = model.get_text_config().dtype
-    return module, model.get_text_config(), given or (named if isinstance(named, torch.dtype) else torch.float32)
+        return AutoModelForCausalLM.from_config(model, dtype=given), config, given
 
 
 def _weights(module, form, dtype) -> tuple[int, int]:
