@@ -37,12 +37,12 @@ def probed(family):
 CACHE, NETWORK = "tutorlib.cache:KeyValues", "tutorlib.heads.eagle_head"
 
 PLACES = [
-    ("the tokens of a call", f"{CACHE}.call", 0, GPU, method("greedy")),
-    ("positions of a tree", f"{CACHE}._positions", 0, GPU, method("medusa")),
-    ("positions of a chain", f"{CACHE}._positions", 1, GPU, method("greedy")),
-    ("where rows of a batch begin", f"{CACHE}._positions", 2, GPU, method("speculative_batch")),
+    ("the tokens of a call", f"{CACHE}.call", 1, GPU, method("greedy")),
+    ("the positions of a call", f"{CACHE}.call", 2, GPU, method("greedy")),
+    ("the rows of a batch that are kept", f"{CACHE}.call", 0, GPU, method("speculative_batch")),
     ("whom a tree's nodes see", f"{CACHE}._mask", 0, GPU, method("medusa")),
-    ("the mask of a call", f"{CACHE}._mask", 2, GPU, method("speculative")),
+    ("the mask of a call", f"{CACHE}._mask", 1, GPU, method("speculative")),
+    ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("medusa")),
     ("slots of a batch", "tutorlib.cache:_Slots.aim", 2, GPU, method("speculative_batch")),
     ("a text without a cache", "tutorlib.lm:LM.in_full", 0, GPU, probed),
     ("histories of penalties", "tutorlib.warp:occurrences", 0, GPU, method("sample")),

@@ -491,13 +491,13 @@ def _bytes_needed(folder, weights, dtype, form) -> float:
         return weights * dtype.itemsize
     from transformers import AutoConfig
 
-    try:
-        with hub.quiet():
+    double = form.double if form.name == "nf4" else None
+    with hub.quiet():
+        try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            double = form.double if form.name == "nf4" else None
-            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
-    except Exception:  # loading will say what is wrong with it
-        return 0
+        except Exception:  # loading will say what is wrong with it
+            return 0
+        return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
 
 
 def _too_large(name, weights, dtype, device, needed, form) -> str:

@@ -8,6 +8,7 @@ models takes the sum: ``predicted(target, ...) + predicted(draft, ...)``.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -318,7 +319,7 @@ def _parts(model, dtype):
     config = model.get_text_config()
     given = given or (config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(model, dtype=given), config, given
+        return AutoModelForCausalLM.from_config(copy.deepcopy(model), dtype=given), config, given  # it notes the dtype
 
 
 def _weights(module, form, dtype) -> tuple[int, int]:
