@@ -39,10 +39,9 @@ CACHE, NETWORK = "tutorlib.cache:KeyValues", "tutorlib.heads.eagle_head"
 PLACES = [
     ("the tokens of a call", f"{CACHE}.call", 1, GPU, method("greedy")),
     ("the positions of a call", f"{CACHE}.call", 2, GPU, method("greedy")),
-    ("the rows of a batch that are kept", f"{CACHE}.call", 0, GPU, method("speculative_batch")),
     ("whom a tree's nodes see", f"{CACHE}._mask", 0, GPU, method("medusa")),
     ("the mask of a call", f"{CACHE}._mask", 1, GPU, method("speculative")),
-    ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("medusa")),
+    ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("eagle, drawn")),
     ("slots of a batch", "tutorlib.cache:_Slots.aim", 2, GPU, method("speculative_batch")),
     ("a text without a cache", "tutorlib.lm:LM.in_full", 0, GPU, probed),
     ("histories of penalties", "tutorlib.warp:occurrences", 0, GPU, method("sample")),
