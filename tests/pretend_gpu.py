@@ -118,6 +118,7 @@ def check_devices(name, args, tensors):
     if name == "__setitem__":  # to slices, values are copied; to indices, they are put
         by_index = any(isinstance(one, torch.Tensor) for one in tree_leaves(args[1]))
         tensors = [one for one in (args[0], args[2]) if by_index and isinstance(one, torch.Tensor)]
+        tensors += [one for one in tree_leaves(args[1]) if isinstance(one, OnGPU)]
     there = [tuple(one.shape) for one in tensors if not isinstance(one, OnGPU) and one.ndim]
     if there and any(isinstance(one, OnGPU) for one in tensors):
         raise RuntimeError(

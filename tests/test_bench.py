@@ -39,6 +39,7 @@ from tutorlib.cost import weight_bytes
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
 from tutorlib.decoding import run
+from tutorlib.disk import locked
 from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
 from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
@@ -548,3 +549,9 @@ def test_committed_results_can_be_read_and_have_every_kind():
     for path in (Path(bench.__file__).parent / "results").glob("*.json"):
         report = read_report(path)
         assert tuple(report["kinds"]) == KINDS and path.stem == "{family}_{dtype}".format_map(report["setting"])
+
+
+def test_two_benches_cannot_write_to_one_file(tmp_path, capsys):
+    with locked(tmp_path / "all.json"), pytest.raises(SystemExit):
+        main(["--results", str(tmp_path / "all.json"), "--family", "nothing is loaded"])
+    assert "all.json is in use: process" in capsys.readouterr().err
