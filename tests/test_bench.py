@@ -38,6 +38,7 @@ from tutorlib.cost import cache_bytes, weight_bytes
 from tutorlib.decoders import beam_search
 from tutorlib.decoders.speculative import speculative
 from tutorlib.decoding import run
+from tutorlib.disk import locked
 from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
 from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
@@ -717,3 +718,9 @@ def test_committed_results_can_be_read_and_name_their_machine():
         assert path.name == file_name(report) and report.keys() == {*KEYS} and report["version"] == VERSION
         for results in report["results"].values():
             assert len(Table(*bench.table(results)).lines) == 1 + len(results)
+
+
+def test_two_benches_cannot_write_to_one_file(tmp_path, capsys):
+    with locked(tmp_path / "all.json"), pytest.raises(SystemExit):
+        main(["--results", str(tmp_path / "all.json"), "--family", "nothing is loaded"])
+    assert "all.json is in use: process" in capsys.readouterr().err

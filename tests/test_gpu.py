@@ -282,29 +282,26 @@ def test_every_method_that_a_chapter_writes_out_is_run():
 
 
 def test_a_layer_on_another_device_keeps_its_keys_and_values_there(cpu):
-    """As accelerate places models larger than a GPU: the inputs are brought to the layer, and its outputs back."""
-    family = models.load("storyworld", device="cpu")
-    prompts = [PROMPT, "Ada"]
+    """As accelerate places large models: the layer's inputs are brought to it, and what comes of it back."""
+
+    def found(family):
+        batch = run_batch(tutorlib.speculative_batch(family.target, family.draft, [PROMPT, "Ada"]), 8)
+        session = family.target.session(PROMPT, cache="static")
+        return [
+            run(tutorlib.eagle(family.target, family.eagle3, PROMPT), 8).tokens,
+            *(trace.tokens for trace in batch),
+            run(tutorlib.beam_search(family.target, PROMPT, **SEARCH)).tokens,
+            session.feed().argmax(-1).tolist() + session.feed([3]).argmax(-1).tolist(),
+        ]
+
     with pretend_gpu() as device:
-        layer = family.target.model.model.layers[3].to(device)
+        family = models.load("storyworld")
+        layer = family.target.model.model.layers[3].to("cpu")
 
         def bring(module, args, kwargs):
-            return tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, (args, kwargs))
+            return tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, (args, kwargs))
 
         layer.register_forward_pre_hook(bring, with_kwargs=True)
-        layer.register_forward_hook(lambda module, inputs, output: output.cpu())
-        found = [
-            run(tutorlib.eagle(family.target, family.eagle3, PROMPT), 8).tokens,
-            *(trace.tokens for trace in run_batch(tutorlib.speculative_batch(family.target, family.draft, prompts), 8)),
-            run(tutorlib.beam_search(family.target, PROMPT, **SEARCH)).tokens,
-        ]
-        session = family.target.session(PROMPT, cache="static")
-        found.append(session.feed().argmax(-1).tolist() + session.feed([3]).argmax(-1).tolist())
-    expected = [
-        run(tutorlib.eagle(cpu.target, cpu.eagle3, PROMPT), 8).tokens,
-        *(trace.tokens for trace in run_batch(tutorlib.speculative_batch(cpu.target, cpu.draft, prompts), 8)),
-        run(tutorlib.beam_search(cpu.target, PROMPT, **SEARCH)).tokens,
-    ]
-    session = cpu.target.session(PROMPT, cache="static")
-    expected.append(session.feed().argmax(-1).tolist() + session.feed([3]).argmax(-1).tolist())
-    assert found == expected
+        layer.register_forward_hook(lambda module, inputs, output: output.to(device))
+        scattered = found(family)
+    assert scattered == found(cpu)

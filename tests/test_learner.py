@@ -23,6 +23,7 @@ from training_runs import (
     fit,
     habits,
     loss_of,
+    losses_by_step,
     new,
     started,
     told,
@@ -35,6 +36,7 @@ import tutorlib
 from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
+from tutorlib.disk import locked
 from tutorlib.drafting.draft_trees import dynamic
 from tutorlib.training import accuracy, card, devices, learner, loop, tell, train_village
 from tutorlib.training.__main__ import main
@@ -423,6 +425,47 @@ def test_two_processes_give_what_one_gives(family_folder, tmp_path):
         assert torch.allclose(one.float(), two.float(), atol=2e-3)
     texts = [sorted(path.read_text() for path in tmp_path.glob(f"{name}/runs/*/*/0*.json")) for name in ("one", "two")]
     assert texts[0] == texts[1] and len(texts[0]) == 2
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_loss_of_one_at_every_step(tmp_path):
+    """Each takes every second text of a batch. In EAGLE-1 the noise on a feature depends on its text and position."""
+    pytest.importorskip("accelerate")
+    assert (
+        two_processes([str(tmp_path / "losses.json")], program=[str(Path(__file__).with_name("training_runs.py"))])
+        is None
+    )
+    shared = json.loads((tmp_path / "losses.json").read_text())
+    for kind in KINDS:
+        alone = losses_by_step(kind)
+        assert shared[kind] == pytest.approx(alone, abs=1e-5) and alone[-1] < alone[0]
+
+
+def test_an_eagle_1_network_may_have_no_bias(family_folder, tmp_path):
+    assert main(arguments("eagle", family_folder, tmp_path, "--no-bias")) == 0
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["bias"] is False
+    with pytest.raises(ValueError, match="was begun with|is a checkpoint of something else"):
+        main(arguments("eagle", family_folder, tmp_path))
+
+
+# -- one place, two trainings --
+
+
+def test_two_trainings_in_one_place_are_refused_and_the_first_is_named(family_folder, tmp_path):
+    """Texts, checkpoints and what comes of them are each locked; texts that are there may be read by anybody."""
+    given = arguments("eagle3", family_folder, tmp_path)
+    runs = tmp_path / "runs" / family_folder.name
+    for place in (tmp_path / "out", runs / "train texts", runs / "held out texts", runs / "eagle3"):
+        with (
+            locked(place),
+            pytest.raises(ValueError, match=f"{place} is in use: process {os.getpid()} on .* writes to"),
+        ):
+            main(given)
+    with locked(runs / "train texts"):
+        assert main(given) == 0
+    with locked(tmp_path / "ngram"), pytest.raises(ValueError, match="ngram is in use"):
+        main(["ngram", "--target", str(family_folder), "--out", str(tmp_path / "ngram"), "--runs", str(tmp_path)])
+    assert not list(tmp_path.rglob("*.lock"))
 
 
 # -- the bundled ones --

@@ -1,5 +1,6 @@
 """What tests of learning from own texts share: small learners, a family as a folder, trainings as processes."""
 
+import json
 import os
 import socket
 import subprocess
@@ -14,7 +15,8 @@ from tiny_family import write_model
 
 from tutorlib.lm import LM
 from tutorlib.training import learner, train_eagle, train_medusa
-from tutorlib.training.devices import ALONE
+from tutorlib.training.devices import ALONE, find_devices
+from tutorlib.training.loop import train
 from tutorlib.training.own_text import Batches, OwnText, Telling, own_texts
 
 KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
@@ -60,6 +62,28 @@ def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
     return learner.losses(made, batches, steps)(step)
 
 
+def losses_by_step(kind, devices=ALONE, steps=6):
+    """The loss of the whole batch at each step of a training, which all processes of `devices` share."""
+    made, found = new(kind), []
+    batches = Batches(made.target, told()[0], 8, layers=made.layers, devices=devices)
+    loss = learner.losses(made, batches, steps)
+
+    def noted(step):
+        value = loss(step)
+        whole = value.detach().clone()
+        devices.average([whole])
+        found.append(float(whole))
+        return value
+
+    optimizers = [torch.optim.AdamW(made.groups(0.01), lr=0.01)]
+    with tempfile.TemporaryDirectory() as folder:
+        train(
+            made.trained, noted, optimizers, steps=steps, folder=folder, schedule=lambda step: 1.0, devices=devices,
+            progress=False,
+        )  # fmt: skip
+    return found
+
+
 def features(head, target, text):
     """What a draft network reads of each token of a text: (length, width * layers), from the target's own session."""
     session = target.session(text.tokens[:1], hidden=head.feature_layers)
@@ -96,18 +120,27 @@ def arguments(kind, family, folder, *more):
     return [kind.split()[0], *options, *its_own.get(kind, []), "--device", "cpu", "--quiet", *more]
 
 
-def started(arguments, *launcher):
+def started(arguments, *launcher, program=("-m", "tutorlib.training")):
     """A training as a process of its own, perhaps through a module that launches several."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, "-m", "tutorlib.training", *arguments]
+    command = [sys.executable, *launcher, *program, *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def two_processes(arguments):
+def two_processes(arguments, **program):
     """A training shared by two processes, through torchrun and accelerate; None if it went well, else its errors."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    process = started(arguments, *launcher)
-    return None if process.wait() == 0 else process.stderr.read()
+    process = started(arguments, *launcher, **program)
+    errors = process.communicate()[1]
+    return None if process.returncode == 0 else errors
+
+
+if __name__ == "__main__":  # one of two processes: writes the losses of each kind
+    here = find_devices("cpu")
+    found = {kind: losses_by_step(kind, here) for kind in KINDS}
+    if here.first:
+        Path(sys.argv[1]).write_text(json.dumps(found))
+    here.leave()

@@ -22,7 +22,7 @@ from .heads.eagle_head import TREE, Eagle3Head
 from .heads.formats import load_eagle, load_medusa, save_eagle, save_medusa
 from .heads.formats.eagle_files import AUXILIARY
 from .heads.formats.files import CONFIG, read_config
-from .models import load
+from .models import families, load
 from .ngram import is_ngram
 
 READ_IN = {"vllm": "vLLM 0.33.0", "sglang": "SGLang 0.5.23"}
@@ -110,6 +110,7 @@ def export(
             about = {"engine": engine, "read in": version, "target": served, "settings": settings, "command": command}
             write_text(fresh / "serving.json", json.dumps(about, indent=2) + "\n")
             write_text(fresh / "serve.sh", f"#!/bin/sh\n# For {version}.\nexec {shlex.join(command)}\n")
+            (fresh / "serve.sh").chmod(0o755)
     return command
 
 
@@ -122,6 +123,8 @@ def _family(target, head, **settings):
     name = config.get("base_model_name_or_path") or verifier.get("name_or_path")
     if not name:
         raise ValueError(f"{place} does not say for which target these heads are: name it, target=")
+    # A target that comes in a package is loaded by its family's name: its hub name means the hub's.
+    name = next((row.name for row in families() if row.in_a_wheel and row.target.hub == name), name)
     try:
         return load(name, **settings)
     except ValueError as error:
@@ -153,7 +156,7 @@ def _write_medusa(folder, target, fresh) -> dict:
             f"{folder}: {MEDUSA_IN} lets heads know a part of the vocabulary only where all share the target's output "
             "layer: train them with --borrow, or for all tokens"
         )
-    save_medusa(heads, fresh, "vllm", shared=shared)
+    save_medusa(heads, fresh, "vllm", shared=shared).chmod(0o644)  # safetensors are written as private
     return _chain(len(heads))
 
 
@@ -174,7 +177,7 @@ def _write_eagle(kind, engine, folder, target, base, fresh) -> dict:
             f"{folder}: vLLM has no place for fc.bias of an EAGLE-1 network: export to sglang, or train one "
             "with --no-bias"
         )
-    save_eagle(head, fresh, "speculators" if third and engine == "vllm" else "eagle", base=base)
+    save_eagle(head, fresh, "speculators" if third and engine == "vllm" else "eagle", base=base).chmod(0o644)
     config = read_config(fresh)
     (_config_for_vllm if engine == "vllm" else _config_for_sglang)(config, head)
     write_text(fresh / CONFIG, json.dumps(config, indent=2) + "\n")
