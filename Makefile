@@ -33,7 +33,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks test-colab $(COLAB) bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks test-colab committed $(COLAB) bench clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -91,11 +91,13 @@ notebooks: $(READY)
 COLAB_READY = $(COLAB_VENV)/.installed-$(shell cksum tests/colab_requirements.txt | cut -d ' ' -f 1)
 
 test-colab: $(COLAB_READY)
-	@test -z "$$(git status --porcelain -- tutorlib notebooks pyproject.toml)" || { git status --short; \
-		echo "Commit first: the setup cell installs tutorlib from the last commit of this checkout"; exit 1; }
 	$(SIDE_BY_SIDE) -k $(COLAB)
 
-$(COLAB): colab/%: $(COLAB_READY)
+committed:
+	@test -z "$$(git status --porcelain -- tutorlib notebooks pyproject.toml)" || { git status --short; \
+		echo "Commit first: the setup cell installs tutorlib from the last commit of this checkout"; exit 1; }
+
+$(COLAB): colab/%: $(COLAB_READY) committed
 	TUTORLIB_CACHE=$(CURDIR)/$(COLAB_VENV)/models $(ONE_THREAD) $(COLAB_VENV)/bin/python book/_tools/as_on_colab.py $*
 
 $(COLAB_READY):
