@@ -33,7 +33,8 @@ class Costs(NamedTuple):
         Time of a target call with 1, 2, 3, ... tokens.
     draft_seconds : dict of str to float
         For each draft, by its name in the family: what a token takes in its own loop, so with choosing it. For a draft
-        network: what a level of its tree takes. For Medusa heads: 0, as they guess within the target's call.
+        network: what a level of its tree takes. For Medusa heads, which guess all levels in one call: the time of that
+        call over the number of heads.
     """
 
     call_seconds: list[float]
@@ -54,7 +55,7 @@ def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tok
             draft_seconds[name] = level_seconds(family.target, draft, prompt)
             continue
         if isinstance(draft, MedusaHeads):
-            draft_seconds[name] = 0.0
+            draft_seconds[name] = heads_seconds(family.target, draft) / len(draft)
             continue
         text = [token % draft.vocab_size for token in prompt]
         trace = run(sample(draft, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
@@ -78,6 +79,19 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
         tree = shape(Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
         synchronize(target.device)
         times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
+    return float(np.median(times))
+
+
+def heads_seconds(target: LM, heads: MedusaHeads, repeats: int = 20) -> float:
+    """Measure what one call of all Medusa heads takes; the median of some."""
+    hidden, times = torch.zeros(target.width, dtype=heads.dtype, device=target.device), []
+    for _ in range(repeats):
+        synchronize(target.device)
+        began = time.perf_counter()
+        with torch.inference_mode():
+            heads(hidden)
+        synchronize(target.device)
+        times.append(time.perf_counter() - began)
     return float(np.median(times))
 
 
