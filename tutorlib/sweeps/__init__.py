@@ -200,7 +200,7 @@ def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
     Returns
     -------
     dict
-        See `tutorlib.metrics` for what each figure is. NaN where there was nothing to count.
+        See `tutorlib.metrics.text` for what each figure is. NaN where there was nothing to count.
 
         - ``distinct_1``, ``distinct_2``: over all texts together;
         - ``entropy_1`` (bits), ``repetition_4``: of each text, averaged;
