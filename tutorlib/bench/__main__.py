@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         if options.show:
             report = read_report(options.show)
         else:
-            with locked(options.results) if options.results else contextlib.nullcontext():
+            place = own_folder() if options.results == Path() else options.results  # its file is named after the model
+            with locked(place) if place else contextlib.nullcontext():
                 family = family or models.load(options.family, dtype=options.dtype)
                 report = measured(options, family, prompts)
     except (ValueError, OSError, ImportError) as error:
