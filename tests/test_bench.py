@@ -724,3 +724,10 @@ def test_two_benches_cannot_write_to_one_file(tmp_path, capsys):
     with locked(tmp_path / "all.json"), pytest.raises(SystemExit):
         main(["--results", str(tmp_path / "all.json"), "--family", "nothing is loaded"])
     assert "all.json is in use: process" in capsys.readouterr().err
+
+
+def test_two_benches_cannot_write_to_the_readers_own_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "own"))
+    with locked(tmp_path / "own"), pytest.raises(SystemExit):
+        main(["--family", "nothing is loaded", "--results"])
+    assert "own is in use: process" in capsys.readouterr().err

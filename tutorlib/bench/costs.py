@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..cost import cache_bytes, call_times, synchronize, weight_bytes
+from ..cost import call_times, synchronize, weight_bytes
 from ..decoders import sample
 from ..decoding import run
 from ..drafting.draft_trees import Draft, dynamic
 from ..heads.eagle_head import DraftNetwork
 from ..heads.medusa_heads import MedusaHeads
 from ..lm import LM
+from ..metrics.memory import predicted
 from ..ngram import NgramLM
 from ..randomness import Seeded
 from ..uncached import TokenCache
@@ -99,13 +100,12 @@ def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:
     """Bytes of a model's, a draft's or some heads' weights, and of its cache after `tokens` tokens of one text."""
     if isinstance(part, NgramLM):
         return sum(array.nbytes for level in part.levels for array in level if array is not None), 0
-    if isinstance(part, DraftNetwork):
-        config = part.config
-        each = 2 * config.num_key_value_heads * config.head_dim * part.fc.weight.element_size()
-        return weight_bytes(part), tokens * each
-    if isinstance(part, torch.nn.Module) or isinstance(part.open_cache(1), TokenCache):
-        return weight_bytes(part), 0
-    return weight_bytes(part), cache_bytes(part, min(tokens, part.context))
+    if not isinstance(part, torch.nn.Module):
+        if isinstance(part.open_cache(1), TokenCache):  # it keeps no keys and values
+            return weight_bytes(part), 0
+        tokens = min(tokens, part.context)
+    found = predicted(part, tokens)
+    return found.weights, found.cache
 
 
 def reading(lm: LM, numbers: int = 2**26) -> dict[str, float]:
