@@ -240,7 +240,7 @@ class _Layer(DynamicLayer):
 
     def reorder(self, source, length):
         if self.is_initialized:
-            source = source.to(self.device)
+            source, self.slots.stacked = source.to(self.device), None
             for name, states in (("keys", self.keys), ("values", self.values)):
                 chosen = states[:, :, :length].index_select(0, source)
                 if len(source) == len(states):
