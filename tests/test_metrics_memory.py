@@ -19,6 +19,15 @@ SEVEN = LlamaConfig(  # Llama-2-7B
     vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32
 )
 WITH_SMOLLM2 = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+WITH_BITSANDBYTES = pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="no bitsandbytes")
+
+
+def in_each_form(test):
+    """A slow test of SmolLM2 in 32, 16 and 4 bits."""
+    forms = [{}, {"dtype": "bfloat16"}, pytest.param(NF4, marks=WITH_BITSANDBYTES)]
+    test = pytest.mark.parametrize("how", forms, ids=["float32", "bfloat16", "nf4"])(test)
+    return pytest.mark.slow(WITH_SMOLLM2(test))
+
 
 # Weights.
 
@@ -126,7 +135,7 @@ def methods(family, prompt, tokens):
     return found
 
 
-def assert_foretold(family, prompt, tokens, names):
+def assert_predicted(family, prompt, tokens, names):
     for name in names:
         method, expected = methods(family, prompt, tokens)[name]
         run(method(), 2, stop=())
@@ -137,7 +146,7 @@ def assert_foretold(family, prompt, tokens, names):
 
 def test_the_peak_of_every_method_is_predicted_in_the_village(village):
     prompt = village.target.encode("Mia was in the garden. Leo had the red kite and Ada had the blue one. Mia went to")
-    assert_foretold(village, prompt, 60, ["greedy", "speculative", "medusa", "eagle3"])
+    assert_predicted(village, prompt, 60, ["greedy", "speculative", "medusa", "eagle3"])
 
 
 @pytest.mark.parametrize("tokens", [30, 130], ids=["the first slots", "slots made anew"])
@@ -147,14 +156,10 @@ def test_what_stays_between_steps_is_the_cache(village, tokens):
     assert held == pytest.approx(predicted(village.target, tokens, prompt=len(prompt)).cache, rel=0.01)
 
 
-@pytest.mark.slow
-@WITH_SMOLLM2
-@pytest.mark.parametrize("how", [{}, {"dtype": "bfloat16"}, NF4], ids=["float32", "bfloat16", "nf4"])
+@in_each_form
 def test_the_peak_is_predicted_for_a_real_model(how):
-    if how == NF4:
-        pytest.importorskip("bitsandbytes")
     family = models.load("smollm2", device="cpu", **how)
-    assert_foretold(family, family.chat("Tell me of the sea."), 60, ["greedy", "medusa", "eagle3"])
+    assert_predicted(family, family.chat("Tell me of the sea."), 60, ["greedy", "medusa", "eagle3"])
 
 
 # The operating system's count.
@@ -165,12 +170,8 @@ def test_the_process_grows_by_what_is_predicted_for_the_village(village):
     assert resident("storyworld", device="cpu") == pytest.approx(predicted(village.target).weights, rel=0.05)
 
 
-@pytest.mark.slow
-@WITH_SMOLLM2
-@pytest.mark.parametrize("how", [{}, {"dtype": "bfloat16"}, NF4], ids=["float32", "bfloat16", "nf4"])
+@in_each_form
 def test_the_process_grows_by_what_is_predicted_for_a_real_model(how):
-    if how == NF4:
-        pytest.importorskip("bitsandbytes")
     config = models.load("smollm2", device="cpu").target.model.config
     assert resident("smollm2", device="cpu", **how) == pytest.approx(predicted(config, **how).weights, rel=0.05)
 
