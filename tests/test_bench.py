@@ -308,33 +308,43 @@ def drafting_row(clock, name, steps, took, draft=None):
 
 
 def test_acceptance_and_what_is_predicted_by_hand(family, clock):
-    """Two rounds of two drafted tokens: 1 of 2 judged is accepted, then 2 of 2; a call of three takes 1.5 times one."""
-    chains = [Step([0, 0], [0, 1], 1), Step([0, 0, 0], [0, 0], 2)]
-    tree = TokenTree([0, 1], [-1, -1])
-    trees = [Step([0, 0], [0, 1], 1, tree=tree, path=(0,))]
-    level = Step([0, 0, 0], [0, 1, 2], 2, tree=TokenTree([0, 1, 2], [-1, -1, 1]), path=(1, 2))
+    """The prompt's call, then two rounds of two drafted tokens: 1 of 2 judged is accepted, then 2 of 2.
+
+    A call of three takes 1.5 times one, and the prompt's takes twice as long.
+    """
+    first = Step([0], calls=1)
+    chains = [first, Step([0, 0], [0, 1], 1, calls=2), Step([0, 0, 0], [0, 0], 2, calls=3)]
+    pair = TokenTree([0, 1], [-1, -1])
+    trees = [first, Step([0, 0], [0, 1], 1, tree=pair, path=(0,), calls=2)]
+    deeper = TokenTree([0, 1, 2], [-1, -1, 1])
+    levels = [first, Step([0, 0, 0], [0, 1, 2], 2, tree=deeper, path=(1, 2), calls=2)]
+    two_texts = [first, *chains[1:], *chains]
+    cut = [first, Step([0], [0], 1, cut=2, calls=2)]
     rows = [
         drafting_row(clock, "with a draft", chains, 1.0, draft="draft"),
         drafting_row(clock, "looked up", chains, 1.0),
         drafting_row(clock, "trees", trees, 1.0),
-        drafting_row(clock, "trees level by level", [level], 1.0, draft="draft"),
+        drafting_row(clock, "trees level by level", levels, 1.0, draft="draft"),
+        drafting_row(clock, "two texts", two_texts, 1.0),
+        drafting_row(clock, "cut", cut, 1.0),
         *clocked_rows(clock),
     ]
     asked = []
 
     def costs(family, prompt, drafts, new_tokens):
         asked.append((prompt, drafts, new_tokens))
-        return Costs([2.0, 2.5, 3.0, 3.5], {"draft": 0.25})
+        return Costs([2.0, 2.5, 3.0, 3.5], 4.0, {"draft": 0.25})
 
     results = measure(family, PROMPTS, new_tokens=5, rounds=2, rows=rows, clock=clock, costs=costs)
-    drafting, looked_up, grown, by_level, *others = results
+    drafting, looked_up, grown, by_level, twice, short, *others = results
     assert asked == [(PROMPTS[0], ["draft"], 5)] * 2, "once in each round, for the drafts in use"
     assert drafting.acceptance == looked_up.acceptance == pytest.approx(3 / 4)
-    assert drafting.predicted == pytest.approx(5 * 2.0 / (2 * (3.0 + 2 * 0.25)))
-    assert looked_up.predicted == pytest.approx(5 * 2.0 / (2 * 3.0))
+    assert drafting.predicted == pytest.approx((4 + 5 * 2.0) / (4 + 2 * (3.0 + 2 * 0.25)))
+    assert looked_up.predicted == twice.predicted == pytest.approx((4 + 5 * 2.0) / (4 + 2 * 3.0))
     # Where a tree ends, the next token judges nothing: both trees were walked to an end.
-    assert (grown.acceptance, grown.predicted) == (1, pytest.approx(2 * 2.0 / 3.0))
-    assert (by_level.acceptance, by_level.predicted) == (1, pytest.approx(3 * 2.0 / (3.5 + 2 * 0.25)))
+    assert (grown.acceptance, grown.predicted) == (1, pytest.approx((4 + 2 * 2.0) / (4 + 3.0)))
+    assert (by_level.acceptance, by_level.predicted) == (1, pytest.approx((4 + 3 * 2.0) / (4 + 3.5 + 2 * 0.25)))
+    assert short.predicted == pytest.approx((4 + 2.0) / (4 + 3.0)), "of three tokens that were made, two were cut off"
     assert drafting.accepted_at == [1, 0.5] and by_level.accepted_at == [1, 1]
     assert all(result.acceptance is result.accepted_at is result.predicted is None for result in others)
     how = {"new_tokens": 5, "rounds": 2, "rows": rows, "clock": clock}
@@ -385,11 +395,9 @@ def test_costs_of_the_machine_are_those_of_the_middle_of_a_text():
     costs = bench.measured_costs(small, [1, 2, 3], ["draft", "eagle"], 8)
     assert set(costs.draft_seconds) == {"draft", "eagle"}
     assert len(costs.call_seconds) == max(WIDTHS)
-    assert all(seconds > 0 for seconds in [*costs.call_seconds, *costs.draft_seconds.values()])
-    assert median_costs([Costs([1.0], {"d": 5.0}), Costs([9.0], {"d": 1.0}), Costs([2.0], {"d": 2.0})]) == (
-        [2.0],
-        {"d": 2.0},
-    )
+    assert all(seconds > 0 for seconds in [*costs.call_seconds, costs.prompt_seconds, *costs.draft_seconds.values()])
+    some = [Costs([1.0], 3.0, {"d": 5.0}), Costs([9.0], 7.0, {"d": 1.0}), Costs([2.0], 4.0, {"d": 2.0})]
+    assert median_costs(some) == ([2.0], 4.0, {"d": 2.0})
 
 
 @pytest.mark.parametrize("sampling", [False, True])

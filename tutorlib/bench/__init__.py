@@ -14,9 +14,9 @@ add to. Shown are medians over the rounds, and quartiles.
 A family of models need not have everything. A row that needs a draft, heads or a tokenizer which the family lacks is
 left out, and named below the table with the reason. A row whose peer was left out has no figure for it.
 
-Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what
-calls of that width were measured to cost, in the same rounds: see `tutorlib.theory.rounds_factor`. Several texts at
-once are not predicted: calls are measured for one.
+Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what the
+prompt's call and calls of that width were measured to cost, in the same rounds: see `measuring.prediction`. Several
+texts at once are not predicted: calls are measured for one.
 
 A family with a chat format is measured with six kinds of prompt. How many tokens a call makes depends on the text: a
 summary or corrected code repeats much of its prompt, a story does not. With ``--results FILE`` each condition is

@@ -32,6 +32,8 @@ class Costs(NamedTuple):
     ----------
     call_seconds : list of float
         Time of a target call with 1, 2, 3, ... tokens.
+    prompt_seconds : float
+        Time of the target call that reads the prompt.
     draft_seconds : dict of str to float
         For each draft, by its name in the family: what a token takes in its own loop, so with choosing it. For a draft
         network: what a level of its tree takes. For Medusa heads, which guess all levels in one call: the time of that
@@ -39,6 +41,7 @@ class Costs(NamedTuple):
     """
 
     call_seconds: list[float]
+    prompt_seconds: float
     draft_seconds: dict[str, float]
 
 
@@ -49,6 +52,8 @@ def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tok
     times = call_times(family.target, widths, cached=cached, repeats=5)
     # (A wider one than fits takes as long as the widest that does: it is not so wide in the end.)
     call_seconds = np.interp(range(1, max(WIDTHS) + 1), times.widths, times.seconds).tolist()
+    # The plain loop makes calls of one token and no others, which is faster than one of them between wide calls.
+    call_seconds[0] = float(call_times(family.target, [1], cached=cached, repeats=20).seconds[0])
     draft_seconds = {}
     for name in drafts:
         draft = getattr(family, name)
@@ -61,7 +66,19 @@ def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tok
         text = [token % draft.vocab_size for token in prompt]
         trace = run(sample(draft, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
         draft_seconds[name] = trace.seconds / len(trace.tokens)
-    return Costs(call_seconds, draft_seconds)
+    return Costs(call_seconds, prompt_seconds(family.target, prompt), draft_seconds)
+
+
+def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5) -> float:
+    """Measure what the call that reads a prompt takes; the median of some, after one that is not timed."""
+    times = []
+    for _ in range(repeats + 1):
+        synchronize(target.device)
+        began = time.perf_counter()
+        target.session(prompt).feed()
+        synchronize(target.device)
+        times.append(time.perf_counter() - began)
+    return float(np.median(times[1:]))
 
 
 def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20) -> float:
@@ -144,5 +161,7 @@ def median_costs(all_costs: Sequence[Costs]) -> Costs | None:
     if not all_costs:
         return None
     calls = np.median([costs.call_seconds for costs in all_costs], axis=0)
-    drafts = {name: float(np.median([costs.draft_seconds[name] for costs in all_costs])) for name in all_costs[0][1]}
-    return Costs(calls.tolist(), drafts)
+    prompts = float(np.median([costs.prompt_seconds for costs in all_costs]))
+    names = all_costs[0].draft_seconds
+    drafts = {name: float(np.median([costs.draft_seconds[name] for costs in all_costs])) for name in names}
+    return Costs(calls.tolist(), prompts, drafts)

@@ -5,6 +5,7 @@ Each measurement is made under one condition: a kind of prompt, a temperature, a
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ import numpy as np
 
 from ..arguments import check_whole_number, is_number, takes_iterators
 from ..cost import synchronize
-from ..theory import measured_factor, rounds_factor
+from ..step import Step
+from ..theory import measured_factor
 from .between import share_between
 from .costs import Costs, held_bytes, measured_costs, median_costs
 from .rows import GENERATE, PLAIN, ROWS, Row, speculative_row
@@ -301,15 +303,33 @@ def accepted_at(steps) -> list[float] | None:
     return [sum(kept) / len(kept) for kept in reached] or None
 
 
-def prediction(row: Row, steps, costs: Costs | None) -> float | None:
-    """How much faster than the plain loop a row should be, by what was measured of its calls."""
+def prediction(row: Row, steps: Sequence[Step], costs: Costs | None) -> float | None:
+    """How much faster than the plain loop a row should be, by what was measured of its calls.
+
+    Both read each prompt in one call. After it the plain loop makes a call of one token for each token, and the row, in
+    each step, calls what drafts and then the target, with all drafted tokens and one more. Nothing else is counted.
+    """
     if not row.is_drafting or costs is None:
         return None
     draft_seconds = sum(costs.draft_seconds[role] for role in row.helpers)
-    # A tree is drafted level by level, a chain token by token.
-    levels = [1 + max(step.tree.depths) if step.tree else len(step.drafted) for step in steps]
-    rounds = [(len(step.drafted), level, len(step.tokens)) for step, level in zip(steps, levels, strict=True)]
-    return rounds_factor(rounds, costs.call_seconds, draft_seconds)
+    texts, tokens, seconds, calls = 0, 0, 0.0, math.inf
+    for step in steps:
+        tokens += len(step.tokens)
+        seconds += draft_calls(step) * draft_seconds
+        if step.calls <= calls:  # another text begins: this call reads its prompt
+            texts += 1
+            seconds += costs.prompt_seconds
+        else:
+            # `run` takes tokens that it cuts off out of a drafted chain; the call had them all the same.
+            drafted = max(len(step.drafted), len(step.tokens) + step.cut - 1)
+            seconds += costs.call_seconds[drafted]
+        calls = step.calls
+    return (texts * costs.prompt_seconds + (tokens - texts) * costs.call_seconds[0]) / seconds
+
+
+def draft_calls(step: Step) -> int:
+    """How often what drafts was called in a step: a tree is drafted level by level, a chain token by token."""
+    return 1 + max(step.tree.depths) if step.tree else len(step.drafted)
 
 
 class GammaResult(NamedTuple):

@@ -74,7 +74,7 @@ def as_text(report: dict) -> str:
         f"a call of one token reads {read['weight_bytes'] / 1e6:,.0f} MB of weights in "
         f"{1e3 * read['call_seconds']:.1f} ms: {read['share']:.0%} of the rate at which a large tensor is summed up"
     )
-    lines.append("medians of rounds, with quartiles; the prompt's own call is included, except in what is predicted")
+    lines.append("medians of rounds, with quartiles; the prompt's own call is included")
     for (kind, temperature, batch), results in report["results"].items():
         lines += ["", f"{kind}, temperature {temperature:g}, texts at once: {batch}", repr(Table(*table(results)))]
     return "\n".join([*lines, *([foot(report["left_out"])] if report["left_out"] else [])])
