@@ -82,15 +82,16 @@ class Draft:
         list of float64 tensors of shape (vocab,)
             None in place of one where no token is possible.
         """
-        log_probs = in_float64(self._log_probs())  # so that they sum to 1 as the target's do
-        rows = zip(log_probs.softmax(-1).unbind(), log_probs.amax(-1).tolist(), strict=True)
-        return [None if best == -math.inf else row for row, best in rows]
+        return draft_probabilities(self._logits, self.warp, self._histories())
+
+    def _histories(self) -> list[list[int]]:
+        return [self.text + path for path in self._paths]
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
         logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill
         if self.warp:  # a row that cannot be warped, or keeps nothing of what this network knows, gives no guess
             nothing = in_float64(torch.full_like(logits[0], -math.inf))
-            rows = draft_probabilities(logits, self.warp, [self.text + path for path in self._paths])
+            rows = draft_probabilities(logits, self.warp, self._histories())
             logits = torch.stack([nothing if row is None else row.log() for row in rows])
         if self.is_greedy:
             logits = logits / greedy_temperature
