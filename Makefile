@@ -1,6 +1,8 @@
 # make book       build the book and look at its pages; opens nothing, prints the page to open
 # make test       every check: lint, unit tests, notebooks, rendered pages
 # make check      the fast part of it: lint and unit tests
+# make student   the notebooks without solutions, as a folder and a zip file under _build
+# make instructor  the notebooks with open solutions, notes for teaching and figures for slides
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make bench      measure the methods on this machine
@@ -33,7 +35,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) notebooks test-colab committed $(COLAB) bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -80,6 +82,9 @@ nbval: $(READY)
 $(NBVAL): nbval/%: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env \
 		--nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval_sanitize.cfg $*
+
+student instructor: $(READY)
+	$(BIN)/python book/_tools/editions.py $@
 
 notebooks: $(READY)
 	$(BIN)/python book/_tools/setup_cells.py
