@@ -155,6 +155,48 @@ for piece in ["a", "  b\\n", "c", "  d\\n"]:
 """
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# A chapter is one sitting
+
+
+def prose(text):
+    """The words that a reader reads one after the other: no folded parts, formulas, code, tables and references."""
+    for left_out in (r"<details>.*?</details>", r"```.*?```", r"\$\$.*?\$\$", r"^\|.*?$", r"## References.*"):
+        text = re.sub(left_out, "", text, flags=re.DOTALL | re.MULTILINE)
+    return text.split()
+
+
+def code_lines(notebook):
+    sources = [cell.source for cell in code_cells(notebook) if "setup" not in cell.metadata.get("tags", [])]
+    return [line for source in sources for line in source.splitlines() if line.strip()]
+
+
+def test_prose_is_counted_without_what_is_folded_and_what_is_not_read_as_a_sentence():
+    folded, table = "<details>\nfolded\n</details>", "| a | b |\n|---|---|"
+    left_out = [folded, table, "$$\nx = 1\n$$", "```\ncode\n```", "## References\n- One"]
+    text = "\n\n".join(["Two words.", *left_out])
+    assert prose(text) == ["Two", "words."]
+
+
+def test_it_is_one_sitting(notebook):
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert sum(len(prose(text)) for text in texts) <= 3500
+    assert len(code_lines(notebook)) <= 350
+
+
+def test_results_are_tables_and_figures_and_seldom_printed_lines():
+    lines = [line for path in NOTEBOOKS for line in code_lines(nbformat.read(path, as_version=4))]
+    assert sum("print(" in line for line in lines) < 150
+
+
+def test_every_exercise_says_how_hard_it_is(notebook):
+    exercises = [
+        cell.source for cell in notebook.cells if re.match(r"(## Exercises.*)?### Exercise ", cell.source, re.DOTALL)
+    ]
+    starts = [text.partition("### Exercise ")[2].split("\n\n")[1] for text in exercises]
+    assert starts and all(re.match(r"\*(Warm-up|Core|Hard)\.\*", start) for start in starts), starts
+
+
 def test_normalising_gives_the_same_ids_every_time_and_different_ones_to_equal_cells():
     first, second = small_notebook(), small_notebook()
     second.cells[0].id = "other"
