@@ -132,6 +132,9 @@ BY_HAND = TableLM({"a": [0.1, 0.5, 0.4], "b": [0.4, 0.3, 0.3], "c": [0.8, 0.1, 0
 WORDS = "the cat saw the dog jump and the dog ran away and the dog"
 MYSTERY = ["speculative", "score_only", "greedy_drafts", "fixed_threshold", "resample_from_target"]
 LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forgets_at_least_one"]
+STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10.5]}
+LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 tokens, no 3-gram twice": 10}
+THREE = {"expert": [0.6, 0.39, 0.01], "amateur": [0.8, 0.1999, 0.0001]}
 FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
     "64 requests share the calls": "unchanged",
@@ -164,11 +167,6 @@ def loop(cached=True, again=False, newest_alone=False):
         return tokens
 
     return my_greedy
-
-
-def with_gradients(expert, amateur, tokens, alpha):
-    ours, theirs = (model(tokens)[0, -1].log_softmax(-1) for model in (expert, amateur))
-    return int((ours - theirs).masked_fill(ours < ours.max() + math.log(alpha), -math.inf).argmax())
 
 
 def answers(chapter, name, right, *wrong, **given):
@@ -214,14 +212,39 @@ def answers(chapter, name, right, *wrong, **given):
             probs=[0.5, 0.25, 0.1, 0.05, 0.05, 0.05], temperature=2, p=0.7,
         ),
         answers(
+            "repetition", "check_stops", STOPS,
+            (dict(zip(STOPS, reversed(STOPS.values()), strict=True)), "Here only repetition stops it"),
+            (STOPS | {"only presence stops it": [3, 2.9]}, "both penalties"),
+            (STOPS | {"only repetition stops it": [3, 0]}, "neither penalty"),
+            (STOPS | {"only presence stops it": [1, 2]}, "larger logit"), ({}, "keys"),
+            (STOPS | {"only presence stops it": [1, 2, 3]}, "token 0 and token 1"),
+        ),
+        answers(
+            "repetition", "check_breaking", {"strength": 1.6, "given instead": "Tom"},
+            ({"strength": 3, "given instead": "Leo"}, "lower strength"),
+            ({"strength": -2, "given instead": "x"}, "more often"),
+            ({"strength": 1.6, "given instead": "Leo"}, "compute all four"), ({}, "keys"),
+        ),
+        answers(
+            "repetition", "check_longest", LONGEST, (LONGEST | {"2 tokens, no 3-gram twice": 8}, "that many different"),
+            (LONGEST | {"3 tokens, no 2-gram twice": 7}, "follow itself"), ({}, "keys"),
+            (LONGEST | {"3 tokens, no 2-gram twice": 6}, "any token"),
+        ),
+        answers(
             "contrastive", "check_thresholds", {"umber ": 0.0005 / 0.16}, ({"umber ": 0.0005}, "divide by it"),
             ({"umber ": 320}, "wrong way round"), ({"umber ": 0.5}, "Solve"), ({"x": 1}, "texts of tokens"),
             expert=IN_THE_KERNEL["expert_says"], amateur=IN_THE_KERNEL["amateur_says"],
         ),
         answers(
-            "contrastive", "check_step", torch.no_grad()(with_gradients), (with_gradients, "gradients were on"),
-            (lambda expert, amateur, tokens, alpha: 0, "favourite"), (lambda *_: 6, "first token"),
-            (lambda expert, amateur, tokens, alpha: expert(tokens)[0, -1], "argmax"),
+            "contrastive", "check_weight", math.log(40, 100), (1 + math.log(40, 100), "guidance scale"),
+            (0.4, "divided 40 by 100"), (math.log(100, 40), "wrong way round"), (1, "smaller weight"), (3, "both"),
+        ),
+        answers(
+            "contrastive", "check_three", THREE,
+            (THREE | {"expert": [0.3, 0.6, 0.1]}, "Greedy decoding chooses token 1"),
+            (THREE | {"expert": [0.5, 0.3, 0.2]}, "below the cut"),
+            (THREE | {"amateur": [0.4, 0.1, 0.5]}, "without a cut"), (THREE | {"amateur": [0.5, 0.5, 0]}, "above 0"),
+            (THREE | {"expert": [1, 1]}, "three probabilities"), ({}, "keys"),
         ),
         answers(
             "is_it_exact", "check_suspects",

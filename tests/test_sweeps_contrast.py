@@ -88,3 +88,13 @@ def test_a_row_is_averaged_as_its_docstring_says(monkeypatch):
     assert row["perplexity"] == pytest.approx(float((-torch.cat(logs).mean()).exp()), abs=0.006)
     low, high = row["perplexity_interval"]
     assert low <= row["perplexity"] <= high
+
+
+@pytest.mark.slow
+def test_a_row_computed_anew_is_that_of_the_file():
+    from tutorlib import models
+
+    lm, name = models.load("storyworld", device="cpu", dtype="float32").target, contrast.cd_name(0.1)
+    again, stored = contrast.row(lm, name), rows()[name]
+    for key in ("readable", "consistent", "ngram_entropy_2", "distinct_2_within"):
+        assert again[key] == pytest.approx(stored[key], abs=0.01)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutorlib import TableLM, metrics, run
+from tutorlib import TableLM, metrics, models, run
 from tutorlib.decoders import context_contrast, contrastive_decoding, sample
 from tutorlib.randomness import Seeded
 from tutorlib.sweeps import five_prompts, results
@@ -54,3 +54,11 @@ def test_what_the_chapter_says_of_the_results_is_so():
         assert rows[name]["distinct_2"] > rows["plain sampling"]["distinct_2"] - 0.04
         assert rows[name]["perplexity"] < 1.5 * rows["greedy"]["perplexity"] < rows["plain sampling"]["perplexity"] / 8
     assert rows["guidance, weight 0.5"]["texts"][3].count("I'm all for it") > 5
+
+
+@pytest.mark.slow
+def test_a_text_computed_anew_begins_as_that_of_the_file():
+    lm = models.load("smollm2", device="cpu", dtype="float32").target
+    prompt, name = five_prompts.PROMPTS[3], "guidance, weight 0.5"
+    again = run(five_prompts.SETTINGS[name](lm, prompt), 20, stop=())
+    assert results("five_prompts")["rows"][name]["texts"][3].startswith(again.text)

@@ -102,7 +102,19 @@ def test_what_the_chapter_says_of_penalties_is_so():
     for name in mild:
         assert rows[f"greedy, {name}"]["repetition_4"] < 0.05 < rows["greedy, no penalty"]["repetition_4"]
         assert true_share(f"greedy, {name}") > plain - 0.01
+    # The weakest strengths that do so: the next weaker ones do not.
+    weaker = ["repetition_penalty 1.05, new only", "frequency_penalty 0.2, new only"]
+    weaker += ["presence_penalty 0.5, new only", "no_repeat_ngram 5"]
+    assert all(rows[f"greedy, {name}"]["repetition_4"] > 0.05 for name in weaker)
     bans = [name for name in rows if name.startswith("greedy, no_repeat")]
     assert all(true_share(name) < 0.8 for name in bans) and true_share("greedy, no_repeat_ngram 4") < plain / 2
     assert rows["sample, no penalty"]["repetition_4"] < 0.03
     assert true_share("sample, no_repeat_ngram 4") < 0.85 * true_share("sample, no penalty")
+
+
+@pytest.mark.slow
+def test_a_row_of_penalties_computed_anew_is_that_of_the_file(target):
+    name = "greedy, no_repeat_ngram 4"
+    again, stored = penalties.row(target, name), sweeps.results("penalties")["rows"][name]
+    for key in ("repetition_4", "readable", "consistent"):
+        assert again[key] == pytest.approx(stored[key], abs=0.02)

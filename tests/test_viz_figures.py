@@ -47,7 +47,6 @@ PARTS = {"a": (0, 0, 4, "draft", ["one"]), "b": (1, 5, 4, "target", []), "c": (8
 LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
          "drafts": [(0.1, "draft", "␣$x$"), (0.1, "draft", "␣b"), (5.0, "target", "checks")]}  # fmt: skip
 SPENT = {"plain loop": {"target": 4.0}, "eagle": {"target": 1.5, "draft": 0.5, "neutral": 0.25}}
-DISTANCES = [[0.6, 0.1], [0.2, 0.3], [0.0, 0.05]]
 SURE = {"EAGLE-2": [(0.1, 0.05, 900, 0.04, 0.07), (0.9, 0.95, 100, 0.88, 0.98)]}
 LOOKUP = {"found": 0, "length": 2, "drafted": ["c", "d", "$a$"], "accepted": 1}
 
@@ -72,11 +71,11 @@ FIGURES = {
     grids.kv_cache_picture: [NASTY, NASTY],
     grids.batch_round: [[2, 3], [3, 1], [1, 0]],
     grids.tree_mask: [TREE, NASTY, {"tried": 2, "window": 3}],
-    grids.similarity_map: [np.eye(5), NASTY],
-    grids.layer_map: [DISTANCES, [" $a", "b"], [2, 4, 6], {"chosen": [2, 4]}],
+    grids.similarity_map: [np.eye(5)],
     distributions.next_token_bars: [NASTY, BEFORE, {"chosen": 2}],
     distributions.warp_bars: [NASTY, BEFORE, TOP_2, {"legend": True}],
     distributions.overlap_bars: [NASTY, BEFORE, EXPERT],
+    distributions.contrast_arrows: [NASTY, BEFORE, EXPERT],
     distributions.outcome_bars: [{(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}],
     distributions.draw_strip: [NASTY, BEFORE, [0.05, 0.3]],
     distributions.level_histogram: [[-1, -0.2, 0, 0.1, 0.1, 1], [-1, 0, 0.5, 1]],
@@ -107,7 +106,7 @@ FIGURES = {
     bars.call_timeline: [LANES],
 }  # fmt: skip
 # Their axes are for the caller to label: what is drawn differs from page to page.
-UNLABELLED = {"trade_off", "setting_curves", "kind_bars", "outcome_bars", "similarity_map"}
+UNLABELLED = {"trade_off", "setting_curves", "kind_bars", "outcome_bars"}
 
 
 def draw(function, *args, **options):
@@ -209,9 +208,9 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row"),
         (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum up to the 5 nodes"),
         (grids.tree_mask, [TREE, ["a"]], {}, "5 nodes, got 1"),
-        (grids.similarity_map, [np.ones((2, 3)), []], {}, r"shape \(n, n\)"),
-        (grids.similarity_map, [3 * np.eye(2), []], {}, "divide by the lengths"),
-        (grids.layer_map, [DISTANCES[:2], [" a", "b"], [2, 4, 6]], {"chosen": []}, r"\(3, 2\); got \(2, 2\)"),
+        (grids.similarity_map, [np.ones((2, 3))], {}, r"shape \(n, n\)"),
+        (grids.similarity_map, [3 * np.eye(2)], {}, "divide by the lengths"),
+        (distributions.contrast_arrows, [["a"], [0.0], [0.5]], {}, "above 0"),
         (distributions.next_token_bars, [["a", "b"], [0.5]], {}, "2 tokens and"),
         (distributions.next_token_bars, [["a", "b"], [0.5, -0.5]], {}, "between 0 and 1"),
         (distributions.next_token_bars, [["a", "b"], [0.5, 0.5]], {"chosen": "z"}, "'z' is not among the tokens"),
@@ -375,13 +374,10 @@ def test_the_mask_is_the_trees_with_the_text_before_it():
     assert ticks(ax.xaxis)[:3] == ["text", "$x_1$", "␣b"] and texts(ax) == ["tried", "window"]
 
 
-def test_the_similarity_map_shows_the_past_and_the_layer_map_a_row_a_layer_with_the_chosen_one():
+def test_the_similarity_map_shows_the_past():
     cosines = np.array([[1, 0.2, 0.3], [0.2, 1, 0.4], [0.3, 0.4, 1]])
-    shown = np.ma.filled(draw(grids.similarity_map, cosines, list("abc")).images[0].get_array(), np.nan)
+    shown = np.ma.filled(draw(grids.similarity_map, cosines).images[0].get_array(), np.nan)
     assert shown[1, 0] == 0.2 and shown[2, 1] == 0.4 and np.isnan(shown[np.triu_indices(3)]).all()
-    ax = draw(grids.layer_map)
-    assert ax.images[0].get_array().tolist() == DISTANCES and ax.images[0].get_clim() == (0, np.log(2))
-    assert ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 1]] and not ax.yaxis_inverted()
 
 
 # Distributions
@@ -463,6 +459,13 @@ def test_contrast_is_both_distributions_and_the_logarithm_of_their_ratio_with_th
     for expert, amateur, complaint in ((EXPERT, [0.1] * 5, "amateur must sum"), (TOP_2, AMATEUR, "gives '.x_1.' no")):
         with pytest.raises(ValueError, match=complaint):
             distributions.contrast_bars(plt.subplots(1, 2)[1], NASTY, expert, amateur, alpha=0.1)
+
+
+def test_arrows_lead_from_before_to_after_and_the_cross_is_as_far_again():
+    ax = draw(distributions.contrast_arrows, ["a", "b"], [0.01, 0.5], [0.1, 0.25])
+    assert [(note.xyann[0], note.xy[0]) for note in ax.texts] == [(0.01, 0.1), (0.5, 0.25)]
+    crosses = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "X"]
+    assert crosses == pytest.approx([1.0, 0.125]) and ax.get_xscale() == "log"
 
 
 def test_outcomes_have_a_bar_for_what_is_done_and_a_line_for_what_should_be():

@@ -1,11 +1,28 @@
-"""The exercises on contrasting: the plausibility cut, the score, a step without gradients, its relatives."""
+"""The exercises on contrasting: the plausibility cut, the score, the weight of a passage, its relatives."""
 
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
-from .judge import NOT_YET, Ended, Exercise, Verdict, attempt, checker, compare, number, right, short, tensor, wrong
+from ..decoders.context_contrast import context_scores
+from ..decoders.contrastive_decoding import contrastive_scores
+from .judge import (
+    NOT_YET,
+    Ended,
+    Exercise,
+    Verdict,
+    array,
+    checker,
+    compare,
+    filled,
+    number,
+    right,
+    short,
+    tensor,
+    wrong,
+)
 
 
 @checker
@@ -55,26 +72,6 @@ EXPERT = tensor((2.7, -3.2, 1.4, -1.0, 1.7, 3.2, 2.5, 0.7))
 AMATEUR = tensor((2.1, 3.5, 0.4, -1.8, -0.9, -2.9, 3.3, 2.5))
 POWERS_OF_TWO = tensor((-2.0, 0.0, -1.0, -3.0)) * math.log(2)  # every share is exact
 
-check_cut = Exercise(
-    """Judge ``my_cut(expert_logits, alpha)``: a boolean tensor, True for the plausible tokens.""",
-    [(UNEVEN, 0.3), (AMATEUR, 0.6), (POWERS_OF_TWO, 0.5), (AMATEUR, 0.0)],
-    plausible,
-    {
-        LOG_CUT: by_log_probs,
-        "You compare logits with alpha times the largest logit. Alpha is a share of a probability: softmax first.": (
-            lambda logits, alpha: logits >= alpha * logits.max()
-        ),
-        "You compare with alpha itself. The threshold is alpha times the probability of the most likely token.": (
-            lambda logits, alpha: logits.softmax(-1) >= alpha
-        ),
-        "A token that has exactly alpha times the best probability stays: `>=`, not `>`.": lambda logits, alpha: (
-            logits.softmax(-1) > alpha * logits.softmax(-1).max() * (1 + 1e-12)
-        ),
-        "The mask is the wrong way round: True is what stays.": lambda logits, alpha: ~plausible(logits, alpha),
-    },
-    why="A share of the best token's probability: the more certain the expert, the fewer tokens are plausible.",
-)
-
 
 def scores(
     expert, amateur, alpha, temperature, *,
@@ -116,62 +113,60 @@ check_scores = Exercise(
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A step, without gradients
+# How much weight a passage needs, and a case in which three methods choose three tokens
 
-
-class Toy(torch.nn.Module):
-    """A tiny model: logits for each token of a text, from its weights. It notes whether gradients were on."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.weight = torch.nn.Parameter(tensor(rows))
-        self.calls, self.recorded = 0, False
-
-    def forward(self, tokens):
-        self.calls += 1
-        self.recorded |= torch.is_grad_enabled()
-        return self.weight[tokens]
-
-
-# After token 2 the right choice is 1. Every other token is the choice of a mistake.
-TOY_EXPERT = ((0.0,) * 6 + (5.0,), (0.0,) * 7, (3.0, 2.5, 2.0, -4.0, 0.4, -2.0, -6.0))
-TOY_AMATEUR = ((5.0,) + (0.0,) * 6, (0.0,) * 7, (1.0, 0.0, 4.0, -9.0, 1.8, 1.0, -6.0))
+# Of each answer: its probability with the passage, and without it.
+TOWER = {"Paris": (0.8, 0.8), "Madrid": (0.02, 0.0002)}
 
 
 @checker
-def check_step(my_step) -> Verdict:
-    """Judge ``my_step(expert, amateur, tokens, alpha)``: the next token of contrastive decoding, without a cache."""
-    expert, amateur = Toy(TOY_EXPERT), Toy(TOY_AMATEUR)
-    answer = attempt(my_step, expert, amateur, torch.tensor([[0, 1, 2]]), 0.1)
-    if isinstance(answer, torch.Tensor) and answer.numel() > 1:
-        return wrong(f"Expected one token, got a tensor of shape {tuple(answer.shape)}: take the argmax of the scores.")
-    token, row, other = number(answer), tensor(TOY_EXPERT[2]), tensor(TOY_AMATEUR[2])
-    expected = int(scores(row, other, 0.1, 1.0).argmax())
+def check_weight(weight) -> Verdict:
+    """Judge from which weight on context-aware decoding answers Madrid."""
+    told, untold = tensor(tuple(TOWER.values())).unbind(1)
+    tip = math.log(0.8 / 0.02) / math.log(0.02 / 0.0002)
     mistakes = {
-        int(row.argmax()): "That is the expert's own favourite. Did you subtract the amateur's score?",
-        int((row - other).argmax()): "The cut is missing: the expert finds that token next to impossible.",
-        int(scores(row, other, 0.1, 1.0, sign=-1).argmax()): "The sign is wrong: of the plausible "
-        "tokens, the amateur prefers that one most.",
-        int(scores(row, other, 0.1, 1.0, asked=lambda _, amateur, __: amateur).argmax()): "You cut by what the "
-        "*amateur* finds plausible: ask the expert.",
-        6: "You read the logits of the first token. What follows the text is in the last row.",
+        1 + tip: "That is 1 + w, the guidance scale. In the formula, log p with the passage has no weight.",
+        0.4: "You divided 40 by 100. The score adds logarithms: take the logarithm of both first.",
+        1 / tip: "That is the wrong way round: the difference to be overcome, divided by what each unit of w adds.",
+        1: "At 1 the answer is Madrid, but there is a smaller weight at which it is Madrid already.",
     }
-    if token != expected:
-        about = mistakes.get(token, f"After the last token the best score is that of token {expected}.")
-        return wrong(f"You gave token {token}. {about}")
-    if (expert.calls, amateur.calls) != (1, 1):
-        calls = f"{expert.calls} calls of the expert and {amateur.calls} of the amateur"
-        return wrong(f"The right token, but {calls}: one of each is enough.")
-    which = [name for name, model in (("expert", expert), ("amateur", amateur)) if model.recorded]
-    if which:
-        return wrong(
-            f"The right token, but gradients were on in the call of the {' and the '.join(which)}. The call then keeps "
-            "everything that a backward pass would need, and there is no backward pass: that wastes memory. Put both "
-            "calls under `with torch.no_grad():` (or inference_mode). A detach afterwards comes too late."
-        )
-    if not (expert.weight.requires_grad and amateur.weight.requires_grad):
-        return wrong("You switched requires_grad off in the models themselves, and it stays off: use torch.no_grad().")
-    return right("One call of each, no gradients kept, and the row after the last token.")
+    hint = "Write down both scores as numbers plus w times a number, and find where they are equal."
+    found = compare(weight, tip, mistakes, otherwise=hint, tolerance=0.01)
+    if not found.ok:
+        return found
+    said = []
+    for near in (tip - 0.01, tip + 0.01):
+        token = int(context_scores(told.log()[None], untold.log()[None], near).argmax())
+        said.append(f"{list(TOWER)[token]} at {near:.2f}")
+    return right(f"The answer is {said[0]} and {said[1]}.")
+
+
+@checker
+def check_three(answer) -> Verdict:
+    """Judge distributions of an expert and an amateur of which three methods choose three different tokens."""
+    answer, rows = filled(answer, ("expert", "amateur")), []
+    for who in ("expert", "amateur"):
+        probs = array(answer[who], (3,), f"the {who}'s three probabilities")
+        if not (np.isfinite(probs).all() and probs.min() > 0 and abs(probs.sum() - 1) < 1e-6):
+            return wrong(f"The {who}'s probabilities must be above 0 and sum to 1.")
+        rows.append(torch.tensor(probs).log()[None])
+    ours, theirs = rows
+    due = {
+        "Greedy decoding": (ours, 0, "The expert must give token 0 the highest probability."),
+        "Contrastive decoding with alpha 0.1": (
+            contrastive_scores(ours, theirs, 0.1), 1,
+            "Token 1 needs at least a tenth of token 0's probability, and a larger ratio p/q than token 0. Token 2 "
+            "must be below the cut.",
+        ),
+        "Contrastive decoding without a cut": (
+            contrastive_scores(ours, theirs, 0), 2, "Token 2 needs the largest ratio p/q of all: let q be tiny."
+        ),
+    }  # fmt: skip
+    for method, (values, token, hint) in due.items():
+        chosen = int(values.argmax())
+        if chosen != token:
+            return wrong(f"{method} chooses token {chosen}. {hint}")
+    return right("The expert's favourite, what the expert knows and the amateur does not, and what only the cut stops.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """The exercises of the chapter on repetition: how it is counted, and what penalties do to a row of logits."""
 
-import math
 from collections import Counter
 
+import numpy as np
 import torch
 
-from .judge import Exercise
+from ..warp import presence_penalty, repetition_penalty
+from .judge import Exercise, Verdict, array, checker, compare, filled, right, tensor, wrong
 
 
 def ngrams(tokens, n) -> list[tuple]:
@@ -48,11 +49,6 @@ check_repetition = Exercise(
 # ----------------------------------------------------------------------------------------------------------------------
 # Penalties on one row
 
-# Positive and negative logits. In the history one token of each kind occurs once and one several times. Id 0 occurs and
-# the last id does not, so that a count that ends at the largest id of the history is too short.
-LOGITS = torch.tensor([2.0, -3.0, 0.0, -1.0, 1.5, 0.5, -0.5, 3.0, -2.0], dtype=torch.float64)
-HISTORY = [4, 1, 0, 7, 7, 1, 0, 5]
-
 
 def change(logits, tokens, by, *strength):
     """The row, with ``by(logit, *strength)`` in place of these tokens' logits, as often as they are named."""
@@ -66,126 +62,85 @@ def once(history):
     return sorted(set(history))
 
 
-def keskar(logit, theta):
-    return logit / theta if logit > 0 else logit * theta
-
-
-def repetition_penalty(logits, history, theta, ignore, which=once, by=keskar):
-    return change(logits, which(history[ignore:]), by, theta)
-
-
-COUNTS_THE_PROMPT = (
-    "You count the prompt, although ignore_first says that the first tokens of the history do not count. Use "
-    "history[ignore_first:]."
-)
-
-check_repetition_penalty = Exercise(
-    """Judge ``my_repetition_penalty(logits, history, theta, ignore_first)``, which returns one row of logits.""",
-    [(LOGITS, HISTORY, 2.0, 0), (LOGITS, HISTORY, 1.25, 2)],
-    repetition_penalty,
-    {
-        "You divide negative logits too. Then -3 becomes -1.5, and the token is more likely because it was said. "
-        "Multiply where the logit is negative.": {"by": torch.div},
-        "The two cases are the wrong way round: positive logits are divided, negative ones multiplied.": {
-            "by": lambda logit, theta: logit * theta if logit > 0 else logit / theta
-        },
-        "A token that occurs twice is penalised twice. What counts is whether it occurs, and not how often.": {
-            "which": list
-        },
-        COUNTS_THE_PROMPT: lambda logits, history, theta, ignore: repetition_penalty(logits, history, theta, 0),
-        "You penalise probabilities. The repetition penalty works on the logits, before the softmax.": (
-            lambda logits, *given: repetition_penalty(logits.softmax(-1), *given),
-            lambda logits, *given: repetition_penalty(logits.log_softmax(-1), *given),
-            lambda logits, *given: repetition_penalty(logits.softmax(-1), *given).log(),
-        ),
-    },
-    why="Positive logits divided and negative ones multiplied, each token once, and the prompt only if it counts.",
-)
-
-
-def frequency_penalty(logits, history, strength, ignore, which=list, by=torch.sub):
-    return change(logits, which(history[ignore:]), by, strength)
-
-
-check_frequency_penalty = Exercise(
-    """Judge ``my_frequency_penalty(logits, history, strength, ignore_first)``, which returns one row of logits.""",
-    [(LOGITS, HISTORY, 0.75, 0), (LOGITS, HISTORY, 0.5, 2)],
-    frequency_penalty,
-    {
-        "You subtract once, however often the token occurs. That is the presence penalty; here the count matters.": {
-            "which": once
-        },
-        "The sign is wrong: you add, so a token that was said often becomes more likely.": ({"by": torch.add}),
-        "You subtract the share of the history that the token makes up. Subtract the plain count times the strength.": (
-            lambda logits, history, strength, ignore: frequency_penalty(
-                logits, history, strength / len(history[ignore:]), ignore
+@checker
+def check_stops(answer) -> Verdict:
+    """Judge two pairs of logits, each of which only one of two penalties keeps from being repeated."""
+    cases = "only presence stops it", "only repetition stops it"
+    for case, logits in filled(answer, cases).items():
+        logits = array(logits, (2,), f"the logits of token 0 and token 1 ({case})")
+        if not (np.isfinite(logits).all() and logits[0] > logits[1]):
+            return wrong(f"({case}) Token 0 must be the most likely one before any penalty: give it the larger logit.")
+        row, history = torch.tensor(logits)[None], [[0]]
+        stopped = [int(warp(row, history).argmax()) == 1 for warp in (presence_penalty(1), repetition_penalty(1.2))]
+        if stopped != [case == name for name in cases]:
+            found = {
+                (True, True): "both penalties stop it", (False, False): "neither penalty stops it",
+                (True, False): "only presence stops it", (False, True): "only repetition stops it",
+            }[tuple(stopped)]  # fmt: skip
+            return wrong(
+                f"({case}) Here {found}. Presence lowers the logit by 1, wherever it is. What repetition takes away "
+                "depends on how far the logit is from 0."
             )
+    return right("The repetition penalty takes little from a logit near zero, and much from a large one.")
+
+
+BREAKING = {"Mia": (9.0, 5), "Leo": (6.0, 4), "the": (5.0, 7), "Tom": (1.0, 0)}  # a token's logit, and its count
+
+
+@checker
+def check_breaking(prediction) -> Verdict:
+    """Judge at which strength of a frequency penalty the answer "Mia" breaks, and what is then given."""
+    prediction = filled(prediction, ("strength", "given instead"))
+    mistakes = {
+        3: "There Leo overtakes Mia. Does another token do so at a lower strength?",
+        **dict.fromkeys(
+            (2, -2), "The token `the` occurred more often than Mia: it loses more, and never overtakes her."
         ),
-        COUNTS_THE_PROMPT: lambda logits, history, strength, ignore: frequency_penalty(logits, history, strength, 0),
-        "You divide and multiply, as the repetition penalty does. This penalty subtracts.": {"by": keskar},
-    },
-    why="Count times strength, subtracted: the same whatever the logit's sign.",
-)
+        8: "Divide by the difference of the counts, too.",
+    }
+    hint = "For each token that occurred less often than Mia: the difference of the logits over that of the counts."
+    found = compare(prediction["strength"], 1.6, mistakes, otherwise=hint, tolerance=0.01)
+    if not found.ok:
+        return found
+    logits, counts = tensor(tuple(BREAKING.values())).unbind(1)
+    below, above = ([*BREAKING][int((logits - strength * counts).argmax())] for strength in (1.59, 1.61))
+    if prediction["given instead"] != above:
+        return wrong(f"The strength is right. Just above it, {above} has the largest logit: compute all four.")
+    return right(f"At a strength of 1.59 the answer is {below}, and at 1.61 it is {above}, the least likely at first.")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# No-repeat n-gram
-
-
-def forbid(logits, tokens, value=-math.inf):
-    return change(logits, tokens, lambda logit: value)
-
-
-def completing(history, n):
-    """The tokens that would complete an n-gram of the history."""
-    last = tuple(history[len(history) - n + 1 :])
-    return {gram[-1] for gram in ngrams(history, n) if gram[:-1] == last}
-
-
-check_no_repeat_ngram = Exercise(
-    """Judge ``my_no_repeat_ngram(logits, history, n)``: -inf where a token would repeat an n-gram of the history.""",
-    [
-        (LOGITS, [7, 5, 2, 6, 2, 5, 1, 4, 5, 2], 3),  # 5 2 -> 6
-        (LOGITS, [3, 0, 2, 3, 5, 1, 3], 2),  # 3 -> 0 and 5: id 0 is a token like the others
-        (LOGITS, [0, 0, 4, 1, 0, 0, 7, 0, 0], 3),  # 0 0 -> 4 and 7
-        (LOGITS, [2, 2, 2], 2),  # 2 -> 2, by n-grams that overlap
-        (LOGITS, [4, 0, 7], 1),  # everything that was there
-        (LOGITS, [6, 1], 4),  # too short for any
-        (LOGITS, [1, 6, 1, 6], 4),  # long enough for one, and the tokens before the next differ from its own
-    ],
-    lambda logits, history, n: forbid(logits, completing(history, n)),
-    {
-        "You never forbid id 0. It is a token like the others, but `if token:` is False for it.": (
-            lambda logits, history, n: forbid(logits, completing(history, n) - {0})
-        ),
-        "You forbid every token of the history. Forbid only what would complete an n-gram.": (
-            lambda logits, history, n: forbid(logits, set(history))
-        ),
-        "With n = 1 nothing is forbidden. The last n - 1 tokens are then no tokens at all, but history[-0:] is the "
-        "whole history: write history[len(history) - n + 1:].": lambda logits, history, n: forbid(
-            logits, completing(history, n) if n > 1 else ()
-        ),
-        "You are off by one in the length: you forbid what would complete a longer or shorter run than n tokens.": (
-            lambda logits, history, n: forbid(logits, completing(history, n + 1)),
-            lambda logits, history, n: forbid(logits, completing(history, max(n - 1, 1))),
-        ),
-        "The right tokens, but only -inf gives them probability 0 after the softmax. A logit of 0 is an ordinary one, "
-        "and a large negative number is not large enough for every model.": (
-            lambda logits, history, n: forbid(logits, completing(history, n), 0.0),
-            lambda logits, history, n: forbid(logits, completing(history, n), -1e9),
-            lambda logits, history, n: forbid(logits, completing(history, n), -1e4),
-        ),
-    },
-    why="Only what would complete an n-gram that is there already. Id 0 is a token like any other.",
-    hint="Compare the first n - 1 tokens of each n-gram with the last n - 1 of the history, and forbid its last token.",
-)
+@checker
+def check_longest(prediction) -> Verdict:
+    """Judge how long a text can get under a ban, for some sizes of the vocabulary and lengths of the n-grams."""
+    cases = {
+        "2 tokens, no 2-gram twice": (2, 2),
+        "3 tokens, no 2-gram twice": (3, 2),
+        "2 tokens, no 3-gram twice": (2, 3),
+    }
+    for case, length in filled(prediction, cases).items():
+        size, n = cases[case]
+        mistakes = {
+            size * n: "Count the different n-grams: each of the n positions can hold any token.",
+            size * (size - 1) + n - 1: "A token may also follow itself.",
+            size**n: "There are that many different n-grams, but a text is longer than the number of its n-grams.",
+            size**n + n: "One too many: the first n-gram ends at token n, and not after it.",
+        }
+        hint = "How many different n-grams are there, and how many tokens does a text with that many n-grams have?"
+        found = compare(length, size**n + n - 1, mistakes, otherwise=hint)
+        if not found.ok:
+            return wrong(f"({case}) {found.message}")
+    return right("As many tokens as there are n-grams, and n - 1 more at the beginning.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Padding
 
 
-def presence_penalty(logits, padded, mask, strength, which=once):
+# Positive and negative logits. Id 0 occurs, and the last id does not.
+LOGITS = tensor((2.0, -3.0, 0.0, -1.0, 1.5, 0.5, -0.5, 3.0, -2.0))
+
+
+def batch_penalty(logits, padded, mask, strength, which=once):
     """Each row less `strength` for its tokens, those where the mask is true."""
     rows = [
         change(row, which(tokens[there.bool()].tolist()), torch.sub, strength)
@@ -204,21 +159,21 @@ check_batch_penalty = Exercise(
             0.5,
         )
     ],
-    presence_penalty,
+    batch_penalty,
     {
         "In row 1 nobody said token 0, and yet it is penalised: that is the padding. Only the mask tells tokens from "
-        "padding.": lambda logits, padded, mask, strength: presence_penalty(
+        "padding.": lambda logits, padded, mask, strength: batch_penalty(
             logits, padded, torch.ones_like(mask), strength
         ),
         "You take every 0 for padding. In rows 0 and 2 token 0 was really said, and the mask says so.": (
-            lambda logits, padded, mask, strength: presence_penalty(logits, padded, padded != 0, strength)
+            lambda logits, padded, mask, strength: batch_penalty(logits, padded, padded != 0, strength)
         ),
         "Your mask is the wrong way round: 1 is a token, 0 is padding.": lambda logits, padded, mask, strength: (
-            presence_penalty(logits, padded, 1 - mask, strength)
+            batch_penalty(logits, padded, 1 - mask, strength)
         ),
         "Token 3 was said twice in row 0 and is penalised twice: that is the frequency penalty.": {"which": list},
         "The sign is wrong: you add the strength, so what was said becomes more likely.": (
-            lambda logits, padded, mask, strength: presence_penalty(logits, padded, mask, -strength)
+            lambda logits, padded, mask, strength: batch_penalty(logits, padded, mask, -strength)
         ),
     },
     show=lambda logits, padded, mask, strength: f"the histories {padded.tolist()} with the mask {mask.tolist()}",

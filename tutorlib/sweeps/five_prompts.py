@@ -1,4 +1,4 @@
-"""The sweep of chapter 7 on a published model: five prompts that a magazine article had, each way with 50 tokens.
+"""The sweep of chapter 7 on a published model: five prompts, and 50 tokens from each method.
 
 The model is SmolLM2. It has no smaller model with its tokenizer beside it, so that contrastive decoding is not a row of
 the file; `text` writes it too where an amateur is given.

@@ -12,6 +12,7 @@ from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, MARKS, color
 from .style import (
     BELOW,
+    arrow,
     beside,
     checked_distribution,
     checked_probabilities,
@@ -274,6 +275,34 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8)
     rows_down(left, names)
     rows_down(right, [""] * len(names))
     return axes
+
+
+@takes_iterators
+def contrast_arrows(ax, tokens: Sequence[str], before, after, *, title=None):
+    """Draw how some tokens' probabilities change, and where they end if each change is made once more.
+
+    An arrow leads from each token's probability before (a bar) to that after. A dotted line as long as the arrow goes
+    on from its head to a cross: after · (after / before), the score of context-aware decoding at weight 1.
+
+    Parameters
+    ----------
+    tokens : sequence of str, length n
+        The texts, from the top down.
+    before, after : arrays of floats, shape (n,)
+        Probabilities above 0.
+    """
+    before, after = checked_probabilities(before, tokens), checked_probabilities(after, tokens)
+    if not (before.min() > 0 and after.min() > 0):
+        raise ValueError("every probability must be above 0: the axis is logarithmic")
+    for row, (start, tip) in enumerate(zip(before, after, strict=True)):
+        ends = tip, tip * tip / start
+        ax.plot(start, row, "|", color=LIGHT["neutral"], markersize=14, markeredgewidth=2)
+        arrow(ax, (start, row), (tip, row), LIGHT["target"], arrowstyle="-|>", linewidth=2, shrinkA=0, shrinkB=0)
+        ax.plot(ends, [row, row], ":", color=LIGHT["accepted"], linewidth=2)
+        ax.plot(ends[1], row, "X", color=LIGHT["accepted"], markersize=10)
+    rows_down(ax, [token_label(text) for text in tokens])
+    ax.set(xscale="log", xlabel="probability before (bar) and after (arrowhead); score (cross)")
+    return titled(ax, title)
 
 
 @takes_iterators

@@ -162,7 +162,7 @@ def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None =
 
 
 @takes_iterators
-def similarity_map(ax, cosines, tokens: Sequence[str], *, bar=True, title=None):
+def similarity_map(ax, cosines, *, bar=True, title=None):
     """Draw how much each token's hidden state resembles those of the tokens before it: white is not at all.
 
     Parameters
@@ -170,8 +170,6 @@ def similarity_map(ax, cosines, tokens: Sequence[str], *, bar=True, title=None):
     cosines : array of floats, shape (n, n)
         Row i, column j: the cosine between the states of tokens i and j. Only what lies below the diagonal is drawn.
         Negative cosines are white.
-    tokens : sequence of str
-        Texts for the axes.
     bar : bool
         Whether to say beside the picture which shade is how much.
     """
@@ -184,43 +182,6 @@ def similarity_map(ax, cosines, tokens: Sequence[str], *, bar=True, title=None):
     image = ax.imshow(np.where(below, cosines, np.nan), cmap=SHADES, vmin=0, vmax=1, interpolation="nearest")
     if bar:
         ax.figure.colorbar(image, ax=ax, label="cosine", fraction=0.046)
-    names = [token_label(text, 10) for text in tokens]
-    ax.set_yticks(range(len(names)), names, parse_math=False, fontsize=7.5)
-    ax.set_xticks(range(len(names)), names, parse_math=False, fontsize=7.5, rotation=90)
-    ax.grid(visible=False)
-    return titled(ax, title)
-
-
-@takes_iterators
-def layer_map(ax, distances, tokens: Sequence[str], layers: Sequence[int], *, chosen: Sequence[int], title=None):
-    """Draw how far early layers' distributions are from the last one's, for each token of a text.
-
-    Parameters
-    ----------
-    distances : array of floats, shape (layers, tokens)
-        Jensen-Shannon divergences, in nats; the colours end at log 2, the largest there is.
-    tokens : sequence of str
-        The tokens that are predicted.
-    layers : sequence of int
-        Their numbers, the lowest drawn at the bottom.
-    chosen : sequence of int
-        For each token the layer that was chosen; it gets a mark.
-    """
-    distances = np.asarray(distances, dtype=float)
-    if distances.shape != (len(layers), len(tokens)):
-        raise ValueError(
-            f"there must be a distance for each layer and token, {(len(layers), len(tokens))}; got {distances.shape}"
-        )
-    image = ax.imshow(distances, cmap=SHADES, vmin=0, vmax=np.log(2), aspect="auto", interpolation="nearest")
-    rows = [list(layers).index(layer) for layer in chosen]
-    mark = {"marker": "o", "linestyle": "none", "markersize": 6, "markeredgecolor": "white"}
-    ax.plot(range(len(rows)), rows, color=LIGHT["rejected"], **mark, label="the layer chosen")
-    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.01))
-    ax.figure.colorbar(image, ax=ax, label="JSD from the last layer (nats)", fraction=0.025, pad=0.02)
-    names = [token_label(text, 12) for text in tokens]
-    ax.set_xticks(range(len(names)), names, rotation=90, parse_math=False, fontsize=9)
-    ax.set_yticks(range(len(layers)), [str(layer) for layer in layers])
-    ax.invert_yaxis()
-    ax.set(xlabel="token that is predicted", ylabel="early layer")
+    ax.set(xlabel="position of the earlier token", ylabel="position of the token")
     ax.grid(visible=False)
     return titled(ax, title)
