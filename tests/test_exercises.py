@@ -130,6 +130,11 @@ ROUND = TableLM(
 )
 BY_HAND = TableLM({"a": [0.1, 0.5, 0.4], "b": [0.4, 0.3, 0.3], "c": [0.8, 0.1, 0.1]}, vocab=["a", "b", "c"])
 WORDS = "the cat saw the dog jump and the dog ran away and the dog"
+CIRCLE = TableLM({"a": {"b": 1.0}, "b": {"c": 1.0}, "c": {"a": 1.0}}, vocab=["a", "b", "c"])
+SURE, UNSURE = {"red": 0.9, "kite": 0.05, "umbrella": 0.05}, {"red": 0.4, "kite": 0.3, "umb": 0.3}
+WORDS_OF_TWO = {
+    "p": {"red": 0.4, "kite": 0.45, "umbrella": 0.15}, "q": {"red": 0.5, "kite": 0.3, "umb": 0.2},
+}  # fmt: skip
 MYSTERY = ["speculative", "score_only", "greedy_drafts", "fixed_threshold", "resample_from_target"]
 LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forgets_at_least_one"]
 STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10.5]}
@@ -266,12 +271,40 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "drafts_for_free", "check_draft", "ran away and", ("jump and the", "latest counts"),
             ("and the dog", "itself"),
-            ("ran", "as far as it goes"), ([], "Something is drafted"), ("x", "one word fewer"), (3, "list"),
+            ("ran", "the beginning of the draft"), ([], "Something is drafted"), ("x", "one word fewer"), (3, "list"),
             text=WORDS, longest=3, count=3,
         ),
         answers(
+            "drafts_for_free", "check_long_match", "a b c d yes b c d no a b c d", ("a b c d", "Nothing is drafted"),
+            ("b c d no b c d", "repeat a longer passage"), ("a b c d yes a b c d", "has the same continuation"),
+            ("a b c d yes " * 5, "Your text has 25 words"), ([1, 2, 1], "string of words"), (3, "list"),
+            longest=3, most=20,
+        ),
+        answers(
+            "drafts_for_free", "check_calls", {"one": 8, "two": 6, "eight": 4},
+            ({"one": 16, "two": 6, "eight": 4}, "every draft were rejected"),
+            ({"one": 8, "two": 8, "eight": 4}, "(two) Did you count the token"),
+            ({"one": 8, "two": 6, "eight": 2}, "(eight) You let"), ({"one": 8, "two": 6, "eight": 5}, "too large"),
+            ({"one": 8}, "keys"), gammas={"one": 1, "two": 2, "eight": 8}, lm=CIRCLE, prompt="abcabc", new_tokens=16,
+        ),
+        answers(
             "drafts_for_free", "check_pays", {"lookup": 1.5, "model": 2.0}, ({"lookup": 2.1, "model": 2.0}, "per call"),
-            ({"lookup": 1.5, "model": 4 / 1.4}, "draft's calls"), ({"model": 2.0}, "keys"), **COSTS,
+            ({"lookup": 1.5, "model": 4 / 1.4}, "draft model's calls"), ({"model": 2.0}, "keys"), **COSTS,
+        ),
+        answers(
+            "other_tokenizers", "check_rates", {"TLI": 0.775, "SLEM": 0.4},
+            ({"TLI": 0.7, "SLEM": 0.4}, "did not renormalise"), ({"TLI": 0.85, "SLEM": 0.4}, "added up what"),
+            ({"TLI": 0.419, "SLEM": 0.4}, "multiplied p and q"), ({"TLI": 0.775, "SLEM": 0.419}, "let SLEM draw"),
+            ({"TLI": 0.775, "SLEM": 0.5}, "own probability"), ({"TLI": 0.775, "SLEM": 0.775}, "TLI's rate"),
+            ({"TLI": 0.775, "SLEM": 0.1}, "take p of the guess"), ({"TLI": 0.775}, "keys"), **WORDS_OF_TWO,
+        ),
+        answers(
+            "other_tokenizers", "check_slem_wins", {"p": SURE, "q": UNSURE}, (WORDS_OF_TWO, "target's most likely"),
+            ({"p": SURE, "q": {"red": 0.9, "kite": 0.05, "umb": 0.05}}, "Make the target surer"),
+            ({"p": SURE, "q": {"red": 0.3, "kite": 0.3, "umb": 0.4}}, "has no such token"),
+            ({"p": SURE, "q": {"red": 0, "kite": 0, "umb": 1}}, "TLI cannot draw"), ({"p": SURE, "q": SURE}, "q needs"),
+            ({"p": dict.fromkeys(SURE, 0.5), "q": UNSURE}, "sum to 1"), ({"p": SURE}, "keys"),
+            target=list(SURE), draft=list(UNSURE), ahead=0.2,
         ),
         answers(
             "bake_off", "check_gammas", {"1 text": 7, "4 texts": 3, "16 texts": 0},

@@ -48,7 +48,6 @@ LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
          "drafts": [(0.1, "draft", "␣$x$"), (0.1, "draft", "␣b"), (5.0, "target", "checks")]}  # fmt: skip
 SPENT = {"plain loop": {"target": 4.0}, "eagle": {"target": 1.5, "draft": 0.5, "neutral": 0.25}}
 SURE = {"EAGLE-2": [(0.1, 0.05, 900, 0.04, 0.07), (0.9, 0.95, 100, 0.88, 0.98)]}
-LOOKUP = {"found": 0, "length": 2, "drafted": ["c", "d", "$a$"], "accepted": 1}
 
 
 def row(**values):
@@ -62,7 +61,6 @@ POINTS = {"top-k": {"10": row(x=0.8, y=0.5), "2": row(x=0.4, y=0.7)}, "top-p": {
 FIGURES = {
     boxes.token_strip: [NASTY, ["accepted"] * 4 + ["rejected"]],
     boxes.two_tokenizations: [{"one": [" $re", "d"], "two": [" ", "$red"]}, {"one": [True, False], "two": [True] * 2}],
-    boxes.lookup_strip: [["$a$", "b", "c", "d", "$a$", "b"], LOOKUP],
     boxes.window_grid: [[["a", "b"], ["c", "$d"], ["e", "f"]], ["x", "y", "z"], {"explain": 1}],
     boxes.guesses: [["a"], GUESSES, ["$b$", "d"]],
     boxes.draft_step: [["a", "b"], DRAFTED],
@@ -102,7 +100,7 @@ FIGURES = {
     bars.distance_bars: [["one", "two", "three"], [0.25, 1.0, 0.5], {"plain": ["three"]}],
     bars.time_by_gamma: [GAMMAS, {"formula": {1: 1.8, 2: 2.5, 3: 4.0}}],
     bars.method_dots: [{"a": {"greedy": 4.0, "sampling": 3.9}, "b": {"sampling": 2.0}}, {"xlabel": "n", "level": 1}],
-    bars.gamma_rounds: [[(3, 3), (4, 1), (2, 0)], {"passages": [(0, 4, "easy")]}],
+    bars.gamma_rounds: [[(3, 3), (4, 1), (2, 0)]],
     bars.call_timeline: [LANES],
 }  # fmt: skip
 # Their axes are for the caller to label: what is drawn differs from page to page.
@@ -195,9 +193,6 @@ SEVEN = {str(i): [0.5] for i in range(7)}
     [
         (boxes.token_strip, [["x"] * 9, ["accepted"]], {}, "9 tokens and 1 kinds"),
         (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}, {}], {}, "must be one text"),
-        (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 2, "length": 1}, "do not occur at place 2"),
-        (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "found": 4}, "do not occur at place 4"),
-        (boxes.lookup_strip, [list("abcdab")], {**LOOKUP, "drafted": ["d"]}, "did not follow"),
         (boxes.window_grid, [[["a"], ["b", "c"]], ["x", "y"]], {}, "columns of one length"),
         (boxes.guesses, [["a"], GUESSES, ["b"]], {}, "2 columns of guesses, but 1 tokens"),
         (boxes.draft_step, [["a"], []], {}, "a text and guesses, got 1 and 0"),
@@ -284,13 +279,6 @@ def test_a_strip_wraps_and_says_what_its_marks_mean():
     ax = draw(boxes.token_strip, [" word"] * 18 + ["x"], ["accepted"] * 18 + ["rejected"])
     assert len({patch.get_y() for patch in ax.patches}) > 1 and "✗ x" in texts(ax)
     assert legend(ax) == ["✓ drafted and accepted", "✗ drafted and rejected"]
-
-
-def test_the_strip_of_a_lookup_marks_what_was_said_before_what_followed_and_the_draft():
-    ax = draw(boxes.lookup_strip)
-    assert texts(ax)[6:] == ["✓ c", "✗ d", "○ $a$", "said before", "the text ends so", "what followed", "the draft"]
-    edges = sorted(patch.get_x() for patch in ax.patches if hasattr(patch, "get_x"))
-    assert [min(brace.get_xdata()) for brace in ax.lines] == [edges[0], edges[4], edges[2], edges[6]]
 
 
 def test_the_window_is_a_staircase_and_shows_what_a_guess_was_made_from():
@@ -730,7 +718,7 @@ def test_rounds_stand_where_they_begin_in_the_text():
     kept, rest = ax.containers
     assert [(bar.get_x(), bar.get_height()) for bar in kept] == [(0, 3), (4, 1), (6, 0)]
     assert [(bar.get_y(), bar.get_height()) for bar in rest] == [(3, 0), (1, 3), (0, 2)]
-    assert ax.lines[0].get_ydata().tolist() == [3, 4, 2] and ax.get_xlim() == (0, 7) and texts(ax) == ["easy"]
+    assert ax.lines[0].get_ydata().tolist() == [3, 4, 2] and ax.get_xlim() == (0, 7)
 
 
 def test_calls_follow_each_other_and_are_as_wide_as_they_take_long():

@@ -1,58 +1,28 @@
-"""The exercises on drafts without a draft model: looking up, the n-gram pool, alpha from rounds, what pays."""
+"""The exercises on drafts without a draft model: looking up, long matches, calls in a loop, alpha, what pays."""
 
+import math
 from collections.abc import Mapping, Sequence
 
-from .judge import Ended, Exercise, Verdict, ask, checker, compare, filled, listed, right, wrong
+from ..decoders.prompt_lookup import prompt_lookup
+from ..decoding import run
+from ..lm import LM
+from .judge import Exercise, Verdict, checker, compare, filled, listed, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Looking up
 
 
-def continuation(tokens, longest, count, *, latest=True, lengths=None, itself=False, overlap=True, keep=0):
-    """What followed the last n-gram when it last occurred; each option is a way to get it wrong."""
+def continuation(tokens, longest, count):
+    """What followed the last n-gram at its latest earlier occurrence, for the largest n up to `longest`."""
     tokens = list(tokens)
-    for n in lengths(longest) if lengths else range(longest, 0, -1):
-        end = len(tokens) - n
-        starts = range(end + itself if overlap else max(end - n + 1, 0))
-        for start in reversed(starts) if latest else starts:
-            if 0 < n <= len(tokens) and tokens[start : start + n] == tokens[end:]:
-                return tokens[start + n - keep * n : start + n - keep * n + count]
+    for n in range(min(longest, len(tokens) - 1), 0, -1):
+        for start in reversed(range(len(tokens) - n)):
+            if tokens[start : start + n] == tokens[-n:]:
+                return tokens[start + n : start + n + count]
     return []
 
 
-LOOKED_UP = "The longest n-gram first, its latest occurrence, and no further than the text goes."
-
-check_continuation = Exercise(
-    """Judge ``my_continuation(tokens, longest, count)``: what followed the last n-gram when it last occurred.""",
-    [
-        ([1, 2, 7, 8, 1, 2, 9, 5, 2, 6, 1, 2], 3, 3),
-        ([4, 4, 4, 4], 2, 3),
-        ([3, 1, 2, 3], 3, 5),
-        ([1, 2, 3], 2, 2),
-        ([5, 1, 6, 2, 1], 3, 2),
-        ([7], 3, 4),
-        ([1, 2, 3, 9, 2, 3, 1, 2, 3], 2, 2),
-    ],
-    continuation,
-    {
-        "You never find anything: the last n-gram finds *itself*, and nothing follows the end of the text. An "
-        "occurrence counts only if it begins earlier.": {"itself": True},
-        "You take the *first* occurrence. Take the latest: where things change, what was said last is right more "
-        "often.": {"latest": False},
-        "You begin with the shortest n-gram, which nearly always occurs. The longest comes first: it says most.": {
-            "lengths": lambda longest: range(1, longest + 1)
-        },
-        "You do not try all lengths. Where an n-gram is not found, try one token fewer, down to a single token.": (
-            {"lengths": lambda longest: [longest]},
-            {"lengths": lambda longest: range(longest, 1, -1)},
-        ),
-        "Your draft begins with the n-gram itself. The text has it already; the draft is what *followed* it.": {
-            "keep": 1
-        },
-    },
-    why=LOOKED_UP,
-    hint="A draft may be shorter than `count`, and occurrences may overlap with the end of the text.",
-)
+LOOKED_UP = "The longest n-gram comes first, at its latest earlier occurrence, and the draft ends where the text ends."
 
 
 @checker
@@ -63,93 +33,95 @@ def check_draft(prediction, text: str | Sequence[str], longest: int, count: int)
     if words == due:
         return right(LOOKED_UP)
     if not words:
-        return wrong("Something is drafted: the end of the text occurred before. The occurrence has to begin earlier.")
+        return wrong("Something is drafted: the end of the text also occurs earlier.")
     if words == due[: len(words)]:
-        return wrong(f"Right as far as it goes. Up to {count} words are drafted, where as many follow.")
+        return wrong(f"That is the beginning of the draft, which has up to {count} words where so many follow.")
     for n in range(1, longest + 1):
         ending = text[-n:]
         if words == ending[:count]:
-            return wrong("That is the end of the text itself. The draft is what *followed* it when it last occurred.")
+            return wrong("That is the end of the text itself. The draft is what *followed* its earlier occurrence.")
         for start in range(len(text) - n):
             if text[start : start + n] == ending and words == text[start + n : start + n + count]:
-                once = f"That followed {' '.join(ending)!r} once."
+                once = f"Those words did follow {' '.join(ending)!r}."
                 if words == continuation(text, n, count):
-                    return wrong(f"{once} But a longer end of the text occurred before, and the longest comes first.")
-                return wrong(f"{once} Later something else did, and the latest counts.")
+                    return wrong(
+                        f"{once} But a longer end of the text also occurs earlier, and the longest comes first."
+                    )
+                return wrong(f"{once} But at its latest occurrence, other words follow, and the latest counts.")
     return wrong(
-        f"Take the last {longest} words of the text. Did they occur before? If not, take one word fewer. What came "
-        f"after their last occurrence is the draft: up to {count} words."
+        f"Take the last {longest} words of the text. Do they also occur earlier? If not, take one word fewer. The "
+        f"draft is what follows their latest earlier occurrence: up to {count} words."
     )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The pool of n-grams
+# A text on which long matches win
 
 
-def add(pool, ngram, size, *, to_front=True, again="moves", full="drops the oldest", key=0, whole=False):
-    """The pool after one more n-gram; each option is a way to get it wrong."""
-    rest = list(ngram) if whole else [token for i, token in enumerate(ngram) if i != key % len(ngram)]
-    known = pool.setdefault(ngram[key], [])
-    if rest in known:
-        if again == "stays":
-            return pool
-        known.remove(rest)
-    if full == "takes nothing" and len(known) == size:
-        return pool
-    known.insert(0 if to_front else len(known), rest)
-    if full == "drops the oldest" and len(known) > size:
-        known.pop(-1 if to_front else 0)
-    return pool
+@checker
+def check_long_match(text: str | Sequence[str], longest: int, most: int) -> Verdict:
+    """Judge a text of at most `most` words on which matches of any length draft another word than n-grams do."""
+    words = text.split() if isinstance(text, str) else listed(text)
+    if not all(isinstance(word, str) for word in words):
+        return wrong("Expected a text: one string of words.")
+    if len(words) > most:
+        return wrong(f"Your text has {len(words)} words. {most} words at most, please.")
+    short_match, any_match = (continuation(words, n, 1) for n in (longest, len(words)))
+    if not short_match:
+        return wrong("Nothing is drafted after your text: its last word does not occur earlier.")
+    if not _occurs_earlier(words, longest + 1):
+        return wrong(
+            f"The last {longest + 1} words of your text do not occur earlier in this order, so both lookups use the "
+            f"same match and draft {short_match[0]!r}. First repeat a longer passage."
+        )
+    if short_match == any_match:
+        return wrong(
+            f"Both lookups draft {any_match[0]!r}. A long match exists, but the latest occurrence of the last "
+            f"{longest} words has the same continuation. After the long passage, let these {longest} words occur once "
+            "more, in front of another word."
+        )
+    return right(
+        f"The longest match drafts {any_match[0]!r}, and a match of {longest} words drafts {short_match[0]!r}. "
+        "Usually, the longer match is the better evidence."
+    )
 
 
-def replayed(add):
-    """The pool after each of some n-grams, the answer's own pool going from call to call."""
-
-    def replay(ngrams, size):
-        pool, after_each = {}, []
-        for ngram in ngrams:
-            pool = ask_for_pool(add, pool, ngram, size)
-            after_each.append({first: [listed(rest) for rest in known] for first, known in pool.items() if len(known)})
-        return after_each
-
-    return replay
+def _occurs_earlier(words, n):
+    """Whether the last n words also occur earlier."""
+    return any(words[start : start + n] == words[-n:] for start in range(len(words) - n))
 
 
-def ask_for_pool(add, pool, ngram, size):
-    try:
-        pool = ask(lambda ngram, size: add(pool, ngram, size), ngram, size)
-    except Ended as ended:
-        if ended.verdict.ok is None and pool:
-            said = "You file the n-gram, but return nothing: the last line is `return pool`."
-            raise Ended(wrong(said)) from None
-        raise
-    if not isinstance(pool, Mapping) or not all(isinstance(known, list) for known in pool.values()):
-        raise Ended(wrong(f"Expected the pool, a dict from a first token to a list of rests; got {pool!r}."))
-    return pool
+# ----------------------------------------------------------------------------------------------------------------------
+# Calls in a loop
 
 
-check_pool = Exercise(
-    """Judge ``my_add(pool, ngram, size)``: file an n-gram under its first token, and return the pool.""",
-    # One n-gram comes again, one is crowded out, and another first token has a list of its own.
-    [([[1, 5, 5], [1, 6, 6], [2, 1, 1], [2, 1, 1], [1, 5, 5], [1, 8, 5], [3, 1, 1]], 2)],
-    add,
-    {
-        "Your oldest n-gram comes first. The one that was seen last fits best: put it in front.": {"to_front": False},
-        "An n-gram that is seen again stays where it was. It is the most recent now: move it to the front.": {
-            "again": "stays"
-        },
-        "A full list takes nothing new in. The *oldest* has to make room, or the pool never learns.": {
-            "full": "takes nothing"
-        },
-        "Your lists grow without end. Each keeps `size` n-grams, or the calls get wider and wider.": {"full": "grows"},
-        "File the n-gram under its *first* token, the one that the text has, and keep the rest of it.": (
-            {"key": -1},
-            {"whole": True},
-        ),
-    },
-    through=replayed,
-    why="The most recent first, each once, and the oldest makes room.",
-)
+@checker
+def check_calls(prediction, gammas: Mapping[str, int], lm: LM, prompt, new_tokens: int) -> Verdict:
+    """Judge how many target calls greedy prompt lookup needs; `gammas` has the value of gamma for each key."""
+    for key, value in filled(prediction, gammas).items():
+        gamma = gammas[key]
+        trace = run(prompt_lookup(lm, prompt, gamma=gamma), new_tokens, stop=())
+        mistakes = {
+            math.ceil(new_tokens / gamma): "Did you count the token that the target adds after a fully accepted draft?",
+            math.ceil(new_tokens / (gamma + 1)): (
+                "You let every draft have gamma tokens. But a draft is copied from the text, and it ends where the "
+                "text ends: how many tokens follow the *latest* occurrence?"
+            ),
+            new_tokens: "That is one token per call, as if every draft were rejected.",
+        }
+        due = trace.target_calls
+        hint = (
+            "Write the text down, and after each call mark where the latest occurrence of its last three letters ends."
+        )
+        found = compare(value, due, {at: f"({key}) {said}" for at, said in mistakes.items() if at != due},
+                        otherwise=f"({key}) {hint}")  # fmt: skip
+        if not found.ok:
+            return found
+    return right(
+        "In a loop, the latest occurrence is one period back, so a draft has at most one period of tokens. The first "
+        "occurrence would have allowed a longer draft here."
+    )
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Alpha from rounds
@@ -176,8 +148,8 @@ check_alpha = Exercise(
             {"own": 1},
             {"judged": lambda drafted, kept: drafted, "own": 1},
         ),
-        "You average the shares of the rounds, so a round of one judged token counts as much as one of six. Add up, "
-        "then divide.": (
+        "You average the shares of the rounds, so a round with one judged token counts as much as a round with six. "
+        "First add up, then divide.": (
             lambda rounds: sum(kept / drafted for drafted, kept in rounds) / len(rounds),
             lambda rounds: sum(kept / min(kept + 1, drafted) for drafted, kept in rounds) / len(rounds),
         ),
@@ -193,16 +165,16 @@ def check_pays(prediction, methods: Mapping[str, tuple], costs: Mapping[int, flo
         tokens, width, calls = methods[name]
         cost = costs[width]
         mistakes = {
-            tokens / width: "You divide by the width, as if a call of so many tokens took so many times as long.",
+            tokens / width: "You divide by the width, as if seven tokens in a call took seven times as long as one.",
             tokens / (1 + calls * draft): "You left out that a wider call costs more.",
-            tokens / cost: "You left out the draft's calls.",
-            (cost + calls * draft) / tokens: "That is upside down: the time of a token, in plain calls.",
-            tokens: "That is tokens per call, as if every call cost the same and drafting cost nothing.",
+            tokens / cost: "You left out the draft model's calls.",
+            (cost + calls * draft) / tokens: "That is upside down: it is the time per token, in one-token calls.",
+            tokens: "That is the number of tokens per call, as if every call cost the same and drafting were free.",
         }
         due = tokens / (cost + calls * draft)
-        hint = "Divide the tokens of a round by the time of a round, in plain calls."
+        hint = "Divide the tokens of a round by the cost of a round, in one-token calls."
         found = compare(value, due, {at: f"({name}) {said}" for at, said in mistakes.items() if at != due},
                         tolerance=0.02, otherwise=f"({name}) {hint}")  # fmt: skip
         if not found.ok:
             return found
-    return right("Tokens of a round over its time: fewer calls are not always less time.")
+    return right("Speed is tokens per round divided by the cost of a round. Fewer calls do not always take less time.")

@@ -1,65 +1,97 @@
 """The exercises on drafts with other tokenizers, and on batches."""
 
 import math
+from collections.abc import Mapping, Sequence
 
-from .judge import Exercise, array, parts
+from .judge import (
+    Exercise,
+    Verdict,
+    array,
+    checker,
+    close,
+    compare,
+    filled,
+    number,
+    parts,
+    right,
+    short,
+    wrong,
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A distribution over the target's tokens
+# How often each method's guess is accepted, where every token is one word
 
 
-def over_shared(logits, target, draft, *, pairs=None, renormalised=True, missing=-math.inf):
-    """Probabilities over the target's ids; each option is a way to get it wrong."""
-    row = [missing] * len(target)
-    for mine, theirs in pairs or [(target.index(text), i) for i, text in enumerate(draft) if text in target]:
-        row[mine] = logits[theirs]
-    total = sum(map(math.exp, row if renormalised else logits))
-    return [math.exp(logit) / total for logit in row]
+def rates(p: Mapping[str, float], q: Mapping[str, float]) -> dict[str, float]:
+    """The probability that a single guess is accepted: TLI's is drawn, and SLEM's is the draft's most likely token."""
+    total = sum(q[token] for token in q if token in p)
+    return {
+        "TLI": sum(min(p[token], q[token] / total) for token in q if token in p),
+        "SLEM": p.get(max(q, key=q.get), 0.0),
+    }
 
 
-def in_each_ones_order(logits, target, draft):
-    """The k-th shared token of one list with the k-th of the other: a mistake that was published."""
-    mine = [i for i, text in enumerate(target) if text in draft]
-    theirs = [i for i, text in enumerate(draft) if text in target]
-    return over_shared(logits, target, draft, pairs=list(zip(mine, theirs, strict=True)))
+@checker
+def check_rates(prediction, p: Mapping[str, float], q: Mapping[str, float]) -> Verdict:
+    """Judge the predicted acceptance of TLI and SLEM for the target's distribution p and the draft's distribution q."""
+    shared = [token for token in q if token in p]
+    total = sum(q[token] for token in shared)
+    mistakes = {
+        "TLI": {
+            sum(min(p[token], q[token]) for token in shared): (
+                "You did not renormalise. The guess is drawn from the shared tokens alone, so divide their "
+                "probabilities by their sum first."
+            ),
+            sum(p[token] for token in shared): "You added up what the target gives to the shared tokens.",
+            sum(p[token] * q[token] / total for token in shared): (
+                "You multiplied p and q, as if a guess were accepted with probability p. TLI uses min(1, p/q)."
+            ),
+        },
+        "SLEM": {
+            sum(p[token] * q[token] / total for token in shared): (
+                "You let SLEM draw its guess. The draft writes its most likely token here."
+            ),
+            max(q.values()): "That is the draft's own probability of the guess. The target decides.",
+            sum(min(p[token], q[token] / total) for token in shared): "That is TLI's rate. SLEM has no q to divide by.",
+        },
+    }
+    due = rates(p, q)
+    for name, value in filled(prediction, due).items():
+        named = {at: f"({name}) {said}" for at, said in mistakes[name].items()}
+        hint = "For TLI, add up min(p, q) over the shared tokens. For SLEM, take p of the guess."
+        found = compare(value, due[name], named, tolerance=0.005, otherwise=f"({name}) {hint}")
+        if not found.ok:
+            return found
+    return right("TLI adds up what p and q have in common. SLEM depends on a single probability.")
 
 
-def over_the_target(answer, due):
-    return array(answer, (len(due),), "a probability for each of the target's tokens,").tolist()
+@checker
+def check_slem_wins(tables, target: Sequence[str], draft: Sequence[str], ahead: float) -> Verdict:
+    """Judge a case, "p" over the target's tokens and "q" over the draft's, in which SLEM is accepted more often."""
+    tables = filled(tables, "pq")
+    for name, tokens in (("p", target), ("q", draft)):
+        table = tables[name]
+        if not isinstance(table, Mapping) or set(table) != set(tokens):
+            return wrong(f"{name} needs a probability for each of {', '.join(tokens)}; got {short(table)}.")
+        values = [number(value) for value in table.values()]
+        if not (all(0 <= value <= 1 for value in values) and close(math.fsum(values), 1, 1e-6)):
+            return wrong(f"The probabilities of {name} must not be negative, and they must sum to 1.")
+    p, q = tables["p"], tables["q"]
+    if not any(q[token] for token in draft if token in target):
+        return wrong("The draft must give some probability to a shared token, or TLI cannot draw.")
+    found = rates(p, q)
+    said = f"SLEM's guess is accepted with probability {found['SLEM']:.2f}, and TLI's with {found['TLI']:.2f}."
+    if found["SLEM"] >= found["TLI"] + ahead:
+        return right(
+            f"{said} SLEM wins where the draft's favourite is right, but the draft is less sure than the target."
+        )
+    favourite = max(q, key=q.get)
+    if favourite not in target:
+        return wrong(f"{said} SLEM guesses {favourite!r}, the draft's most likely token. The target has no such token.")
+    if p[favourite] < max(p.values()):
+        return wrong(f"{said} SLEM guesses {favourite!r}. Let this be the target's most likely token, too.")
+    return wrong(f"{said} Make the target surer of {favourite!r}, or the draft less sure of it.")
 
-
-check_intersection = Exercise(
-    """Judge ``my_intersection(draft_logits, target_vocab, draft_vocab)``: q, a probability for each target token.""",
-    [
-        ([0.5, 1.5, 2.0, -0.5], [" kite", "a", " red", "b", "."], [".", " red", "x", " kite"]),
-        ([0.3, -1.0, 1.1, 0.4], ["c", "b", "a"], ["a", "b", "c", "d"]),
-    ],
-    over_shared,
-    {
-        "It does not sum to 1: what the draft gives to tokens that the target lacks is missing. The guess is drawn "
-        "from the renormalised distribution, so that one is q.": {"renormalised": False},
-        "You pair the first shared token of one vocabulary with the first of the other, and so on. They list their "
-        "tokens in different orders: pair them by their text. (This mistake was published.)": in_each_ones_order,
-        "You pair equal *ids*. In another vocabulary the same id is another text: pair tokens by their text.": (
-            lambda logits, target, draft: over_shared(
-                logits, target, draft, pairs=[(i, i) for i in range(min(len(target), len(draft)))]
-            )
-        ),
-        "Tokens that the draft lacks have the logit 0, and so a probability. The draft cannot draw them: use -inf, or "
-        "0 after the softmax.": {"missing": 0.0},
-        "You divide logits by their sum. Probabilities come from their exponentials: a softmax.": (
-            lambda logits, target, draft: [
-                logits[draft.index(text)] / sum(logits[draft.index(other)] for other in target if other in draft)
-                if text in draft
-                else 0.0
-                for text in target
-            ]
-        ),
-    },
-    read=over_the_target,
-    tolerance=1e-5,
-    why="Cut to the shared tokens, renormalised, and in the target's order: the guess is drawn from this.",
-)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Text in the target's tokens
@@ -92,22 +124,22 @@ check_guess = Exercise(
     ],
     tokens_of,
     {
-        "You take the first token of the vocabulary that fits. Its order says nothing: take the longest one.": {
+        "You take the first token that fits. The order of a vocabulary means nothing: take the longest token.": {
             "pick": lambda fitting: fitting[0]
         },
         "You take the shortest token that fits, so the target would have to spell its words in small pieces. Take the "
         "longest.": {"pick": lambda fitting: min(fitting, key=lambda found: len(found[1]))},
-        "You leave out what the target has no token for, and go on after it. But then your guess is another text. End "
-        "it there.": {"unknown": "is left out"},
-        "You give up the whole guess where something in it has no token. What comes before it is still a good guess.": {
+        "Where the target has no token, you leave characters out and go on. But then your guess is a different text: "
+        "end the guess there.": {"unknown": "is left out"},
+        "Where the target has no token, you give up the whole guess. What comes before is still a good guess.": {
             "unknown": "is no guess"
         },
         "You return texts. A guess is a list of the target's ids.": (
             lambda written, vocab: [vocab[token] for token in tokens_of(written, vocab)]
         ),
     },
-    why="The same text, in the target's own pieces: now the target can check it token by token.",
-    hint="Look at the text that is left: which tokens does it start with?",
+    why="This is the same text in the target's tokens, so the target can check it token by token.",
+    hint="Look at the remaining text: with which tokens does it begin?",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -145,20 +177,20 @@ check_padding = Exercise(
     [([[5, 0, 7, 2], [0, 3], [4, 1, 6]],)],
     pad,
     {
-        "You pad on the right. Then the last column holds filler, and what follows a row is in another column for each "
-        "row: pad on the left here.": {"left": False},
-        "Your mask is 1 everywhere, so filler is read as text. It is 0 where there is no token.": {
+        "You pad on the right. Then the last column holds padding, and each row's next token goes into a different "
+        "column: pad on the left here.": {"left": False},
+        "Your mask is 1 everywhere, so padding is read as text. The mask is 0 where there is no token.": {
             "mask": lambda row, skip: [1] * (skip + len(row))
         },
-        "Your mask asks whether the id is 0, and so hides real tokens. The rows' lengths tell what is filler, not the "
-        "ids.": {"mask": lambda row, skip: [0] * skip + [int(token != 0) for token in row]},
-        "Your positions count the filler too. Each row counts its own tokens from 0, as if it were alone.": {
+        "Your mask asks whether the id is 0, and so hides real tokens. Use the lengths of the rows to find the "
+        "padding, not the ids.": {"mask": lambda row, skip: [0] * skip + [int(token != 0) for token in row]},
+        "Your positions count the padding too. Each row counts its own tokens from 0, as if it were alone.": {
             "skipped": True
         },
         "Your positions begin at 1. Take a running sum of the mask, less 1.": {"first": 1},
     },
     read=rectangles,
-    why="Filler is hidden, whatever its id, and each row counts its own tokens, as if it were alone.",
+    why="The padding is hidden, whatever its id, and each row counts its own tokens, as if it were alone.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -176,21 +208,21 @@ check_gain = Exercise(
     [(1, 4, 0.8, 32), (8, 4, 0.8, 32), (64, 4, 0.8, 32), (16, 2, 0.5, 8), (12, 6, 0.9, 100)],
     gain,
     {
-        "You count one row's tokens alone. A call holds the tokens of *all* rows: rows times (gamma + 1).": {
+        "You count the tokens of a single row. A call holds the tokens of *all* rows: rows times (gamma + 1).": {
             "wide": lambda rows, gamma: gamma + 1
         },
-        "You compare with a call of one token. The plain batch's calls hold one token for each row, and they get "
-        "slower too.": {"plain": lambda rows: 1},
+        "You compare with a call on one token. A call of the plain batch holds one token for each row, so it gets "
+        "slower, too.": {"plain": lambda rows: 1},
         "You left out the token that each row had before its draft. It is fed as well: gamma + 1 tokens a row.": {
             "wide": lambda rows, gamma: rows * gamma
         },
-        "You count accepted tokens only. The target adds one of its own in each round.": {
+        "You count only accepted tokens. In each round, the target adds a token of its own.": {
             "expected": lambda gamma, alpha: sum(alpha**i for i in range(1, gamma + 1))
         },
         "A token counts only if all drafted tokens before it were accepted: add up alpha to the powers 0 to gamma.": {
             "expected": lambda gamma, alpha: 1 + alpha * gamma
         },
     },
-    why="Where the plain batch's calls are wide already, a draft makes them gamma + 1 times as long: it loses.",
+    why="Where the plain batch's calls are already wide, a draft makes them gamma + 1 times as long: it loses time.",
     hint="Divide the tokens of a row's round by the time of a round, and do the same for the plain batch.",
 )

@@ -348,26 +348,19 @@ def measure_bars(axes, names: Sequence[str], measures: Mapping[str, Sequence[flo
 
 
 @takes_iterators
-def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, passages: Sequence[tuple[int, int, str]] = (), title=None):
-    """Draw γ round by round, each round at the place in the text where it begins.
+def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, title=None):
+    """Draw γ round by round, each round at the position in the text where it begins.
 
     Parameters
     ----------
     rounds : sequence of (drafted, accepted)
         Each round adds one token more than it accepted.
-    passages : sequence of (start, stop, name), optional
-        Parts of the text to shade, in tokens.
     """
     if any(kept > drafted for drafted, kept in rounds):
         raise ValueError(f"a round cannot accept more than it drafted: {list(rounds)}")
     starts = np.cumsum([0, *(kept + 1 for _, kept in rounds)])
     drafted, kept = (np.array([round_[i] for round_ in rounds]) for i in (0, 1))
     wide = np.diff(starts) - 0.25
-    for start, stop, name in passages:
-        ax.axvspan(start, stop, color=pale(LIGHT["context"]), alpha=0.6, linewidth=0)
-        if name:
-            ax.text((start + stop) / 2, 1.01, name, ha="center", va="bottom", fontsize=9,
-                    transform=ax.get_xaxis_transform())  # fmt: skip
     solid = {"color": color("accepted"), "edgecolor": "white", "linewidth": 0.4}
     ax.bar(starts[:-1], kept, wide, align="edge", **solid, label=f"{MARKS['accepted']} accepted")
     rest = {"label": f"{MARKS['rejected']} not kept", **filled("rejected", linewidth=0.6)}

@@ -95,49 +95,10 @@ def two_tokenizations(ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str
         for piece, is_shared in zip(pieces, shared[name], strict=True):
             token_box(ax, x + 0.05, 1.6 * y, len(piece) - 0.1, "accepted" if is_shared else "rejected")
             for offset, letter in enumerate(token_label(piece, 99)):
-                word(ax, x + offset + 0.5, 1.6 * y + 0.4, letter)
+                word(ax, x + offset + 0.5, 1.6 * y + 0.4, letter, fontsize=11)
             x += len(piece)
-        ax.text(-0.6, 1.6 * y + 0.4, name, ha="right", va="center", fontsize=10)
+        ax.text(-0.6, 1.6 * y + 0.4, name, ha="right", va="center", fontsize=11)
     return drawing(ax, (-0.4, len(texts.pop()) + 0.4), (1.6 * len(rows) - 0.3, -0.4), title)
-
-
-@takes_iterators
-def lookup_strip(
-    ax, tokens: Sequence[str], *, found: int, length: int, drafted: Sequence[str], accepted: int, title=None
-):
-    """Draw where a draft was copied from: the n-gram that ends the text, its earlier occurrence, and what followed.
-
-    Parameters
-    ----------
-    tokens : sequence of str
-        The text.
-    found : int
-        Where the earlier occurrence begins.
-    length : int
-        Tokens of the n-gram: ``tokens[found : found + length]`` must be the last tokens of the text.
-    drafted : sequence of str
-        The draft, which must be what followed.
-    accepted : int
-        How many of them were kept.
-    """
-    tokens, drafted = list(tokens), list(drafted)
-    if not 0 <= found < len(tokens) - length or tokens[found : found + length] != tokens[len(tokens) - length :]:
-        raise ValueError(f"the last {length} tokens do not occur at place {found}: {tokens}")
-    if tokens[found + length : found + length + len(drafted)] != drafted:
-        raise ValueError(f"{drafted} did not follow the {length} tokens at place {found}: {tokens}")
-    fates = ["accepted"] * accepted + ["rejected"] + ["neutral"] * len(drafted)
-    kinds = ["context"] * len(tokens) + fates[: len(drafted)]
-    edges = _box_row(ax, [marked(text, kind, 14) for text, kind in zip([*tokens, *drafted], kinds, strict=True)], kinds)
-    end, middles = len(tokens), []
-    braces = [(found, length, "said before", "target"), (end - length, length, "the text ends so", "target")]
-    braces += [(found + length, len(drafted), "what followed", "draft"), (end, len(drafted), "the draft", "draft")]
-    for start, count, name, kind in braces:
-        left, right = edges[start][0], edges[start + count - 1][1]
-        ax.plot([left, left, right, right], [1.0, 1.2, 1.2, 1.0], color=LIGHT[kind], linewidth=1.4)
-        middles.append((left + right) / 2)
-        ax.text(middles[-1], 1.35, name, ha="center", va="top", color=LIGHT[kind], fontsize=9)
-    arrow(ax, (middles[2], -0.1), (middles[3], -0.1), LIGHT["draft"], connectionstyle="arc3,rad=-0.22")
-    return drawing(ax, (-0.3, edges[-1][1] + 0.3), (2.3, -2.6), title)
 
 
 def _box_row(ax, texts, kinds, gap=0.25):
@@ -152,15 +113,15 @@ def _box_row(ax, texts, kinds, gap=0.25):
 
 @takes_iterators
 def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
-    """Draw lookahead's window: a row for each column of the method, each token over the position it is guessed for.
+    """Draw lookahead's window: a row for each column of the method, each token below the position it is guessed for.
 
-    Column i holds guesses for the places i + 1, i + 2, ... after the text, the oldest first; `new` is what the model
-    says after each of them. What the model was given for its new guess of column `explain` gets a solid frame.
+    Column i holds guesses for the positions i + 1, i + 2, ... after the text, the oldest first; `new` is what the model
+    predicts after each of them. The tokens on which it bases its new guess of column `explain` get a solid frame.
     """
     if len(columns) != len(new) or len({len(column) for column in columns}) != 1:
         raise ValueError(f"columns of one length and a new guess for each are needed; got {columns} and {new}")
     levels = len(columns[0])
-    wide = 0.5 + max(box_width(token_label(text, 12)) for text in [*sum(map(list, columns), []), *new])
+    wide = max(box_width(marked(text, "draft")) for text in [*sum(map(list, columns), []), *new])
     step = wide + 0.3
     for i, (column, guess) in enumerate(zip(columns, new, strict=True)):
         for level, text in enumerate([*column, guess]):
@@ -170,8 +131,8 @@ def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, exp
             face, dashes = (pale(LIGHT[kind]), "-") if explain is None or solid else ("white", ":")
             look = {"facecolor": face, "edgecolor": LIGHT[kind], "linewidth": 2.2 if solid else 1.0}
             slot(ax, x, y, wide, rounding=0.15, linestyle=dashes, **look)
-            word(ax, x + wide / 2, y + 0.4, marked(text, kind))
-    label = {"ha": "center", "va": "bottom", "fontsize": 9, "color": LIGHT["neutral"]}
+            word(ax, x + wide / 2, y + 0.4, marked(text, kind), fontsize=11)
+    label = {"ha": "center", "va": "bottom", "fontsize": 11, "color": LIGHT["neutral"]}
     for position in range(len(columns) + levels):
         ax.text(position * step + wide / 2, -0.25, f"position {position + 1}", **label)
     return drawing(ax, (-0.3, (len(columns) + levels) * step), (1.15 * len(columns), -1.0), title)

@@ -93,7 +93,7 @@ def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequen
         "the text's last token": {"facecolor": pale(LIGHT["target"]), "edgecolor": LIGHT["target"]},
         "drafted and accepted": filled("accepted"),
         "drafted and rejected": filled("rejected"),
-        "not used, seen by nobody": {"facecolor": "white", "edgecolor": LIGHT["line"], "linestyle": ":"},
+        "not used": {"facecolor": "white", "edgecolor": LIGHT["line"], "linestyle": ":"},
     }
     for row, (length, tokens, kept) in enumerate(zip(lengths, fed, accepted, strict=True)):
         for at in range(width):
@@ -106,9 +106,9 @@ def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequen
             elif at < length + tokens:
                 look = "drafted and rejected"
             else:
-                look = "not used, seen by nobody"
+                look = "not used"
             slot(ax, at + 0.08, row + 0.1, 0.84, rounding=0.15, **looks[look])
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 3, "fontsize": 9}
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 2, "fontsize": 10.5, "frameon": False}
     ax.legend(swatches(looks.values()), list(looks), **place)
     ax.set_xlim(0, width)
     ax.set_ylim(len(lengths), 0)

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, LINES, MARKS, check_kind, color
-from .style import BESIDE, LOOKS, ROW_LOOKS, beside, looks_for, pale, size_axis, spread, titled
+from .style import BESIDE, LOOKS, ROW_LOOKS, beside, looks_for, number_patch, pale, size_axis, spread, titled
 
 
 @takes_iterators
@@ -279,14 +279,14 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
     points : mapping from names to mappings from labels to (width, tokens per call)
         A curve of marks for each name.
     """
-    ax.plot(widths, relative, color=LIGHT["text"], linewidth=2.2, label="cost of a call, in calls with one token")
+    ax.plot(widths, relative, color=LIGHT["text"], linewidth=2.2, label="cost, in one-token calls")
     ax.fill_between(widths, relative, 0, color=pale(LIGHT["rejected"]), alpha=0.35, linewidth=0)
     for look, (name, found) in looks_for(points):
-        ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=f"tokens per call: {name}")
+        ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=name)
         for label, place in found.items():
             # To the left and above: the curve goes on to the right.
-            beside(ax, label, place, (2, 7), ha="right", fontsize=8.5, color=look["color"])
-    ax.set(xlabel="tokens in the call (mean)", ylabel="per call")
+            beside(ax, label, place, (2, 8), ha="right", fontsize=10, color=look["color"], bbox=number_patch())
+    ax.set(xlabel="tokens in the call (mean)", ylabel="tokens per call, or cost of a call")
     ax.set_ylim(0, None)
     ax.legend(loc="upper left")
     return titled(ax, title)
