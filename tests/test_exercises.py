@@ -145,6 +145,7 @@ FAULTS = {
     "64 requests share the calls": "unchanged",
 }  # fmt: skip
 COSTS = {"methods": {"lookup": (2.1, 7, 0), "model": (4.0, 7, 6)}, "costs": {7: 1.4}, "draft": 0.1}
+SHAPES = {"top-p keeps more": [0.6] + 8 * [0.05], "min-p keeps more": 16 * [1 / 16]}
 BELOW_GREEDY = {
     "a": {"b": 0.55, "c": 0.45}, "ab": {"a": 0.4, "b": 0.3, "c": 0.3}, "ac": {"a": 0.501, "b": 0.499},
     "ba": {"a": 1.0}, "bb": {"a": 1.0}, "bc": {"a": 1.0},
@@ -234,6 +235,19 @@ def answers(chapter, name, right, *wrong, **given):
             "repetition", "check_longest", LONGEST, (LONGEST | {"2 tokens, no 3-gram twice": 8}, "that many different"),
             (LONGEST | {"3 tokens, no 2-gram twice": 7}, "follow itself"), ({}, "keys"),
             (LONGEST | {"3 tokens, no 2-gram twice": 6}, "any token"),
+        ),
+            "sampling", "check_kept", {"top-k": 2, "top-p": 3, "min-p": 4},
+            ({"top-k": 3, "top-p": 3, "min-p": 4}, "Top-k counts"),
+            ({"top-k": 2, "top-p": 2, "min-p": 4}, "crosses the threshold"),
+            ({"top-k": 2, "top-p": 3, "min-p": 1}, "is relative"), ({"top-k": 2, "top-p": 3, "min-p": 3}, "exactly"),
+            ({"top-k": 2, "top-p": 6, "min-p": 4}, "from the largest down"), ({"top-k": 2}, "keys"),
+            probs=[0.4, 0.2, 0.15, 0.1, 0.08, 0.07], k=2, p=0.7, min_p=0.25,
+        ),
+        answers(
+            "sampling", "check_shapes", SHAPES, ({**SHAPES, "top-p keeps more": [0.5, 0.5]}, "one token so likely"),
+            ({**SHAPES, "min-p keeps more": [0.95, 0.05]}, "has enough for min-p"),
+            ({**SHAPES, "min-p keeps more": [0.9, 0.2]}, "sum to 1"), ({**SHAPES, "min-p keeps more": [1]}, "2 to"),
+            ({**SHAPES, "min-p keeps more": [math.nan, 1]}, "sum to nan"), ({"a": 1}, "keys"), p=0.9, min_p=0.1,
         ),
         answers(
             "contrastive", "check_thresholds", {"umber ": 0.0005 / 0.16}, ({"umber ": 0.0005}, "divide by it"),
@@ -327,6 +341,12 @@ def answers(chapter, name, right, *wrong, **given):
             ([["b", "c"], ["ca", "bb"]], "more than"), ([["b", "c"], ["ca", "ba"], ["cab", "bab"]], "its own best"),
             ([["b"]], "holds 2"), ([["ab", "ac"]], "Leave the prompt out"), ([["b", "c"]], "as far as it goes"),
             (3, "list"), lm=BY_HAND, prompt="a", beams=2, length=3,
+        ),
+        answers(
+            "beam_search", "check_penalties", {0: "A", 0.5: "B", 1: "C"},
+            ({0: "C", 0.5: "B", 1: "C"}, "That is the worst"), ({0: "A", 0.5: "A", 1: "C"}, "to the power 0.5"),
+            ({0: "A", 0.5: "B", 1: "D"}, "none of the texts"), ({0: "A"}, "keys"),
+            finished={"A": (-2.0, 1), "B": (-3.0, 3), "C": (-7.2, 9)},
         ),
         answers(
             "beam_search", "check_worse_beam", BELOW_GREEDY, ({"": [0.8, 0.1, 0.1]}, "at every length"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tutorlib import greedy, metrics, models, run, sweeps
-from tutorlib.sweeps import beams, penalties
+from tutorlib.sweeps import beams, penalties, sampling
 
 # ----------------------------------------------------------------------------------------------------------------------
 # beams
@@ -56,8 +56,26 @@ def test_a_text_is_less_likely_than_each_of_its_tokens_on_average():
         assert row["log_prob"] < row["log_prob_per_token"] < 0, name
 
 
+@pytest.mark.slow
+def test_a_row_of_beams_is_what_is_computed_today(target):
+    name = "2 beams, length_penalty 0"
+    agree(beams.row(target, name), sweeps.results("beams")["rows"][name])
+
+
+def agree(computed, stored):
+    """The numbers of a row, as far as another processor gives the same ones."""
+    for key, value in computed.items():
+        if isinstance(value, float | int):
+            assert value == pytest.approx(stored[key], abs=0.005, rel=0.005), key
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # sampling
+
+
+@pytest.mark.slow
+def test_a_row_of_sampling_is_what_is_computed_today(target):
+    agree(sampling.row(target, "top-p 0.7"), sweeps.results("sampling")["rows"]["top-p 0.7"])
 
 
 def test_shares_and_kinds_of_sampled_texts_fit_together():

@@ -83,13 +83,12 @@ FIGURES = {
     trees.rank_tree: [grow(RIGHT, 5), RIGHT],
     trees.search_tree: [LEVELS, SEARCH],
     series.curves: [{"a": [1.0, 0.5], "b": {1: 0.5, 59: 0.7}}, {"xlabel": "size", "ylabel": "share", "level": 1}],
-    series.trade_off: [POINTS, {"greedy": row(x=0.1, y=0.9)}, {"x": "x", "y": "y"}],
+    series.trade_off: [POINTS, {"greedy": row(x=0.1, y=0.9)}, {"x": "x", "y": "y", "shown": "top-k"}],
     series.setting_curves: [{"one": {"0": row(y=0.5), "1": row(y=0.7)}}, {"y": "y", "levels": {"greedy": row(y=0.9)}}],
     series.expected_curves: [{"α = 0.5": [1.5, 1.75, 1.875], "α = 0.9": [1.9, 2.7]}, {"sampling": {1: 1.8, 3: 3.1}}],
     series.cost_curve: [[1, 5, 9], [0.004, 0.006, 0.008], {"low": [0.003] * 3, "high": [0.009] * 3, "mark": 5}],
     series.roofline: [[1, 8, 64], {**MACHINE, "measured": [0.005, 0.006, 0.01]}],
     series.break_even: [[1, 2, 5], [1.0, 1.2, 1.5], {"a": {"x": (5, 2.0), "y": (3, 1.5)}, "b": {"z": (2, 1.1)}}],
-    series.kept_counts: [[0.0, 1.0, 2.0], [1, 3, 8]],
     series.threshold_curves: [{"usual": (0.09, 0.3)}, {"accepted": [(0.5, 0.4)], "rejected": [(0.1, 0)]}, {"most": 5}],
     series.calibration: [SURE],
     series.diagonal: [PREDICTED, {"named": 2, "xlabel": "predicted", "ylabel": "measured"}],
@@ -186,6 +185,7 @@ def test_a_figure_is_opaque_legible_labelled_titled_and_drawn_without_a_warning(
 
 
 SEVEN = {str(i): [0.5] for i in range(7)}
+FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
 
 
 @pytest.mark.parametrize(
@@ -229,13 +229,11 @@ SEVEN = {str(i): [0.5] for i in range(7)}
         (trees.search_tree, [LEVELS], {"paths": {"greedy": ("x",)}}, "never held"),
         (series.curves, [SEVEN], {}, "looks for 1 to 6 curves, got 7"),
         (series.curves, [{"b": [1.0]}, [0, 1]], {}, "'b' has 1 values for 2 places"),
-        (series.trade_off, [SEVEN, {}], {"x": "x", "y": "y"}, "looks for 1 to 6 curves, got 7"),
-        (series.trade_off, [POINTS, SEVEN], {"x": "x", "y": "y"}, "looks for 1 to 3 points, got 7"),
+        (series.trade_off, [POINTS, FOUR], {"x": "x", "y": "y", "shown": "top-k"}, "looks for 1 to 3 points, got 4"),
+        (series.trade_off, [POINTS, {}], {"x": "x", "y": "y", "shown": "z"}, "no curve 'z'; the curves are top-k"),
         (series.setting_curves, [{"a": {"1": row(y=1), "2": row(y=1)}, "b": {"7": row(y=1)}}], {"y": "y"}, "not among"),
         (series.expected_curves, [{"a": [1.0]}, {str(i): {1: 1} for i in range(3)}], {}, "2 measurements, got 3"),
         (series.roofline, [[1, 2]], {**MACHINE, "bandwidth": 0, "measured": []}, "bandwidth must be positive, got 0"),
-        (series.kept_counts, [[0.0], [1, 2]], {}, "one count for each entropy"),
-        (series.kept_counts, [[0.0], [0]], {}, "got a count of 0"),
         (series.threshold_curves, [{}, {"kept": [(1, 1)]}], {"most": 5}, "'kept' is not a kind"),
         (series.threshold_curves, [{str(i): (0.1, 0.1) for i in range(5)}, {}], {"most": 5}, "1 to 4 curves, got 5"),
         (series.diagonal, [{"a": {"b": (0, 1)}}], {}, "pairs of numbers above 0"),
@@ -562,12 +560,17 @@ def test_curves_are_drawn_over_numbers_steps_or_sizes():
     assert ticks(few.xaxis) == ["1", "59"]
 
 
-def test_a_trade_off_has_a_curve_a_filter_with_intervals_and_single_points():
+def test_a_trade_off_shows_one_filter_with_intervals_before_the_others_and_names_what_it_shows():
     ax = draw(series.trade_off)
-    assert legend(ax) == ["top-k", "top-p", "greedy"] and texts(ax) == ["2", "0.9"]
-    across = ax.collections[0].get_segments()[0]
-    assert across.tolist() == [pytest.approx([0.7, 0.5]), pytest.approx([1.0, 0.5])]
-    bare = draw(series.trade_off, {"top-k": {"10": {"x": 0.8, "y": 0.5}}}, {}, x="x", y="y")
+    assert ax.get_title(loc="left") == "top-k" and texts(ax) == ["10", "2", "greedy"]
+    up = ax.collections[0].get_segments()[0]
+    assert up.tolist() == [pytest.approx([0.8, 0.4]), pytest.approx([0.8, 0.7])]
+    colours = {to_hex(line.get_color()) for line in ax.lines if len(line.get_xdata())}
+    assert {palette.LIGHT["line"], style.LOOKS[0]["color"]} <= colours
+    # No room for the settings of marks that are close together, except the first and the last.
+    close = {f"{x:g}": row(x=x, y=0.5) for x in (0.8, 0.79, 0.78, 0.4)}
+    assert texts(draw(series.trade_off, {"top-k": close}, {}, x="x", y="y", shown="top-k")) == ["0.8", "0.4"]
+    bare = draw(series.trade_off, {"top-k": {"10": {"x": 0.8, "y": 0.5}}}, {}, x="x", y="y", shown="top-k")
     assert not bare.collections
 
 
@@ -601,12 +604,6 @@ def test_break_even_has_the_cost_and_a_mark_for_each_setting():
     cost, *methods = [line.get_xydata().tolist() for line in ax.lines]
     assert cost == [[1, 1], [2, 1.2], [5, 1.5]] and methods == [[[3, 1.5], [5, 2]], [[2, 1.1]]]
     assert texts(ax) == ["x", "y", "z"]
-
-
-def test_kept_tokens_stand_over_the_entropy_beside_its_exponential():
-    line, marks = draw(series.kept_counts).lines
-    np.testing.assert_allclose(line.get_ydata(), np.exp(line.get_xdata()))
-    assert list(marks.get_ydata()) == [1, 3, 8]
 
 
 def test_the_threshold_that_is_drawn_is_the_one_that_is_used():

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tutorlib import TableLM, temperature, top_k, top_p
+from tutorlib import TableLM
 from tutorlib.viz import use_book_style, widgets
 
 LM = TableLM({"": [0.5, 0.25, 0.15, 0.1]}, vocab=["a", " b", "$x$", "d"])
@@ -84,17 +84,6 @@ def test_without_ipywidgets_the_explorer_is_a_figure(monkeypatch):
     figure = widgets.warp_explorer(LM, "a", top_k=2)
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["top-k 2"]
     assert kept(figure.axes[0]) == pytest.approx([2 / 3, 1 / 3])
-
-
-def test_the_static_form_shows_one_picture_a_warp():
-    warps = {"as it is": [], "cold": [temperature(0.5)], "cold, top-p 0.9": [temperature(0.5), top_p(0.9)]}
-    figure = widgets.warp_figure(LM, "a", {**warps, "top-k 1": [top_k(1)]}, columns=3)
-    assert [ax.get_title(loc="left") for ax in figure.axes if ax.axison] == [*warps, "top-k 1"]
-    assert len(figure.axes) == 6
-    # By hand: squares 0.25, 0.0625, 0.0225, 0.01 sum to 0.345; the first two have 0.906 of it.
-    assert kept(figure.axes[1]) == pytest.approx([0.25 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345, 0.01 / 0.345])
-    assert kept(figure.axes[2]) == pytest.approx([0.8, 0.2])
-    assert not plt.get_fignums()
 
 
 TWO = TableLM({"": [0.7, 0.2, 0.1], "a": [0.1, 0.6, 0.3]}, vocab=["a", " b", "$"])

@@ -1,14 +1,12 @@
-"""The exercises of the chapter on beam search: a beam, one step of it, scores, the winner, where it loses."""
+"""The exercises of the chapter on beam search: a beam, the length penalty, the winner, where beam search loses."""
 
 import itertools
 import math
 from collections.abc import Sequence
 
-import torch
-
 from ..table import TableLM
 from .greedy import table_and_prompt
-from .judge import NOT_YET, Exercise, Verdict, checker, listed, right, tensor, wrong
+from .judge import NOT_YET, Exercise, Verdict, checker, filled, listed, right, short, wrong
 
 # What a search by hand holds: (tokens, log-probability), best first.
 Beams = list[tuple[tuple[int, ...], float]]
@@ -84,112 +82,30 @@ def about_level(lm, said, before: Beams, longer: Beams, beams: int) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# One step of beam search
-
-
-def best_of(totals: torch.Tensor, beams: int):
-    """(parents, tokens, scores) of the best numbers in a table (rows, vocab)."""
-    best = totals.flatten().topk(min(beams, totals.numel()))
-    rows, vocab = best.indices // totals.shape[1], best.indices % totals.shape[1]
-    return rows.tolist(), vocab.tolist(), best.values
-
-
-def beam_step(log_probs, scores, beams):
-    return best_of(scores[:, None] + log_probs, beams)
-
-
-def best_of_each_row(log_probs, scores, beams):
-    best = (scores[:, None] + log_probs).max(-1)
-    order = best.values.argsort(descending=True)
-    return order.tolist(), best.indices[order].tolist(), best.values[order]
-
-
-def table(*rows):
-    return tensor(rows).log()
-
-
-ORDINARY = table((0.1, 0.2, 0.65, 0.05), (0.25, 0.05, 0.1, 0.6), (0.35, 0.3, 0.2, 0.15))
-
-check_beam_step = Exercise(
-    """Judge ``my_beam_step(log_probs, scores, beams)`` that returns (parents, tokens, scores).""",
-    [
-        (ORDINARY, tensor((-1.0, -1.2, -4.0)), 3),
-        (table((0.5, 0.4, 0.1), (0.9, 0.05, 0.05)), tensor((-0.5, -4.0)), 2),  # one hypothesis is far ahead
-        (table((0.1, 0.6, 0.3)), tensor((0.0,)), 2),  # the prompt's single row
-        # The first step, where all rows are the same prompt, and all but the first are dead.
-        (ORDINARY[:1].repeat(3, 1), tensor((0.0, -math.inf, -math.inf)), 3),
-    ],
-    beam_step,
-    {
-        "You took the best of each row by itself. The rows compete: flatten all continuations of all hypotheses into "
-        "one list, and take the best of that.": best_of_each_row,
-        "Parent and token are the wrong way round. In the flat list of rows · vocab numbers, index // vocab is the "
-        "row, and index % vocab the token.": lambda *given: (
-            beam_step(*given)[1],
-            beam_step(*given)[0],
-            beam_step(*given)[2],
-        ),
-        "You left out the parent's score: a hypothesis's score is its parent's plus the new token's log-probability.": (
-            lambda log_probs, scores, beams: best_of(log_probs, beams)
-        ),
-        "You do not add logarithms. Log-probabilities are added where probabilities are multiplied.": (
-            lambda log_probs, scores, beams: best_of(scores[:, None] * log_probs, beams),
-            lambda log_probs, scores, beams: best_of(scores[:, None] + log_probs.exp(), beams),
-            lambda log_probs, scores, beams: best_of(scores.exp()[:, None] * log_probs.exp(), beams),
-        ),
-        "You keep the worst, or put them first. Log-probabilities are below 0: the best is the largest.": (
-            lambda log_probs, scores, beams: (
-                best := best_of(-(scores[:, None] + log_probs), beams),
-                (best[0], best[1], -best[2]),
-            )[1],
-            lambda *given: tuple(part[::-1] if isinstance(part, list) else part.flip(0) for part in beam_step(*given)),
-        ),
-    },
-    show=lambda log_probs, scores, beams: (
-        f"{len(scores)} hypotheses with the scores {scores.tolist()}, {beams} to keep"
-    ),
-    tolerance=1e-5,
-    why="The best of all continuations of all hypotheses, and each with its parent.",
-    hint="Give three lists of one length, (parents, tokens, scores), best first.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
 # Scores and winners
 
 
-def score(log_prob, prompt, tokens, length_penalty):
-    return log_prob / len(tokens) ** length_penalty
+@checker
+def check_penalties(prediction, finished, penalties=(0, 0.5, 1)) -> Verdict:
+    """Judge which of some finished texts was said to win under each length penalty.
 
-
-check_score = Exercise(
-    """Judge ``my_score(log_prob, prompt, tokens, length_penalty)``: the score of a finished hypothesis.""",
-    [
-        (-6.0, [3, 1, 4, 1, 5], tokens, penalty)
-        for tokens, penalty in (([2, 7, 2, 8, 0], 0.5), ([2, 7, 0], 2.0), ([2, 7, 1, 0], 1.0))
-    ],
-    score,
-    {
-        "The sign is wrong: a log-probability is below 0, and so is its mean.": lambda *given: -score(*given),
-        "You multiplied. A longer text has a lower sum, and dividing makes up for that.": (
-            lambda log_prob, prompt, tokens, penalty: log_prob * len(tokens) ** penalty
-        ),
-        "The length is off by one. All new tokens count, the stop token too, and nothing else does.": (
-            lambda log_prob, prompt, tokens, penalty: log_prob / (len(tokens) + 1) ** penalty,
-            lambda log_prob, prompt, tokens, penalty: log_prob / (len(tokens) - 1) ** penalty,
-        ),
-        "You counted the prompt's tokens. Only the new ones count.": lambda log_prob, prompt, tokens, penalty: (
-            log_prob / (len(prompt) + len(tokens)) ** penalty
-        ),
-        "The penalty is the exponent of the length: log_prob / length ** penalty.": (
-            lambda log_prob, prompt, tokens, penalty: log_prob / len(tokens),
-            lambda log_prob, prompt, tokens, penalty: log_prob / (len(tokens) * penalty),
-            lambda log_prob, prompt, tokens, penalty: log_prob / penalty ** len(tokens),
-            lambda log_prob, prompt, tokens, penalty: log_prob - penalty * len(tokens),
-            lambda log_prob, prompt, tokens, penalty: log_prob / ((5 + len(tokens)) / 6) ** penalty,
-        ),
-    },
-    why="The sum divided by the length to the power of the penalty: the raw sum at 0, the mean per token at 1.",
-)
+    `finished` maps the name of a text to its log-probability and its number of tokens.
+    """
+    prediction = filled(prediction, penalties)
+    for penalty in penalties:
+        scores = {name: total / length**penalty for name, (total, length) in finished.items()}
+        said, best = prediction[penalty], max(scores, key=scores.get)
+        if not isinstance(said, str) or said not in finished:
+            return wrong(f"(penalty {penalty}) {short(said)} is none of the texts {', '.join(finished)}.")
+        if said == best:
+            continue
+        if said == min(scores, key=scores.get):
+            reason = "That is the worst. Scores are below 0, and the best one is the largest, nearest to 0."
+        else:
+            reason = f"Divide each log-probability by its length to the power {penalty}, and compare again."
+        return wrong(f"(penalty {penalty}) Text {said} has the score {scores[said]:.2f}. {reason}")
+    winners = ", ".join(prediction[penalty] for penalty in penalties)
+    return right(f"{winners}: the larger the penalty, the longer the text that wins.")
 
 
 def winner(finished, running, penalty, length=len, pool=lambda finished, running: finished or running):

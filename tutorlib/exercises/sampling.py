@@ -1,122 +1,18 @@
-"""The exercises of the sampling chapter: drawing a token, the filters, and the order in which warps are applied."""
+"""The exercises of the sampling chapter: what filters keep, and the order in which warps are applied."""
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from .judge import Exercise, Verdict, checker, compare, filled, right, tensor
+from .judge import Ended, Exercise, Verdict, checker, compare, filled, listed, number, right, tensor, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
-# One uniform number, one token
-
-
-def draw(probs, u):
-    """The first token whose running sum is above u, or else the last one that has any probability."""
-    above = [i for i, end in enumerate(np.cumsum(probs.numpy())) if end > u]
-    return above[0] if above else int(probs.nonzero()[-1])
-
-
-def draw_in_sorted_order(probs, u):
-    order = probs.argsort(descending=True, stable=True)
-    return int(order[draw(probs[order], u)])
-
-
-DRAW = (0.2, 0.1, 0.4, 0.05, 0.25)
-
-check_draw = Exercise(
-    """Judge ``my_draw(probs, u)``: the token whose interval of the running sum holds the number `u`.""",
-    [
-        *((tensor(DRAW), u) for u in (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.72, 0.8, 0.9, 0.97)),
-        # Exactly on an edge: all of these are sums of powers of two, so nothing is rounded.
-        (tensor((0.0, 0.5, 0.5)), 0.0),
-        (tensor((0.25, 0.0, 0.5, 0.25)), 0.25),
-        (tensor((0.25, 0.0, 0.5, 0.25)), 0.75),
-        # Ten times 0.1 adds up to 0.9999999999999999 in float64, and u can be that too.
-        (tensor([0.1] * 10 + [0.0]), 1 - 2**-53),
-    ],
-    draw,
-    {
-        "Take the first token whose running sum is *above* u, not at least u. Otherwise a token of probability 0 can "
-        "be drawn when u lies exactly on an edge.": (
-            lambda probs, u: int(torch.searchsorted(probs.cumsum(-1), u)),
-            lambda probs, u: int((probs.cumsum(-1) >= u).int().argmax()),
-        ),
-        "Almost. The running sum can end just below 1 because of rounding, and u can be above it. Then take the last "
-        "token that has any probability.": (
-            lambda probs, u: int(torch.searchsorted(probs.cumsum(-1), u, right=True)),
-            lambda probs, u: int((probs.cumsum(-1) > u).int().argmax()),
-            lambda probs, u: int((probs.cumsum(-1) > u).nonzero()[0]),
-            lambda probs, u: min(int(torch.searchsorted(probs.cumsum(-1), u, right=True)), len(probs) - 1),
-        ),
-        "You always give the most likely token: argmax ignores u.": lambda probs, u: int(probs.argmax()),
-        "You sorted the probabilities first. The distribution is the same, but the same u then gives other tokens than "
-        "in the rest of the book: keep the order of the ids.": draw_in_sorted_order,
-        "You give positions in the sorted order. They are not ids: keep the tokens in the order of their ids.": (
-            lambda probs, u: draw(probs.sort(descending=True).values, u)
-        ),
-    },
-    why="Every number from 0 up to 1 has its token, and no token of probability 0 is ever drawn.",
-    hint="Find the first token whose running sum is above u.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Top-k
-
-
-def top_k(logits, k):
-    kth = logits.sort(descending=True).values[min(k, len(logits)) - 1]
-    return torch.where(logits < kth, -math.inf, logits)
-
-
-def exactly_k(logits, k):
-    kept = torch.full_like(logits, -math.inf)
-    order = logits.argsort(descending=True, stable=True)[:k]
-    kept[order] = logits[order]
-    return kept
-
-
-def above_the_kth(logits, k):
-    kth = logits.sort(descending=True).values[min(k, len(logits)) - 1]
-    return torch.where(logits <= kth, -math.inf, logits)
-
-
-check_top_k = Exercise(
-    """Judge ``my_top_k(logits, k)``: the logits with all but the k largest at -inf, ties kept.""",
-    [
-        (tensor([1.0, 3.0, 2.5, 2.0, 0.5, -1.0]), 2),
-        (tensor([1.0, 3.0, 2.0, 2.0, 0.5, -1.0]), 2),
-        (tensor([2.0, 0.0, 2.0, 1.0]), 1),
-        (tensor([0.5, -2.0, 1.0]), 7),
-        (tensor([-math.inf, 1.0, -math.inf, 0.0]), 2),
-    ],
-    top_k,
-    {
-        "A logit that equals the k-th largest has as good a claim as the k-th. Compare each logit with the k-th "
-        "largest, instead of taking the first k of a sort.": exactly_k,
-        "The k-th largest itself is missing. Drop what is below it: `<`, not `<=`.": above_the_kth,
-        "You keep one too many: the k-th largest is at index k - 1 of a sorted row.": lambda logits, k: top_k(
-            logits, k + 1
-        ),
-        "You set what you drop to 0. That is a logit like any other, and exp(0) = 1: use -inf.": lambda logits, k: (
-            torch.where(top_k(logits, k).isneginf() & ~logits.isneginf(), 0.0, logits)
-        ),
-        "You gave back probabilities. Give back logits: the softmax comes after all warps.": lambda logits, k: top_k(
-            logits, k
-        ).softmax(-1),
-    },
-    why="The k largest stay as they are, and with them every logit that equals the last of them.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Top-p, min-p and locally typical: from probabilities to probabilities
+# Top-p and locally typical: from probabilities to probabilities
 
 # In mixed order, and no two alike, so that each mistake keeps tokens of its own.
 MIXED = tensor((0.05, 0.40, 0.10, 0.25, 0.02, 0.15, 0.03))
 POWERS_OF_TWO = tensor((0.125, 0.5, 0.125, 0.25))  # sums of these are exact
-SIXTEENTHS = tensor((0.1875, 0.375, 0.25, 0.1875))  # and so are these
-HESITANT = tensor((0.06, 0.34, 0.10, 0.24, 0.02, 0.20, 0.04))
 ONE_LARGE = tensor((0.15, 0.6, 0.05, 0.2))
 SURPRISING = tensor((0.14, 0.45, 0.13, 0.03, 0.12, 0.02, 0.11))
 
@@ -172,26 +68,6 @@ check_top_p = Exercise(
     hint="Put each probability back where its token was.",
 )
 
-check_min_p = Exercise(
-    """Judge ``my_min_p(probs, p)`` that returns the probabilities of what min-p keeps, the others 0.""",
-    [(HESITANT, 0.36), (SIXTEENTHS, 0.5), (ONE_LARGE, 0.7), (tensor((0.25,) * 4), 0.9)],
-    lambda probs, p: keep(probs, probs >= p * probs.max()),
-    {
-        "You compare with p itself. The threshold is relative: p times the probability of the most likely token.": (
-            lambda probs, p: keep(probs, probs >= p)
-        ),
-        "Your threshold is p times the *smallest* probability. Despite the name, it is p times the largest one.": (
-            lambda probs, p: keep(probs, probs >= p * probs.min())
-        ),
-        "A token that has exactly p times the largest probability stays: `>=`, not `>`.": (
-            lambda probs, p: keep(probs, probs > p * probs.max())
-        ),
-        "That is top-p. The running sum plays no part in min-p.": nucleus,
-        NOT_NORMALISED: lambda probs, p: torch.where(probs >= p * probs.max(), probs, 0.0),
-    },
-    why="The threshold is low where the model hesitates, and high where it is sure.",
-)
-
 
 def typical(probs, mass, crossing=True):
     return until(probs, mass, surprise(probs), crossing)
@@ -215,6 +91,68 @@ check_typical = Exercise(
     },
     why="As surprising as expected. Of seven tokens the most likely one was dropped, because it says too little.",
 )
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How many tokens are kept: predicted, and arranged
+
+
+def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
+    """How many tokens top-p keeps, and how many min-p keeps."""
+    return int((nucleus(probs, p) > 0).sum()), int((probs >= min_p * probs.max()).sum())
+
+
+@checker
+def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: float) -> Verdict:
+    """Judge how many of some tokens were predicted to be kept by top-k, top-p and min-p."""
+    prediction, probs = filled(prediction, ("top-k", "top-p", "min-p")), tensor(probs)
+    by_p, by_min_p = counts(probs, p, min_p)
+    below = int((nucleus(probs, p, crossing=False) > 0).sum())
+    strict = int((probs > min_p * probs.max()).sum())
+    due = {
+        "top-k": (k, {}, "Top-k counts: look at its number alone."),
+        "top-p": (by_p, {below: DROPS_THE_CROSSING}, "Add the probabilities from the largest down until p is reached."),
+        "min-p": (
+            by_min_p,
+            {
+                int((probs >= min_p).sum()): "The threshold is relative: min_p times the largest probability.",
+                strict: "A token that has exactly min_p times the largest probability is kept.",
+            },
+            "Multiply the largest probability by min_p, and count the tokens that have at least that much.",
+        ),
+    }
+    for key, (count, mistakes, hint) in due.items():
+        found = compare(prediction[key], count, mistakes, otherwise=f"({key}) {hint}")
+        if not found.ok:
+            return found
+    return right(f"Of {len(probs)} tokens, top-k keeps {k}, top-p keeps {by_p}, and min-p keeps {by_min_p}.")
+
+
+@checker
+def check_shapes(shapes, p: float, min_p: float) -> Verdict:
+    """Judge two distributions: one of which top-p keeps more tokens than min-p, and one where it is the reverse."""
+    names = "top-p keeps more", "min-p keeps more"
+    shapes, kept = filled(shapes, names), {}
+    for name in names:
+        probs = tensor([number(value) for value in listed(shapes[name])])
+        if not 2 <= len(probs) <= 1000:
+            raise Ended(wrong(f"({name}) Give 2 to 1,000 probabilities, got {len(probs)}."))
+        if not (probs.isfinite().all() and probs.min() >= 0 and math.isclose(float(probs.sum()), 1, abs_tol=1e-6)):
+            raise Ended(wrong(f"({name}) Probabilities are at least 0 and sum to 1; yours sum to {probs.sum():g}."))
+        kept[name] = counts(probs, p, min_p)
+    hints = {
+        names[
+            0
+        ]: "Make one token so likely that all others are below its share, and let the others have much together.",
+        names[1]: "Let top-p reach its sum before a token that still has enough for min-p.",
+    }
+    for name, (by_p, by_min_p) in kept.items():
+        if not (by_p > by_min_p if name == names[0] else by_min_p > by_p):
+            return wrong(f"({name}) Here top-p keeps {by_p} and min-p keeps {by_min_p}. {hints[name]}")
+    (one, two), (three, four) = kept.values()
+    return right(
+        f"Top-p keeps {one} tokens against {two} of min-p, and in your second distribution {three} against {four}."
+    )
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The order of two warps
@@ -250,29 +188,3 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
         f"{best[0]} and {best[1]}. Heated first, the filter keeps {kept[0]} tokens; otherwise it keeps {kept[1]}. The "
         "same two warps in another order give another distribution."
     )
-
-
-def warped(logits, t, p, *, heated=torch.div, crossing=True):
-    return nucleus(heated(logits, t).softmax(-1), p, crossing)
-
-
-check_two_warps = Exercise(
-    """Judge ``my_warped(logits, temperature, p)``: the probabilities after a temperature and top-p.""",
-    # Logits need not be log-probabilities: 1.5 is added for those who take them for that.
-    [
-        (tensor((0.5, 0.24, 0.11, 0.06, 0.05, 0.04)).log() + 1.5, 2.0, 0.7),
-        (tensor((0.3, 0.26, 0.2, 0.14, 0.1)).log() + 1.5, 0.5, 0.6),
-    ],
-    warped,
-    {
-        "You filter first and apply the temperature to what is left. The temperature comes first, and the nucleus is "
-        "taken from the heated probabilities.": lambda logits, t, p: heat(nucleus(logits.softmax(-1), p), t),
-        "You multiply the logits by the temperature. They are divided by it.": {"heated": torch.mul},
-        "The temperature has no effect: divide the logits by it, not the probabilities.": {
-            "heated": lambda logits, t: logits
-        },
-        DROPS_THE_CROSSING: {"crossing": False},
-        NOT_NORMALISED: lambda logits, t, p: torch.where(warped(logits, t, p) > 0, (logits / t).softmax(-1), 0.0),
-    },
-    why="Heated or cooled first, and then cut, as warp=[temperature(...), top_p(...)] does.",
-)

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, LINES, MARKS, check_kind, color
-from .style import BESIDE, LOOKS, ROW_LOOKS, beside, looks_for, number_patch, pale, size_axis, spread, titled
+from .style import BESIDE, ROW_LOOKS, beside, looks_for, number_patch, pale, size_axis, spread, titled
 
 
 @takes_iterators
@@ -82,38 +82,45 @@ def curves(
 
 
 @takes_iterators
-def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], *, x, y):
-    """Draw two figures of a sweep against each other: one curve for each filter, with the intervals of its rows.
+def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], *, x, y, shown: str):
+    """Draw two figures of a sweep against each other for one filter; the others are pale curves.
 
     Parameters
     ----------
     curves : mapping from names to mappings from settings to rows
-        One curve each, its settings in order; the last one is written beside its mark. A row is a dict as `sweeps`
-        makes it: it holds the values named `x` and `y`; where it holds ``[low, high]`` under ``x_interval`` or
-        ``y_interval``, those are drawn as thin lines.
+        One curve each, its settings in order. A row is a dict as `sweeps` makes it: it holds the values named `x` and
+        `y`; where it holds ``[low, high]`` under ``y_interval``, that is drawn as a thin line.
     points : mapping from names to rows
-        Single marks, such as plain sampling and greedy; at most three.
+        Single marks with their names beside them, such as plain sampling and greedy; at most three. Beside
+        them no setting is written.
     x, y : str
         Which values of the rows to draw. The axes are the caller's to label.
+    shown : str
+        The curve to draw in colour. Its first and last setting are written beside their marks, the others
+        where there is room.
     """
-    stars = [{"marker": mark, "markersize": 13, "color": LIGHT["text"]} for mark in ("*", "X", "P")]
-
-    def bounded(rows, hue):
-        """Where the rows are, after their intervals have been drawn."""
-        xs, ys = ([row[key] for row in rows] for key in (x, y))
-        bars = {"xerr": _errors(rows, x), "yerr": _errors(rows, y)}
-        ax.errorbar(xs, ys, **bars, color=hue, linestyle="none", elinewidth=0.8, alpha=0.4)
-        return xs, ys
-
+    if shown not in curves:
+        raise ValueError(f"there is no curve {shown!r}; the curves are {', '.join(curves)}")
+    values = [row[x] for rows in curves.values() for row in rows.values()]
+    room = 0.045 * (max(values) - min(values))
     for look, (name, rows) in looks_for(curves):
-        xs, ys = bounded(rows.values(), look["color"])
-        ax.plot(xs, ys, **look, markersize=5.5, linewidth=1.5, label=name)
-        beside(ax, list(rows)[-1], (xs[-1], ys[-1]), (5, 6), fontsize=9, color=look["color"])
-    for star, (name, row) in looks_for(points, stars, "points") if points else ():
-        at = bounded([row], LIGHT["text"])
-        ax.plot(*at, linestyle="none", zorder=5, **star, markeredgecolor="white", label=name)
-    ax.legend()
-    return ax
+        xs, ys = ([row[key] for row in rows.values()] for key in (x, y))
+        if name != shown:
+            ax.plot(xs, ys, color=LIGHT["line"], linewidth=1.6, zorder=1)
+            continue
+        ax.errorbar(xs, ys, yerr=_errors(rows.values(), y), color=look["color"], linestyle="none", elinewidth=1.0)
+        ax.plot(xs, ys, **look, markersize=6, linewidth=1.8, zorder=3)
+        for number, setting in enumerate(rows):
+            ends = number in (0, len(xs) - 1)
+            roomy = all(abs(xs[number] - other) > room for other in xs[max(number - 1, 0) : number + 2 : 2])
+            free = all(abs(xs[number] - row[x]) > room / 5 for row in points.values())
+            if free and (ends or roomy):
+                beside(ax, setting, (xs[number], ys[number]), (4, 7), fontsize=10, color=look["color"])
+    marks = [{"marker": mark, "markersize": 11, "color": LIGHT["text"]} for mark in ("*", "X", "P")]
+    for mark, (name, row) in looks_for(points, marks, "points") if points else ():
+        ax.plot(row[x], row[y], linestyle="none", zorder=5, **mark, markeredgecolor="white")
+        beside(ax, name, (row[x], row[y]), (8, -4) if mark["marker"] == "*" else (-4, 7), fontsize=10)
+    return titled(ax, shown)
 
 
 @takes_iterators
@@ -289,38 +296,6 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
     ax.set(xlabel="tokens in the call (mean)", ylabel="tokens per call, or cost of a call")
     ax.set_ylim(0, None)
     ax.legend(loc="upper left")
-    return titled(ax, title)
-
-
-@takes_iterators
-def kept_counts(ax, entropy, counts, *, look=0, title=None):
-    """Draw how many tokens a filter keeps against how open the choice is: one mark for each position of a text.
-
-    Parameters
-    ----------
-    entropy : array of floats, shape (n,)
-        The entropy of each distribution, in nats.
-    counts : array of ints, shape (n,)
-        Tokens kept, at least 1.
-    look : int
-        Which entry of `LOOKS` to use.
-    """
-    entropy, counts = np.asarray(entropy, dtype=float), np.asarray(counts)
-    if entropy.shape != counts.shape:
-        raise ValueError(f"there must be one count for each entropy, got {entropy.shape} and {counts.shape}")
-    if counts.size and counts.min() < 1:
-        raise ValueError(f"a filter keeps at least one token, got a count of {counts.min()}")
-    most = entropy.max() if entropy.size else 1.0
-    grid = np.linspace(0, max(most, 0.1), 100)
-    ax.plot(grid, np.exp(grid), color=LIGHT["neutral"], linestyle=":", linewidth=1.4, label="exp(entropy)")
-    style = {key: value for key, value in LOOKS[look % len(LOOKS)].items() if key != "linestyle"}
-    ax.plot(entropy, counts, linestyle="none", markersize=4, alpha=0.45, label="kept", **style)
-    ax.set_yscale("log")
-    ticks = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
-    top = max([*counts.tolist(), np.exp(most), 1]) * 1.25
-    ax.set_yticks([tick for tick in ticks if tick <= top], [str(tick) for tick in ticks if tick <= top])
-    ax.minorticks_off()
-    ax.set(ylim=(0.8, top), xlabel="entropy (nats)", ylabel="tokens kept")
     return titled(ax, title)
 
 

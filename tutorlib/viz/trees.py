@@ -272,6 +272,7 @@ def search_tree(
     frame: Mapping[tuple, Node] | None = None,
     root="prompt",
     digits=2,
+    fontsize=9.5,
     legend=True,
     title=None,
 ):
@@ -296,6 +297,8 @@ def search_tree(
         What to write where the tree begins.
     digits : int
         How many decimals of the scores to write.
+    fontsize : float
+        Of the texts in the boxes.
 
     Examples
     --------
@@ -320,7 +323,7 @@ def search_tree(
         style = {"linestyle": LINES[kind], "linewidth": 1.7 if node.fate in ("kept", "finished") else 1.2}
         ax.plot(*ends, color="white" if won else color(kind), zorder=2, **style)
     write = _writer(search, labels)
-    _node(ax, (), root, "context", heights)
+    _node(ax, (), root, "context", heights, fontsize)
     furthest = max((len(tokens) for tokens, node in nodes.items() if node.won), default=0)
     for tokens, node in nodes.items():
         text = write(tokens[-1])
@@ -328,10 +331,14 @@ def search_tree(
             text += f"\n{node.score:.{digits}f}".replace("-", "−")
         if numbers and tokens in numbers:
             text = f"{numbers[tokens]}: {text}"
-        _node(ax, tokens, text, FATES[node.fate], heights, bold=node.won)
+        _node(ax, tokens, text, FATES[node.fate], heights, fontsize, bold=node.won)
         said = [*names.get(tokens, ()), *(["wins"] if node.won and len(tokens) == furthest else [])]
         if said:
-            style = {"weight": "bold", "color": color("accepted" if node.won else FATES[node.fate]), "fontsize": 10}
+            style = {
+                "weight": "bold",
+                "color": color("accepted" if node.won else FATES[node.fate]),
+                "fontsize": fontsize + 0.5,
+            }
             ax.text(len(tokens) + 0.36, heights[tokens], "◂ " + ", ".join(said), va="center", **style)
     deepest, lowest = max(map(len, whole)), min(heights.values())
     _columns(ax, "length", deepest, 0.52)
@@ -350,11 +357,18 @@ def _writer(search, labels):
     return write
 
 
-def _node(ax, tokens, text, kind, heights, bold=False):
+def _node(ax, tokens, text, kind, heights, fontsize, bold=False):
     """A hypothesis in a box: the mark of what became of it, its last token, its score."""
     look = outlined(kind, linewidth=2.4 if bold else 1.3)
     box = {"boxstyle": "round,pad=0.25", **look}
-    style = {"ha": "center", "va": "center", "fontsize": 9.5, "linespacing": 1.15, "parse_math": False, "zorder": 5}
+    style = {
+        "ha": "center",
+        "va": "center",
+        "fontsize": fontsize,
+        "linespacing": 1.15,
+        "parse_math": False,
+        "zorder": 5,
+    }
     if bold:
         style["weight"] = "bold"
     ax.text(len(tokens), heights[tokens], f"{MARKS[kind]} {text}".strip(), bbox=box, **style)

@@ -6,7 +6,7 @@ Colab has) and 8 is used: sliders, a text field, and an image that is redrawn. A
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import torch
 from ..arguments import takes_iterators
 from ..warp import min_p, probabilities, top_k, top_p, typical
 from ..warp import temperature as temperature_warp
-from .distributions import next_token_bars, warp_bars, warp_grid
+from .distributions import next_token_bars, warp_bars
 from .labels import Labels
 from .palette import STYLE
 
@@ -102,7 +102,7 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     """Make a widget that shows what warps do to the distribution after a prompt: one slider each, all in a row.
 
     The warps are applied from the top slider to the bottom one; each has an end where it is off. Without a kernel
-    behind the page the last picture stays; put `warp_figure` beside it for readers of the static page.
+    behind the page the last picture stays.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     try:
         import ipywidgets
     except ImportError:
-        return _warp_panels(names, logits, {_warp_title(values): _active_warps(values)}, top, columns=1)
+        return _closed_figure(lambda ax: _draw_warps(ax, names, logits, values, top), top)
 
     sliders = {}
     for name, _, low, high, step, off in WARP_SLIDERS:
@@ -154,26 +154,6 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     return ipywidgets.VBox([*sliders.values(), picture])
 
 
-@takes_iterators
-def warp_figure(lm, prompt, warps: Mapping[str, Sequence], *, top=12, columns=3):
-    """Draw the distribution after a prompt under several warps: the static form of `warp_explorer`.
-
-    Parameters
-    ----------
-    warps : mapping from titles to lists of warps
-        One picture each, such as ``{"top-k 5": [top_k(5)]}``.
-    top, columns : int
-        Bars in each picture, of the same tokens in each; and pictures in one row.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Closed already, as that of `next_token_figure`.
-    """
-    logits = torch.as_tensor(next_logits(lm, prompt))[None]
-    return _warp_panels(_names(lm), logits, warps, top, columns)
-
-
 def _names(lm):
     """The texts of all tokens of a model."""
     labels = Labels(lm)
@@ -190,30 +170,26 @@ def _warp_title(values):
     return ", ".join(active) or "as the model gives it"
 
 
-def _warp_panels(names, logits, warps, top, columns):
-    """One panel for each warp, as a figure that is closed."""
+def _closed_figure(draw, top):
+    """A figure on which `draw` has drawn, closed, so that a notebook shows it once."""
     import matplotlib.pyplot as plt
 
-    rows = -(-len(warps) // columns)
-    size = 3.5 * columns + 0.7, rows * (0.27 * (min(top, len(names)) + 1) + 1.15)
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
-    before = probabilities(logits)[0].numpy()
-    afters = {title: probabilities(logits, warp)[0].numpy() for title, warp in warps.items()}
-    warp_grid(axes, names, before, afters, top=top)
-    figure.tight_layout()
+    figure, ax = plt.subplots(figsize=(7, 0.3 * (top + 1) + 1.3))
+    draw(ax)
     plt.close(figure)
     return figure
 
 
 def _warp_picture(names, logits, values, top):
     """What the sliders say, as PNG bytes; the scale does not move with them."""
+    return _png(0.3 * (min(top, len(names)) + 1) + 1.3, lambda ax: _draw_warps(ax, names, logits, values, top))
+
+
+def _draw_warps(ax, names, logits, values, top):
+    """One distribution before and after the warps that the sliders say."""
     before = probabilities(logits)[0].numpy()
     after = probabilities(logits, _active_warps(values))[0].numpy()
-
-    def draw(ax):
-        warp_bars(ax, names, before, after, top=top, legend=True, title=_warp_title(values)).set_xlim(0, 1)
-
-    return _png(0.3 * (min(top, len(names)) + 1) + 1.3, draw)
+    warp_bars(ax, names, before, after, top=top, legend=True, title=_warp_title(values)).set_xlim(0, 1)
 
 
 def next_logits(lm, prompt):

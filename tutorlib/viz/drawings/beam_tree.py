@@ -1,0 +1,38 @@
+"""A beam search as a tree, with the continuations that it looked at and did not keep."""
+
+from ...trace import Trace
+from ..trees import search_tree
+
+
+def beam_tree(ax, trace: Trace, *, dropped: int | None = None, **look):
+    """Draw a run of beam search as a tree that grows to the right, one column a length.
+
+    A trace holds what the search kept. What it dropped is asked of the model again: the continuations by one token of
+    what was kept before.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of a search whose scores are sums (``length_penalty=0``), with its model.
+    dropped : int, optional
+        How many dropped continuations to draw at each length, the best ones; by default all that are possible.
+    **look
+        As `tutorlib.viz.trees.search_tree` takes it: `paths`, `root`, `digits`, `legend`, `title`.
+    """
+    levels = [step.hypotheses for step in trace.steps if step.hypotheses and not step.tokens]
+    finished = trace.steps[-1].hypotheses
+    seen = []
+    for before, after in zip([[[[], 0.0]], *levels], [*levels, finished], strict=True):
+        kept = [tokens for tokens, _ in after]
+        longer = [one for one in _continuations(trace, before) if one[0] not in kept]
+        seen += sorted(longer, key=lambda one: -one[1])[:dropped]
+    options = {"dropped": seen, "finished": finished, "winner": trace.tokens, "labels": trace.lm}
+    return search_tree(ax, levels, **options, **look)
+
+
+def _continuations(trace, hypotheses):
+    """All possible continuations of some hypotheses by one token, as ``[tokens, score]``."""
+    for tokens, score in hypotheses:
+        row = trace.lm.session([*trace.prompt, *tokens]).feed()[-1].double().log_softmax(-1)
+        for token in row.isfinite().nonzero().flatten().tolist():
+            yield [[*tokens, token], score + float(row[token])]
