@@ -144,6 +144,9 @@ FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
     "64 requests share the calls": "unchanged",
 }  # fmt: skip
+ONE_LEVEL = {
+    "features off by one": "fewer", "state normed": "the same", "wrong order of layers": "fewer", "empty map": "fewer",
+}  # fmt: skip
 COSTS = {"methods": {"lookup": (2.1, 7, 0), "model": (4.0, 7, 6)}, "costs": {7: 1.4}, "draft": 0.1}
 SHAPES = {"top-p keeps more": [0.6] + 8 * [0.05], "min-p keeps more": 16 * [1 / 16]}
 BELOW_GREEDY = {
@@ -236,6 +239,7 @@ def answers(chapter, name, right, *wrong, **given):
             (LONGEST | {"3 tokens, no 2-gram twice": 7}, "follow itself"), ({}, "keys"),
             (LONGEST | {"3 tokens, no 2-gram twice": 6}, "any token"),
         ),
+        answers(
             "sampling", "check_kept", {"top-k": 2, "top-p": 3, "min-p": 4},
             ({"top-k": 3, "top-p": 3, "min-p": 4}, "Top-k counts"),
             ({"top-k": 2, "top-p": 2, "min-p": 4}, "crosses the threshold"),
@@ -361,6 +365,19 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "memory", "check_block", [0.9] * 63 + [1.0], ([0.1] * 63 + [1.0], "no worse"), ([0.0] * 64, "All weights"),
             (torch.linspace(-1, 1, 64), "at least twice"), ([1.0] * 63, "64 finite"), ("abc", "64 numbers"),
+        ),
+        answers(
+            "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),
+            (ONE_LEVEL | {"empty map": "the same"}, "Every guess"), (dict.fromkeys(ONE_LEVEL, 1), "neither"),
+            ({"a": 1}, "keys"),
+        ),
+        answers(
+            "eagle3", "check_two_trees", {"large": (59, 8, 3.2), "small": (2, 2, 2.5)},
+            ({"large": (59, 8, 5), "small": (2, 2, 2.5)}, "1.48 times as fast"),
+            ({"large": (59, 8, 2), "small": (2, 2, 2.5)}, "more tokens per call than the small"),
+            ({"large": (59, 8, 3.2), "small": (2, 2, 1.5)}, "must reach 1.5"),
+            ({"large": (59, 8, 3.2), "small": (1, 2, 2.5)}, "as many levels as candidates"),
+            ({"large": (59, 8, 3.2), "small": (2, 1, 2.5)}, "one more"), ({"large": 3, "small": 2}, "three numbers"),
         ),
         answers(
             "serving", "check_prediction", FAULTS,

@@ -15,7 +15,7 @@ from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.randomness import Exhaustive, Seeded
 from tutorlib.sweeps import eagle as sweep
-from tutorlib.sweeps import results
+from tutorlib.sweeps import results, rounded
 from tutorlib.tree import TokenTree
 
 SHAPES = {
@@ -198,6 +198,11 @@ def test_a_draft_that_is_the_target_is_accepted_at_every_level(family):
 
 def per_call(name):
     return rows()[name]["per_call"]
+
+
+def test_a_stored_row_is_what_the_code_computes():
+    name = "EAGLE-3, sampling, 4 nodes"
+    assert rounded(sweep.row(None, name)) == rows()[name]
 
 
 def test_what_the_chapter_says_of_the_results_is_so():

@@ -43,7 +43,6 @@ MEASURED["yours"] = [SimpleNamespace(name="other", over_plain=Spread(3.0, 3.0, 3
 PREDICTED = {"greedy": {"a": (2.0, 2.0), "b": (1.0, 3.0)}, "sampling": {"$a$": (4.0, 2.0), "c": (1.0, 1.1)}}
 GUESSES = {"own head": [("$b$", 0.9), ("c", 0.1)], "head 0": [("c", 0.5), ("d", 0.25)]}
 DRAFTED = [("c", 0.9), ("$d$", 0.8), ("e", 0.25)]
-PARTS = {"a": (0, 0, 4, "draft", ["one"]), "b": (1, 5, 4, "target", []), "c": (8, 0, 4, "context", ["x", "y"])}
 LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
          "drafts": [(0.1, "draft", "␣$x$"), (0.1, "draft", "␣b"), (5.0, "target", "checks")]}  # fmt: skip
 SPENT = {"plain loop": {"target": 4.0}, "eagle": {"target": 1.5, "draft": 0.5, "neutral": 0.25}}
@@ -64,7 +63,6 @@ FIGURES = {
     boxes.window_grid: [[["a", "b"], ["c", "$d"], ["e", "f"]], ["x", "y", "z"], {"explain": 1}],
     boxes.guesses: [["a"], GUESSES, ["$b$", "d"]],
     boxes.draft_step: [["a", "b"], DRAFTED],
-    boxes.block_diagram: [PARTS, [("a", "b", "there"), ("b", "a", "back"), ("b", "c", "on")]],
     boxes.decision_list: [[("$a$?", "one"), ("b?", "two")], "none"],
     grids.kv_cache_picture: [NASTY, NASTY],
     grids.batch_round: [[2, 3], [3, 1], [1, 0]],
@@ -196,7 +194,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (boxes.window_grid, [[["a"], ["b", "c"]], ["x", "y"]], {}, "columns of one length"),
         (boxes.guesses, [["a"], GUESSES, ["b"]], {}, "2 columns of guesses, but 1 tokens"),
         (boxes.draft_step, [["a"], []], {}, "a text and guesses, got 1 and 0"),
-        (boxes.block_diagram, [PARTS, [("a", "x", "")]], {}, "no box 'x' to draw an arrow to: a, b, c"),
         (boxes.draft_step, [["a"], DRAFTED], {"kept": 4}, "from 0 to 3 can be kept, got 4"),
         (boxes.decision_list, [[], "none"], {}, "a question at least"),
         (grids.batch_round, [[2], [3], [3]], {}, "cannot keep more than it drafted"),
@@ -315,16 +312,6 @@ def test_a_draft_step_feeds_each_guess_beside_the_feature_before_it():
     for guesses in (("◇ c", "◇ $d$", "◇ e"), ("0.90", "0.80", "0.25")):
         assert [place(ax, shown)[0] for shown in guesses] == pytest.approx(columns[1:])
     assert "the target's head" in texts(ax) and "e" not in texts(ax)
-
-
-def test_parts_of_a_system_are_joined_at_the_sides_that_face_each_other():
-    ax = draw(boxes.block_diagram)
-    assert texts(ax)[:6] == ["a", "one", "b", "c", "x", "y"]
-    ends = [(note.xyann, note.xy) for note in ax.texts if getattr(note, "arrow_patch", None)]
-    (down, up), on = [[point[0] for point in pair] for pair in ends[:2]], ends[2]
-    assert ends[0][0][1] == 2.5 and ends[0][1][1] == 5 and ends[1][0][1] == 5 and ends[1][1][1] == 2.5
-    assert 1 < down[0] == down[1] < up[0] == up[1] < 4  # within both boxes, the way up on the right
-    assert on == ((5, 5.75), (8, 1.75))
 
 
 def test_eagle_3_fuses_layers_and_reads_its_own_states():

@@ -1,85 +1,43 @@
-"""The exercises of the EAGLE-3 chapter: the norm, the map d2t, what a training step reads, which tree pays."""
+"""The exercises of the EAGLE-3 chapter: mistakes and levels, the map d2t, what a training step reads, two trees."""
 
 import math
 
 import numpy as np
 import torch
 
-from .judge import Exercise
+from .judge import Exercise, Verdict, checker, filled, right, short, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is normalised
+# What a mistake costs in a tree of one level
 
-WIDTH, VOCAB = 8, 61
-
-
-class Network:
-    """A random draft network that goes by the rules of EAGLE-1 or of EAGLE-3."""
-
-    def __init__(self, eagle: int):
-        # Found by trying: with this seed no two mistakes give the same draft.
-        generator = torch.Generator().manual_seed(16)
-        self._embedding, self._joining, self._output = (
-            torch.randn(shape, generator=generator, dtype=torch.float64)
-            for shape in ((VOCAB, WIDTH), (WIDTH, 2 * WIDTH), (VOCAB, WIDTH))
-        )
-        self._weight = 0.1 + 2.9 * torch.rand(WIDTH, generator=generator, dtype=torch.float64)
-        self.eagle = eagle
-
-    def __repr__(self):
-        return f"<EAGLE-{self.eagle} network>"
-
-    def layer(self, token, state):
-        read = torch.cat([self._embedding[int(token)], state / (1e-6 + state.square().mean().sqrt())])
-        return state + 2 * torch.tanh(self._joining @ read)
-
-    def norm(self, state):
-        return self._weight * state / (1e-6 + state.square().mean().sqrt())
-
-    def head(self, state):
-        return self._output @ state
+ONE_LEVEL = {
+    "features off by one": (
+        "fewer",
+        "The first guess is made from the target's features, so wrong features spoil it, too.",
+    ),
+    "state normed": (
+        "the same",
+        "The state is passed on to make the second guess. A tree of one level has none.",
+    ),
+    "wrong order of layers": (
+        "fewer",
+        "The first guess is made from these three states, so their order matters for it, too.",
+    ),
+    "empty map": ("fewer", "Every guess is translated by the map, the first one included."),
+}
 
 
-def draft(network, token, feature, count, *, on="made", read=None, frozen=False, same_token=False):
-    """A draft by the rules, or with a mistake: what goes `on`, what the head has `read`, and what never changes."""
-    state, tokens = feature, []
-    for _ in range(count):
-        made = network.layer(token, state)
-        states = {"made": made, "normed": network.norm(made), "entered": state}
-        guess = int(network.head(states[read or ("normed" if network.eagle == 3 else "made")]).argmax())
-        tokens.append(guess)
-        token, state = token if same_token else guess, feature if frozen else states[on]
-    return tokens
+@checker
+def check_one_level(prediction) -> Verdict:
+    """Judge a prediction of which mistakes cost tokens in a tree of one level: a dict like ONE_LEVEL."""
+    prediction = filled(prediction, ONE_LEVEL)
+    for mistake, (outcome, because) in ONE_LEVEL.items():
+        if prediction[mistake] not in ("fewer", "the same"):
+            return wrong(f"{short(prediction[mistake])} is neither 'fewer' nor 'the same'.")
+        if prediction[mistake] != outcome:
+            return wrong(f"{mistake}: not {prediction[mistake]!r}. {because}")
+    return right("Now run `with_fault(fault, nodes=2, depth=1, top_k=2)` for each fault, and compare.")
 
-
-def a_feature(token):
-    return torch.randn(WIDTH, generator=torch.Generator().manual_seed(500 + token), dtype=torch.float64)
-
-
-check_draft = Exercise(
-    """Judge ``my_draft(network, token, feature, count)``: a chain of `count` tokens, each the most likely one.""",
-    [
-        (Network(eagle), token, a_feature(token), count)
-        for eagle in (3, 1)
-        for token, count in ((5, 8), (12, 6), (40, 1))
-    ],
-    draft,
-    {
-        "You go on with the normalised state. The norm stands in front of EAGLE-3's head and nowhere else.": (
-            {"on": "normed"},
-            {"on": "normed", "read": "normed"},
-        ),
-        "The head reads the state as the layer made it. In EAGLE-3 the norm stands between the two.": {"read": "made"},
-        "EAGLE-1's features come after the target's final norm, and the network predicts such features: do not "
-        "normalise a second time for its head.": {"read": "normed"},
-        "You give the layer the target's feature in every step. After the first step, give it the state that it "
-        "made.": {"frozen": True},
-        "You give the layer the first token in every step. After the first step, give it the token just guessed.": {
-            "same_token": True
-        },
-    },
-    why="The state goes on as the layer made it. Only EAGLE-3's head has a norm in front of it.",
-)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The map from the draft's tokens to the target's
@@ -155,66 +113,43 @@ check_reads = Exercise(
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Which tree pays
+# A large tree that loses, and a small one that wins
+
+CALL_MS, TOKEN_MS, LEVEL_MS = 20, 0.7, 1
+LEAST = 1.5
 
 
-def fastest(trees, call_ms, level_ms, step=None, gain=lambda tokens, call_ms, step_ms: tokens * call_ms(1) / step_ms):
-    """The tree with the largest gain, and that gain, by the time of a step and by what is made of the two."""
-    step = step or (lambda nodes, levels: call_ms(nodes + 1) + levels * level_ms)
-    gains = {nodes: gain(tokens, call_ms, step(nodes, levels)) for nodes, levels, tokens in trees}
-    best = max(gains, key=gains.get)
-    return best, gains[best]
+def speed_up(nodes, levels, tokens):
+    """How many times as fast as the plain loop a tree is on the exercise's machine."""
+    plain = tokens * (CALL_MS + TOKEN_MS)
+    return plain / (CALL_MS + TOKEN_MS * (nodes + 1) + LEVEL_MS * levels)
 
 
-def largest(trees, call_ms, level_ms):
-    most = max(trees, key=lambda tree: tree[2])
-    return fastest([most], call_ms, level_ms)
-
-
-def without_levels(trees, call_ms, level_ms):
-    return fastest(trees, call_ms, 0.0)
-
-
-def with_one_level(trees, call_ms, level_ms):
-    return fastest([(nodes, 1, tokens) for nodes, _, tokens in trees], call_ms, level_ms)
-
-
-def without_the_last_token(trees, call_ms, level_ms):
-    return fastest(trees, call_ms, level_ms, lambda nodes, levels: call_ms(nodes) + levels * level_ms)
-
-
-def tokens_a_narrow_call(trees, call_ms, level_ms):
-    return fastest(trees, call_ms, level_ms, lambda nodes, levels: call_ms(1) + levels * level_ms)
-
-
-def costs(first, each, level):
-    """A call whose time grows evenly with its tokens, and the time of a level."""
-    return (lambda tokens: first + each * tokens), level
-
-
-GROWN = [(4, 4, 2.9), (16, 8, 4.5), (59, 8, 5.5)]
-
-
-def what_trees_and_costs(trees, call_ms, level_ms):
-    return f"{trees}, call_ms with call_ms(1) = {call_ms(1):g} and call_ms(60) = {call_ms(60):g}, {level_ms}"
-
-
-check_tree_that_pays = Exercise(
-    """Judge ``my_tree(trees, call_ms, level_ms)``: the fastest tree, and how many times as fast as the plain loop.""",
-    [(GROWN, *costs(*each)) for each in ((20.0, 0.05, 0.5), (20.0, 0.7, 1.0), (20.0, 0.2, 6.0))],
-    fastest,
-    {
-        "You took the tree that gives the most tokens. It is also the one whose calls cost most: divide by the time "
-        "of a step.": largest,
-        "You left out what the draft costs: each level of the tree is a call of the network.": without_levels,
-        "You count one call of the network for each step. A tree takes one for each of its levels.": with_one_level,
-        "Your call is one token too narrow, or as narrow as the plain loop's. The candidates go in together with the "
-        "text's last token: call_ms(nodes + 1).": (without_the_last_token, tokens_a_narrow_call),
-        "You gave the tokens for each ms. Compare with the plain loop, which takes call_ms(1) for a token.": {
-            "gain": lambda tokens, call_ms, step_ms: tokens / step_ms
-        },
-    },
-    show=what_trees_and_costs,
-    why="Tokens for each step, over what the step costs in calls of the plain loop.",
-    hint="The plain loop would take tokens * call_ms(1) for what a step gives.",
-)
+@checker
+def check_two_trees(trees) -> Verdict:
+    """Judge two trees, "large" and "small", each (candidates, levels, tokens per call)."""
+    trees = filled(trees, ("large", "small"))
+    found = {}
+    for name in ("large", "small"):
+        try:
+            nodes, levels, tokens = map(float, trees[name])
+        except (TypeError, ValueError):
+            return wrong(f"({name}) Expected three numbers: candidates, levels, tokens per call.")
+        if not (nodes % 1 == levels % 1 == 0 and 1 <= levels <= nodes < 10_000):
+            return wrong(f"({name}) A tree has at most as many levels as candidates.")
+        if not 1 <= tokens <= levels + 1:
+            return wrong(f"({name}) A step yields one token at least, and at most one for each level and one more.")
+        found[name] = tokens, speed_up(nodes, levels, tokens)
+    (many, slow), (few, fast) = found["large"], found["small"]
+    if many <= few:
+        return wrong("The large tree must yield more tokens per call than the small one.")
+    if slow >= 1:
+        return wrong(
+            f"The large tree is {slow:.2f} times as fast as the plain loop. Make it larger, or its tokens fewer."
+        )
+    if fast < LEAST:
+        return wrong(
+            f"The small tree is {fast:.2f} times as fast as the plain loop, and must reach {LEAST}. Give it fewer "
+            "candidates, or more tokens per call."
+        )
+    return right(f"The large tree is {slow:.2f} times as fast as the plain loop, and the small one {fast:.2f} times.")

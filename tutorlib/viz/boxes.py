@@ -5,8 +5,6 @@ Nothing here runs a model or a method: tokens, guesses and probabilities come in
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ..arguments import takes_iterators
 from .palette import LIGHT, MARKS, MEANINGS, check_kind
 from .style import (
@@ -16,7 +14,6 @@ from .style import (
     marked,
     outlined,
     pale,
-    patch,
     slot,
     swatches,
     titled,
@@ -261,57 +258,6 @@ def _formula(ax, x, y, letter, *, place):
 
 def _up(ax, x, low, high):
     arrow(ax, (x, low), (x, high), linewidth=1.2, shrinkA=0, shrinkB=0)
-
-
-@takes_iterators
-def block_diagram(
-    ax,
-    blocks: Mapping[str, tuple[float, float, float, str, Sequence[str]]],
-    arrows: Sequence[tuple[str, str, str]],
-    *,
-    title=None,
-):
-    """Draw the parts of a system as boxes, and what passes between them as arrows.
-
-    Parameters
-    ----------
-    blocks : mapping from names to (x, y, width, kind, lines)
-        Where a box begins, counted to the right and down in units of about a line's height; its width; a kind of token,
-        whose look it has; what stands under its name.
-    arrows : sequence of (name, name, str)
-        From which box to which, and what passes. Boxes beside each other are joined at their sides, others at top and
-        bottom, an arrow up to the right of one down.
-    """
-    places = {}
-    for name, (x, y, wide, kind, lines) in blocks.items():
-        places[name] = x, y, x + wide, y + 1.5 + len(lines)
-        slot(ax, x, y, wide, high=1.5 + len(lines), **outlined(kind))
-        for row, line in enumerate([name, *lines]):
-            style = {"fontsize": 8.5} if row else {"fontsize": 10, "weight": "bold"}
-            ax.text(x + wide / 2, y + 0.75 + 0.95 * row, line, ha="center", va="center", zorder=4, **style)
-    for start, end, label in arrows:
-        for name in (start, end):
-            if name not in places:
-                raise ValueError(f"there is no box {name!r} to draw an arrow to: {', '.join(places)}")
-        one, other, side = _joined(places[start], places[end])
-        arrow(ax, one, other, shrinkA=1, shrinkB=1)
-        middle = np.mean([one, other], axis=0)
-        note = {"fontsize": 8.5, "color": LIGHT["neutral"], "zorder": 5, "bbox": patch("white", 0.1)}
-        ax.text(*middle, label, ha=side, va="center", **note)
-    _, _, right, low = np.max(list(places.values()), axis=0)
-    return drawing(ax, (-0.3, right + 0.3), (low + 0.3, -0.3), title)
-
-
-def _joined(start, end):
-    """Between which points an arrow from one box (left, top, right, bottom) to another runs, and where its label is."""
-    if start[2] <= end[0] or end[2] <= start[0]:
-        sides = (2, 0) if start[2] <= end[0] else (0, 2)
-        ends = [(box[side], (box[1] + box[3]) / 2) for box, side in zip((start, end), sides, strict=True)]
-        return *ends, "center"
-    left, right = max(start[0], end[0]), min(start[2], end[2])
-    down = start[1] < end[1]
-    x = left + (0.34 if down else 0.66) * (right - left)
-    return (x, start[3 if down else 1]), (x, end[1 if down else 3]), "right" if down else "left"
 
 
 @takes_iterators

@@ -30,7 +30,7 @@ def late_tokens(head: Eagle3Head) -> Eagle3Head:
 
 
 def of_another_target(head: Eagle3Head, seed: int = 0) -> Eagle3Head:
-    """Trained for another training run of the target, whose states have their numbers in another order."""
+    """As if trained for another target: an imitation, in which the numbers of every state come in another order."""
     order = torch.randperm(head.width, generator=torch.Generator().manual_seed(seed))
     every = torch.cat([order + i * head.width for i in range(len(head.feature_layers))])
     return _copy(head, features=lambda hidden: head.features(hidden)[..., every.to(head.fc.weight.device)])
