@@ -128,6 +128,7 @@ ROUND = TableLM(
     vocab=["a", "b", "c", "."],
     stop_tokens=["."],
 )
+BY_HAND_TREE = {"cells": 9, "positions": [7, 7, 8, 8, 9]}
 BY_HAND = TableLM({"a": [0.1, 0.5, 0.4], "b": [0.4, 0.3, 0.3], "c": [0.8, 0.1, 0.1]}, vocab=["a", "b", "c"])
 WORDS = "the cat saw the dog jump and the dog ran away and the dog"
 CIRCLE = TableLM({"a": {"b": 1.0}, "b": {"c": 1.0}, "c": {"a": 1.0}}, vocab=["a", "b", "c"])
@@ -338,6 +339,40 @@ def answers(chapter, name, right, *wrong, **given):
             ({"call": [10] * 8, "small": 0.5, "large": 5}, "nine times"),
             ({"call": [10] * 8 + [9], "small": 0.5, "large": 5}, "less time"),
             ({"call": [10] * 9, "small": 5, "large": 0.5}, "cannot take longer"), ({}, "keys"),
+        ),
+        answers(
+            "medusa", "check_by_hand", BY_HAND_TREE, (BY_HAND_TREE | {"cells": 15}, "causal mask"),
+            (BY_HAND_TREE | {"cells": 13}, "siblings see"), (BY_HAND_TREE | {"cells": 4}, "itself"),
+            (BY_HAND_TREE | {"cells": 8}, "parent only"), (BY_HAND_TREE | {"cells": 10}, "too large"),
+            (BY_HAND_TREE | {"positions": [7, 8, 9, 10, 11]}, "count nodes"),
+            (BY_HAND_TREE | {"positions": [0, 0, 1, 1, 2]}, "depths alone"),
+            (BY_HAND_TREE | {"positions": [8, 8, 9, 9, 10]}, "too many"),
+            (BY_HAND_TREE | {"positions": [6, 6, 7, 7, 8]}, "too few"),
+            (BY_HAND_TREE | {"positions": [7, 7]}, "for each node"), ({}, "keys"),
+        ),
+        answers(
+            "medusa", "check_wide", [[0.35, 0.3, 0.25], [0.5, 0.2, 0.1]],
+            ([[0.4, 0.3, 0.2], [0.9, 0.05, 0.05]], "Head 1 is too good"),
+            ([[0.9, 0.05, 0.05], [0.5, 0.2, 0.1]], "the path (0, 0) in 0.45"),
+            ([[0.5, 0.4, 0.3], [0.5, 0.2, 0.1]], "at most 1"), ([[0.2, 0.3, 0.25], [0.5, 0.2, 0.1]], "fall from rank"),
+            ([[0.5, 0.4, 0.1]], "two lists"), ([[0.5], [0.5]], "two lists"),
+        ),
+        answers(
+            "eagle", "check_kept", {"kept": ["red", "blue", "red lamp", "blue bell"], "tokens": 2.47},
+            ({"kept": ["old hat", "blue bell", "red", "red lamp"], "tokens": 2.47}, "multiply along the path"),
+            ({"kept": ["red", "red lamp", "red kite", "blue bell"], "tokens": 2.47}, "never be reached"),
+            ({"kept": ["red", "red lamp", "red kite", "blue"], "tokens": 2.44}, "'blue bell' has"),
+            ({"kept": ["red", "blue", "red lamp", "blue bell"], "tokens": 1.47}, "add 1"),
+            ({"kept": ["red", "blue", "red lamp", "blue bell"], "tokens": 3}, "four paths"),
+            ({"kept": ["red", "blue", "red lamp"], "tokens": 2.2}, "4 different"),
+            ({"kept": ["lamp"] * 4, "tokens": 2.2}, "Give paths"), ({"kept": ["red"]}, "keys"),
+        ),
+        answers(
+            "eagle", "check_chosen_wins", {"p": [0.9, 0.1, 0], "q": [0.4, 0.3, 0.3]},
+            ({"p": [0.5, 0.5], "q": [0.6, 0.4]}, "nearly sure"), ({"p": [0.9, 0.1], "q": [0.8, 0.2]}, "nearly sure"),
+            ({"p": [0.9, 0.1, 0], "q": [0.7, 0.1, 0.2]}, "right way round"),
+            ({"p": [0.9, 0.1], "q": [0.5, 0.5]}, "equally likely"), ({"p": [0.9, 0.2], "q": [0.6, 0.4]}, "sum to 1"),
+            ({"p": [1.0], "q": [0.5, 0.5]}, "same 2 to 10"), ({"p": [1.0]}, "keys"),
         ),
         answers(
             "beam_search", "check_beams", [["b", "c"], ["ca", "ba"], ["cab", "cac"]],

@@ -197,10 +197,8 @@ CHAPTERS = [
         "12_medusa",
         "by_hand(prompt, heads.choices, Seeded(7), 4), by_hand(prompt, heads.choices, Greedy(), 4, mask=wrong_mask)",
     ),
-    ("12_medusa", "losses(heads, *states_and_labels([run(greedy(target, ids), 8)], 3))"),
-    ("13_eagle", "chain_after(head, ids, 2), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
-    ("13_eagle", "[by_hand(head, ids, Greedy(), 4, 4, 2, 2, positions=p) for p in (counting_nodes, standing_still)]"),
-    ("13_eagle", "whole(head, ids, features_of(ids)), one_by_one(row.softmax(-1), [1, 2], Seeded(1))"),
+    ("13_eagle", "features_of(ids), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
+    ("13_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
     ("14_eagle3", "chain_after(head3, ids, 2), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     (
         "14_eagle3",

@@ -12,6 +12,8 @@ from tutorlib.bench import chat_prompts
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.sweeps import real_heads as sweep
+from tutorlib.sweeps import results, rounded
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights"
 REAL = WEIGHTS / "smollm2"
@@ -67,3 +69,10 @@ def test_their_trees_give_the_targets_own_tokens(family, way):
             calls[name] += trace.target_calls
     assert len(prompts) == 20
     assert calls["medusa"] < 0.9 * calls["plain"] and calls["eagle3"] < 0.9 * calls["plain"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dynamic tree, greedy, 4 nodes", "Medusa, greedy, 4 nodes"])
+def test_what_they_yield_on_code_is_what_the_file_says(name, family):
+    computed = rounded(sweep.row(family.target, name, family, kinds=["code"]))
+    assert computed["kinds"]["code"] == results("real_heads")["rows"][name]["kinds"]["code"]

@@ -52,6 +52,19 @@ def test_the_probabilities_that_are_noted_are_those_of_whole_paths_and_the_tree_
         assert chance == pytest.approx(due, rel=1e-4)
 
 
+@pytest.mark.parametrize("make", (eagle1, eagle3))
+def test_a_draft_after_a_text_is_the_networks_with_the_probability_of_each_path(make, llama):
+    head, text = make(llama), [3, 1, 4, 1, 5]
+    tree, chances = sweep.drafted(llama, head, text, SHAPES["dynamic"])
+    plain, _ = drafted(llama, head, text, SHAPES["dynamic"])
+    assert (tree.tokens, tree.parents) == (plain.tokens, plain.parents)
+    for node, chance in enumerate(chances):
+        path, due = [tree.tokens[above] for above in tree.path(node)], 1.0
+        for place, token in enumerate(path):
+            due *= float(law(head, llama, text, path[:place]).softmax(-1)[token])
+        assert chance == pytest.approx(due, rel=1e-4)
+
+
 def test_levels_are_shares_of_the_steps_that_came_so_far():
     assert sweep.levels([3, 1, 0, 2], deepest=4, least=2) == [3 / 4, 2 / 3, 1 / 2]
     assert sweep.levels([3, 1, 0, 2], deepest=4, least=1) == [3 / 4, 2 / 3, 1 / 2, 0]
@@ -248,3 +261,9 @@ def test_confidence_is_what_it_is_worth_when_sampling_and_greedily_more_so_once_
     assert off("EAGLE-2, sampling, 59 nodes") < 0.06
     assert off("EAGLE-2, greedy, 59 nodes") > 0.4
     assert off("EAGLE-2 cooled, greedy, 59 nodes") < 0.2
+
+
+@pytest.mark.slow
+def test_a_row_computed_anew_is_the_one_in_the_file():
+    name = "EAGLE-2, sampling, 16 nodes"
+    assert rounded(sweep.row(None, name)) == rows()[name]

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from tutorlib import TableLM, TokenTree
+from tutorlib import TableLM, TokenTree, models
 from tutorlib.checking import exact, typical_acceptance
 from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.randomness import Seeded
 from tutorlib.sweeps import medusa as sweep
-from tutorlib.sweeps import results
+from tutorlib.sweeps import results, rounded
 
 
 def rows():
@@ -97,3 +97,9 @@ def test_what_the_chapter_says_of_the_results_is_so():
     # ε hardly matters here.
     distances = [rows()[sweep.rule_name(epsilon)]["distance"] for epsilon in sweep.EPSILONS]
     assert max(distances) - min(distances) < 0.05 and not math.isnan(sum(distances))
+
+
+@pytest.mark.slow
+def test_a_row_computed_anew_is_the_one_in_the_file():
+    village = models.load("storyworld", device="cpu", dtype="float32")
+    assert rounded(sweep.row(village.target, "greedy, 16 nodes", village.medusa)) == rows()["greedy, 16 nodes"]

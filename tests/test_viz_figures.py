@@ -11,14 +11,11 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import torch
 from matplotlib.colors import to_hex, to_rgb
 
 from tutorlib import TableLM, TokenTree, greedy, run, theory
 from tutorlib.bench import Spread
-from tutorlib.checking import threshold
 from tutorlib.decoders.beam_search import beam_search
-from tutorlib.drafting.choices import full, grow
 from tutorlib.trace import Trace
 from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, trees
 from tutorlib.viz.search_nodes import search_nodes
@@ -27,8 +24,6 @@ pytestmark = pytest.mark.usefixtures("figures")
 
 NASTY = ["$x_1$", " b", "\n", "日", "\\frac{a}{b}$"]
 TREE = TokenTree([5, 6, 7, 8, 9], [-1, -1, 0, 0, 2])  # two guesses, two below the first of them, one below that
-CHANCES = [0.6, 0.3, 0.4, 0.1, 0.25]
-RIGHT = [[0.6, 0.2, 0.1], [0.5, 0.1, 0.02]]
 BEFORE, TOP_2 = [0.1, 0.4, 0.3, 0.15, 0.05], [0, 4 / 7, 3 / 7, 0, 0]
 EXPERT, AMATEUR = [0.30, 0.40, 0.25, 0.02, 0.03], [0.05, 0.50, 0.30, 0.001, 0.149]
 BRANCHES = {("a",): 0.6, ("b",): 0.4, ("a", "x"): 0.5, ("a", "y"): 0.5, ("b", "z"): 0.9, ("b", "x"): 0.1}
@@ -41,7 +36,6 @@ SPEED = [("slow", Spread(0.8, 0.7, 1.0), None), ("$fast$", Spread(2.0, 1.9, 2.2)
 MEASURED = {"ours": [SimpleNamespace(name=name, over_plain=over, predicted=due) for name, over, due in SPEED]}
 MEASURED["yours"] = [SimpleNamespace(name="other", over_plain=Spread(3.0, 3.0, 3.0), predicted=3.5)]
 PREDICTED = {"greedy": {"a": (2.0, 2.0), "b": (1.0, 3.0)}, "sampling": {"$a$": (4.0, 2.0), "c": (1.0, 1.1)}}
-GUESSES = {"own head": [("$b$", 0.9), ("c", 0.1)], "head 0": [("c", 0.5), ("d", 0.25)]}
 DRAFTED = [("c", 0.9), ("$d$", 0.8), ("e", 0.25)]
 LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
          "drafts": [(0.1, "draft", "␣$x$"), (0.1, "draft", "␣b"), (5.0, "target", "checks")]}  # fmt: skip
@@ -61,7 +55,6 @@ FIGURES = {
     boxes.token_strip: [NASTY, ["accepted"] * 4 + ["rejected"]],
     boxes.two_tokenizations: [{"one": [" $re", "d"], "two": [" ", "$red"]}, {"one": [True, False], "two": [True] * 2}],
     boxes.window_grid: [[["a", "b"], ["c", "$d"], ["e", "f"]], ["x", "y", "z"], {"explain": 1}],
-    boxes.guesses: [["a"], GUESSES, ["$b$", "d"]],
     boxes.draft_step: [["a", "b"], DRAFTED],
     boxes.decision_list: [[("$a$?", "one"), ("b?", "two")], "none"],
     grids.kv_cache_picture: [NASTY, NASTY],
@@ -77,8 +70,6 @@ FIGURES = {
     distributions.level_histogram: [[-1, -0.2, 0, 0.1, 0.1, 1], [-1, 0, 0.5, 1]],
     trees.probability_tree: [BRANCHES, {"paths": {"greedy": ("a", "x"), "best": ("b", "z")}}],
     trees.token_tree: [TREE, NASTY],
-    trees.drafted_tree: [TREE, NASTY, CHANCES, {"path": [0, 2], "own": "z", "root": "t"}],
-    trees.rank_tree: [grow(RIGHT, 5), RIGHT],
     trees.search_tree: [LEVELS, SEARCH],
     series.curves: [{"a": [1.0, 0.5], "b": {1: 0.5, 59: 0.7}}, {"xlabel": "size", "ylabel": "share", "level": 1}],
     series.trade_off: [POINTS, {"greedy": row(x=0.1, y=0.9)}, {"x": "x", "y": "y", "shown": "top-k"}],
@@ -87,7 +78,6 @@ FIGURES = {
     series.cost_curve: [[1, 5, 9], [0.004, 0.006, 0.008], {"low": [0.003] * 3, "high": [0.009] * 3, "mark": 5}],
     series.roofline: [[1, 8, 64], {**MACHINE, "measured": [0.005, 0.006, 0.01]}],
     series.break_even: [[1, 2, 5], [1.0, 1.2, 1.5], {"a": {"x": (5, 2.0), "y": (3, 1.5)}, "b": {"z": (2, 1.1)}}],
-    series.threshold_curves: [{"usual": (0.09, 0.3)}, {"accepted": [(0.5, 0.4)], "rejected": [(0.1, 0)]}, {"most": 5}],
     series.calibration: [SURE],
     series.diagonal: [PREDICTED, {"named": 2, "xlabel": "predicted", "ylabel": "measured"}],
     bars.bar_chart: [{"a": [0.5, 0.4], "b": [0.7, math.nan]}, {"xlabel": "guess", "ylabel": "right"}],
@@ -192,7 +182,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (boxes.token_strip, [["x"] * 9, ["accepted"]], {}, "9 tokens and 1 kinds"),
         (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}, {}], {}, "must be one text"),
         (boxes.window_grid, [[["a"], ["b", "c"]], ["x", "y"]], {}, "columns of one length"),
-        (boxes.guesses, [["a"], GUESSES, ["b"]], {}, "2 columns of guesses, but 1 tokens"),
         (boxes.draft_step, [["a"], []], {}, "a text and guesses, got 1 and 0"),
         (boxes.draft_step, [["a"], DRAFTED], {"kept": 4}, "from 0 to 3 can be kept, got 4"),
         (boxes.decision_list, [[], "none"], {}, "a question at least"),
@@ -219,9 +208,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (trees.probability_tree, [{("q", "r"): 0.5}], {}, r"its beginning \('q',\) is not"),
         (trees.probability_tree, [BRANCHES], {"paths": {"best": ("a", "q")}}, "'best' is .* not in the tree"),
         (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes; got 3 names"),
-        (trees.drafted_tree, [TREE, NASTY, CHANCES[1:]], {}, "5 nodes; got 5 names and 4 probabilities"),
-        (trees.rank_tree, [[(0, 1)]], {}, r"every beginning .* \[\(0, 1\)\]"),
-        (trees.rank_tree, [[]], {}, "there are no nodes"),
         (trees.search_tree, [run(greedy(TableLM({"": [0.5, 0.5]}), "a"), 3)], {}, "no hypothesis"),
         (trees.search_tree, [LEVELS], {"paths": {"greedy": ("x",)}}, "never held"),
         (series.curves, [SEVEN], {}, "looks for 1 to 6 curves, got 7"),
@@ -231,8 +217,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (series.setting_curves, [{"a": {"1": row(y=1), "2": row(y=1)}, "b": {"7": row(y=1)}}], {"y": "y"}, "not among"),
         (series.expected_curves, [{"a": [1.0]}, {str(i): {1: 1} for i in range(3)}], {}, "2 measurements, got 3"),
         (series.roofline, [[1, 2]], {**MACHINE, "bandwidth": 0, "measured": []}, "bandwidth must be positive, got 0"),
-        (series.threshold_curves, [{}, {"kept": [(1, 1)]}], {"most": 5}, "'kept' is not a kind"),
-        (series.threshold_curves, [{str(i): (0.1, 0.1) for i in range(5)}, {}], {"most": 5}, "1 to 4 curves, got 5"),
         (series.diagonal, [{"a": {"b": (0, 1)}}], {}, "pairs of numbers above 0"),
         (series.diagonal, [{}], {}, "pairs of numbers above 0"),
         (bars.bar_chart, [SEVEN], {}, "looks for 1 to 6 rows of bars, got 7"),
@@ -291,13 +275,6 @@ def test_two_tokenizations_are_drawn_letter_under_letter():
     fine, foul = palette.LIGHT["accepted"], palette.LIGHT["rejected"]
     found = [(round(box.get_x()), to_hex(box.get_edgecolor())) for box in ax.patches]
     assert found == [(0, fine), (4, foul), (0, fine), (1, fine)]
-
-
-def test_each_head_has_a_column_over_its_position_and_what_was_right_is_ticked():
-    ax = draw(boxes.guesses)
-    x = {text.get_text(): text.get_position()[0] for text in ax.texts}
-    assert x["a"] < x["✓ $b$ 0.90"] == x["✗ c 0.10"] < x["✗ c 0.50"] == x["✓ d 0.25"]
-    assert {"own head", "head 0", "t + 1", "t + 2"} <= x.keys()
 
 
 def test_a_draft_step_feeds_each_guess_beside_the_feature_before_it():
@@ -481,31 +458,6 @@ def test_a_token_tree_has_a_box_a_node_a_note_an_edge_and_its_path_in_bold():
     assert x["…"] < x["✓ p"] == x["✗ q"] < x["✓ r"] == x["○ s"] < x["○ t"]
 
 
-def test_a_drafted_tree_has_its_probabilities_and_the_targets_own_token():
-    ax = draw(trees.drafted_tree)
-    assert {"t", "✗ ␣b", "✓ ↵", *(f"{chance:.2f}" for chance in CHANCES)} <= set(texts(ax))
-    # Where the last node was the candidate, another came: it hangs beside it, and corrects it.
-    ax = draw(trees.drafted_tree, TREE, list("abcde"), CHANCES, path=[0, 2], own="z")
-    assert place(ax, "↻ z")[0] == pytest.approx(place(ax, "✗ e")[0])
-    ax = draw(trees.drafted_tree, TREE, NASTY, CHANCES, path=[1], own="z")
-    assert place(ax, "★ z")[0] > place(ax, "✓ ␣b")[0] and TREE.tokens == [5, 6, 7, 8, 9]
-    assert all(text.startswith("◇") for text in texts(draw(trees.drafted_tree, TREE, NASTY, CHANCES))[5:])
-    # Nothing accepted: what nobody came to was never judged.
-    marks = [text[0] for text in texts(draw(trees.drafted_tree, TREE, NASTY, CHANCES, path=[]))[5:]]
-    assert marks == ["✗", "✗", "○", "○", "○"]
-
-
-def test_in_a_tree_of_ranks_the_more_probable_are_larger():
-    paths, ax = sorted(grow(RIGHT, 5)), draw(trees.rank_tree)
-    chance = {path: math.prod(RIGHT[head][rank] for head, rank in enumerate(path)) for path in paths}
-    sizes = {path: mark.get_sizes()[0] for path, mark in zip(paths, ax.collections)}
-    assert sorted(sizes, key=sizes.get) == sorted(chance, key=chance.get)
-    assert [mark.get_offsets()[0][1] for mark in ax.collections] == [*map(len, paths), 0] and ax.yaxis_inverted()
-    assert texts(ax) == [str(path[-1]) for path in paths] and ticks(ax.yaxis) == ["text", "head 0", "head 1"]
-    large = draw(trees.rank_tree, full([3, 3, 3, 3]))
-    assert len(large.lines) == 120 and texts(large) == []
-
-
 def test_a_search_shows_every_hypothesis_with_its_mark_and_score_and_no_box_on_another():
     ax = draw(trees.search_tree)
     assert {"● b\n−1.10", "○ a\n−0.40", "✗ c\n−3.00", "✓ .\n−1.35", "◂ wins", "prompt", "length 3"} <= set(texts(ax))
@@ -591,15 +543,6 @@ def test_break_even_has_the_cost_and_a_mark_for_each_setting():
     cost, *methods = [line.get_xydata().tolist() for line in ax.lines]
     assert cost == [[1, 1], [2, 1.2], [5, 1.5]] and methods == [[[3, 1.5], [5, 2]], [[2, 1.1]]]
     assert texts(ax) == ["x", "y", "z"]
-
-
-def test_the_threshold_that_is_drawn_is_the_one_that_is_used():
-    ax = draw(series.threshold_curves)
-    for count in (1, 4, 20):  # evenly spread over so many tokens
-        due = threshold(torch.full((count,), 1 / count, dtype=torch.float64), 0.09, 0.3)
-        assert np.interp(math.log(count), *ax.lines[0].get_data()) == pytest.approx(due, rel=1e-3)
-    assert [tuple(mark.get_offsets()[0]) for mark in ax.collections] == [(0.5, 0.4), (0.1, 1e-4)]
-    assert legend(ax) == ["✓ accepted", "✗ rejected", "usual"]
 
 
 def upright(lines):

@@ -1,14 +1,90 @@
-"""The exercises of the EAGLE chapter: pairs, counting tokens, positions and mask, the best nodes."""
+"""The exercises of the EAGLE chapter: which nodes are kept, pairs, drawn or chosen tokens, counting tokens."""
 
 import math
 
-import numpy as np
 import torch
 
 from ..step import Step
 from ..tree import TokenTree
-from .judge import Exercise, array, listed, parts
-from .medusa import PARENTS, ancestors, positions, siblings
+from .judge import Exercise, Verdict, array, checker, close, filled, listed, number, parts, right, short, wrong
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which candidates a dynamic tree keeps
+
+# What a network guesses, as the exercise shows it: the probability of each token after the path before it.
+GUESSED = {
+    "red": 0.6, "blue": 0.3, "old": 0.1,
+    "red lamp": 0.5, "red kite": 0.4, "blue bell": 0.9, "old hat": 1.0,
+}  # fmt: skip
+NODES = 4
+
+
+def path_probability(path: str) -> float:
+    words = path.split()
+    return math.prod(GUESSED[" ".join(words[: i + 1])] for i in range(len(words)))
+
+
+def best(score) -> set[str]:
+    return set(sorted(GUESSED, key=score, reverse=True)[:NODES])
+
+
+@checker
+def check_kept(prediction) -> Verdict:
+    """Judge a prediction of the tree of 4 nodes: a dict with "kept", a list of paths, and "tokens", their worth."""
+    filled(prediction, ("kept", "tokens"))
+    kept, tokens = listed(prediction["kept"]), number(prediction["tokens"])
+    strange = [path for path in kept if path not in GUESSED]
+    if strange:
+        return wrong(f"Give paths such as 'red' or 'red lamp'; got {short(strange[0])}.")
+    if len(set(kept)) != len(kept) or len(kept) != NODES:
+        return wrong(f"The tree holds {NODES} different nodes, you named {len(set(kept))}.")
+    missing = [path for path in kept if " " in path and path.split()[0] not in kept]
+    if set(kept) == best(GUESSED.get):
+        return wrong(
+            "You ranked the candidates by their own probability. 'old hat' is certain after 'old', but 'old' is "
+            "unlikely: multiply along the path."
+        )
+    if missing:
+        return wrong(f"Without its parent, {missing[0]!r} can never be reached.")
+    due = best(path_probability)
+    if set(kept) != due:
+        off = max(due - set(kept), key=path_probability)
+        return wrong(f"{off!r} has a probability of {path_probability(off):.2g}, which is among the best {NODES}.")
+    expected = 1 + math.fsum(map(path_probability, due))
+    if close(tokens, expected - 1, 1e-3):
+        return wrong("The nodes are right. The target adds a token of its own after them: add 1.")
+    if not close(tokens, expected, 1e-3):
+        return wrong("The nodes are right. For the tokens, add the probabilities of the four paths, and 1.")
+    return right("'blue bell' is kept and 'red kite' is not, because 0.3 times 0.9 is more than 0.6 times 0.4.")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Drawn or chosen
+
+GAP = 0.2
+
+
+@checker
+def check_chosen_wins(answer) -> Verdict:
+    """Judge a case in which a chosen token is accepted more often than a drawn one: a dict of lists, "p" and "q"."""
+    filled(answer, "pq")
+    p, q = ([number(value) for value in listed(answer[name])] for name in "pq")
+    if not 2 <= len(p) == len(q) <= 10:
+        return wrong(f"p and q must be over the same 2 to 10 tokens; got {len(p)} and {len(q)} numbers.")
+    for name, probs in (("p", p), ("q", q)):
+        if not (min(probs) >= 0 and close(math.fsum(probs), 1, 1e-4)):
+            return wrong(f"The probabilities in {name} must be 0 or more and sum to 1; got {short(probs)}.")
+    favourite = q.index(max(q))
+    if q.count(max(q)) > 1:
+        return wrong("Two tokens are equally likely in q: say which one is chosen, by making it a little likelier.")
+    chosen, drawn = p[favourite], math.fsum(map(min, p, q))
+    said = f"The chosen token is accepted with probability {chosen:.2f}, a drawn one with {drawn:.2f}."
+    if chosen >= drawn + GAP - 1e-9:
+        return right(f"{said} The network ranks the tokens well, but is far less sure than the target.")
+    if chosen <= drawn:
+        return wrong(f"{said} Let the target be nearly sure of the token that q prefers, and let q spread the rest.")
+    return wrong(f"{said} That is the right way round; make the difference at least {GAP}.")
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which token goes with which feature
@@ -130,80 +206,4 @@ check_counts = Exercise(
     show=in_words,
     why="τ counts the target's own token, and tokens per call counts the prompt's call.",
     hint="Where nothing was drafted, there is nothing to take the mean of: float('nan').",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Positions and mask
-
-
-def places(parents, length, tree=ancestors, before=0):
-    text = np.ones((len(parents), length - 1), dtype=bool)
-    return positions(parents, length - 1 + before), np.hstack([text, tree(parents)])
-
-
-check_places = Exercise(
-    """Judge ``my_places(parents, length)``: positions of drafted nodes in the network's sequence, and their mask.""",
-    [(PARENTS, 7), (PARENTS, 2)],
-    places,
-    {
-        "Your positions are those of the *target*. The draft network's sequence is shorter by one: its position 0 "
-        "holds the second token of the text, with the feature of the first.": {"before": 1},
-        "Your positions count nodes. A position says how far into the sequence a token stands: siblings share it.": (
-            lambda parents, length: (length - 1 + np.arange(len(parents)), places(parents, length)[1]),
-            lambda parents, length: (length + np.arange(len(parents)), places(parents, length)[1]),
-        ),
-        "In your mask siblings see each other. They are two guesses for the same position: if one of them is right, "
-        "the other was never said.": {"tree": lambda parents: ancestors(parents) | siblings(parents)},
-        "Your mask of the nodes is the causal mask of plain text. A node sees its own ancestors and itself, and no "
-        "other guess.": {"tree": lambda parents: np.tril(siblings(parents) | True)},
-        "In your mask the columns of the nodes come first. The text comes first.": lambda parents, length: (
-            places(parents, length)[0],
-            np.roll(places(parents, length)[1], len(parents), axis=1),
-        ),
-    },
-    why="One position less than the target's. And every node sees the text, and of the tree only its own path.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The best of a tree
-
-
-def rerank(log_probs, parents, nodes, score=sum, number=lambda kept, parent: kept.index(parent)):
-    """The best paths by `score`, the earlier of equal ones; and how the parents of those kept are numbered."""
-    paths = []
-    for log_prob, parent in zip(log_probs, parents, strict=True):
-        paths.append([*(paths[parent] if parent >= 0 else ()), log_prob])
-    kept = sorted(sorted(range(len(paths)), key=lambda i: (-score(paths[i]), i))[:nodes])
-    return kept, [number(kept, parents[i]) if parents[i] in kept else -1 for i in kept]
-
-
-def guesses(probs, parents, nodes):
-    return [math.log(prob) for prob in probs], list(parents), nodes
-
-
-check_rerank = Exercise(
-    """Judge ``my_rerank(log_probs, parents, nodes)``: which candidates are kept, and their parents among those.""",
-    [
-        guesses((0.6, 0.35, 0.3, 0.2, 0.31), (-1, -1, 0, 0, 1), 3),
-        guesses((0.5, 0.3, 0.1, 0.64, 0.22, 0.9, 0.05, 0.7, 0.1, 0.95), (-1, -1, -1, 0, 0, 1, 1, 3, 3, 5), 5),
-        guesses((0.9, 0.05, 0.3, 0.25, 0.8), (-1, -1, 0, 0, 1), 3),
-        guesses((0.4, 0.35, 0.7, 0.3, 0.9), (-1, -1, 0, 0, 2), 9),  # more than there are
-        guesses((0.6, 0.4, 0.5, 0.4, 1.0), (-1, -1, 0, 0, 1), 2),  # 4 is as probable as its parent, 1
-        guesses((1.0, 1.0, 1.0), (-1, 0, 1), 1),
-    ],
-    rerank,
-    {
-        "You rank candidates by their own probability. However certain a guess is, it is worth nothing where its "
-        "parent is wrong: add the log-probabilities along the path.": {"score": lambda path: path[-1]},
-        "You take the mean along the path. That hides that a long path is right less often than its beginning: take "
-        "the sum.": {"score": lambda path: sum(path) / len(path)},
-        "You keep the *least* probable paths. Log-probabilities are negative: the largest, nearest to 0, is the "
-        "best.": {"score": lambda path: -sum(path)},
-        "You keep one candidate too few. The last token of the text is not one of the `nodes`.": (
-            lambda log_probs, parents, nodes: rerank(log_probs, parents, nodes - 1)
-        ),
-        "The right candidates, but their parents have their old numbers. Give the index of each parent in the list of "
-        "those kept.": {"number": lambda kept, parent: parent},
-    },
-    why="A path is never more probable than its own beginning, so the best ones form a tree.",
 )

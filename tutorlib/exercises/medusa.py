@@ -1,10 +1,10 @@
-"""The exercises of the Medusa chapter: labels, the mask, positions, paths as a matrix, a threshold, a tree's worth."""
+"""The exercises of the Medusa chapter: a tree by hand, labels, a wide tree, a threshold, paths as a matrix."""
 
 import math
 
 import numpy as np
 
-from .judge import Exercise, array, tensor
+from .judge import Exercise, Verdict, array, checker, compare, filled, listed, number, right, tensor, wrong
 
 TEXTS = [[11, 12, 13, 14, 15, 16], [21, 22, 23, 24], [31, 32]]
 IGNORED = -100  # what torch's cross-entropy leaves out
@@ -48,85 +48,69 @@ check_labels = Exercise(
     why="Head i looks i + 2 positions ahead. After the end of a text there is nothing to learn.",
 )
 
-# Three nodes follow the text; two of them have children, and one branch goes four nodes deep.
-PARENTS = [-1, -1, 0, 0, 1, 3, -1, 5]
+# A tree whose mask and positions are to be predicted: two guesses for the next token, and three nodes below the first.
+PARENTS, LENGTH = [-1, -1, 0, 0, 3], 7
+DEPTHS = [0, 0, 1, 1, 2]
 
 
-def ancestors(parents):
-    """Which nodes are node i itself or lie on the path to it: (nodes, nodes) of bool, a row for each node."""
-    mask = np.eye(len(parents), dtype=bool)
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            mask[node] |= mask[parent]
-    return mask
+@checker
+def check_by_hand(prediction) -> Verdict:
+    """Judge how many cells of the tree's mask are True, and the nodes' positions: a dict, "cells" and "positions"."""
+    filled(prediction, ("cells", "positions"))
+    positions = listed(prediction["positions"])
+    if positions == [LENGTH + node for node in range(len(PARENTS))]:
+        return wrong(
+            "You count nodes. A position says how far into the *text* a token stands: siblings are guesses for the "
+            "same position."
+        )
+    if positions == DEPTHS:
+        return wrong("Those are the depths alone. The tree continues a text: add the text's length.")
+    if positions == [LENGTH + depth + 1 for depth in DEPTHS]:
+        return wrong(f"One too many: the text ends at position {LENGTH - 1}, so the tree begins at {LENGTH}.")
+    if positions == [LENGTH + depth - 1 for depth in DEPTHS]:
+        return wrong(f"One too few: position {LENGTH - 1} already belongs to the last token of the text.")
+    if positions != [LENGTH + depth for depth in DEPTHS]:
+        return wrong("A node's position is the text's length plus the node's depth, one number for each node.")
+    return compare(
+        prediction["cells"],
+        len(DEPTHS) + sum(DEPTHS),
+        {
+            15: "15 is the causal mask of plain text, where each node sees all nodes before it. Siblings must not.",
+            13: "You let siblings see each other. If one of them is right, the other was never written.",
+            sum(DEPTHS): "Each node also sees itself.",
+            8: "You go up to the parent only. A node sees all nodes on the path to it.",
+        },
+        why="Each node sees as many nodes as its path is long: 1, 1, 2, 2 and 3.",
+        otherwise="For each node, count the nodes on the path to it, itself included.",
+    )
 
 
-def siblings(parents):
-    return np.equal.outer(parents, parents)
+# ----------------------------------------------------------------------------------------------------------------------
+# Accuracies for which a tree should be wide
 
 
-def square_of_booleans(answer, due):
-    return array(answer, due.shape, "True and False, a row and a column for each node,")
+@checker
+def check_wide(accuracies) -> Verdict:
+    """Judge accuracies[head][rank] of two heads for which the best tree of three nodes has three guesses of head 0."""
+    rows = [[number(value) for value in listed(row)] for row in listed(accuracies)]
+    if len(rows) != 2 or min(map(len, rows)) < 3:
+        return wrong("Give two lists, one for each head, with the shares of at least three ranks each.")
+    for head, row in enumerate(rows):
+        if min(row) < 0 or math.fsum(row) > 1 + 1e-9:
+            return wrong(f"The shares of head {head} must be 0 or more, and their sum at most 1: one token is right.")
+        if row != sorted(row, reverse=True):
+            return wrong(f"Head {head}'s best guess is rank 0: let the shares fall from rank to rank.")
+    third, deep = rows[0][2], rows[0][0] * rows[1][0]
+    if third > deep:
+        return right("Where a head is unsure, more of its guesses are worth more than a longer path.")
+    said = f"The third guess of head 0 is right in {third:.2f} of the cases, the path (0, 0) in {deep:.2f}."
+    if rows[1][0] > 0.5 >= rows[0][0]:
+        return wrong(f"{said} Head 1 is too good for a wide tree: make it worse, or head 0 less sure.")
+    return wrong(f"{said} A wide tree needs a third guess of head 0 that is worth more than the path (0, 0).")
 
 
-check_mask = Exercise(
-    """Judge ``my_mask(parents)``: which node of a tree may attend to which, shape (nodes, nodes), of bool.""",
-    [(PARENTS,)],
-    ancestors,
-    {
-        "That is the causal mask of plain text, where each node sees all nodes before it. In a tree, siblings are two "
-        "guesses for the same position: if one of them is right, the other was never said.": (
-            lambda parents: np.tril(siblings(parents) | True)
-        ),
-        "Siblings see each other. They are two guesses for the same position: if one of them is right, the other was "
-        "never said, and nothing may attend to it.": (
-            lambda parents: ancestors(parents) | siblings(parents),
-            lambda parents: ancestors(parents) | np.tril(siblings(parents)),
-        ),
-        "Each node sees itself and its parent, but no further. Go all the way up: a token depends on every token "
-        "before it.": lambda parents: np.eye(len(parents), dtype=bool) | np.equal.outer(parents, range(len(parents))),
-        "No node sees itself. A token's own key and value are part of what its row is computed from.": (
-            lambda parents: ancestors(parents) & ~np.eye(len(parents), dtype=bool)
-        ),
-        "Your mask is the wrong way round. Row i says what node i attends *to*, and True means that it may.": (
-            lambda parents: ancestors(parents).T,
-            lambda parents: ~ancestors(parents),
-        ),
-    },
-    read=square_of_booleans,
-    why="Each node sees itself and the nodes on the path to it, and no other guess.",
-)
-
-
-def positions(parents, length):
-    return length + ancestors(parents).sum(1) - 1
-
-
-check_positions = Exercise(
-    """Judge ``my_positions(parents, length)``: the position of each node, after a text of `length` tokens.""",
-    [(PARENTS, 7), (PARENTS, 1)],
-    positions,
-    {
-        "You count nodes. A position says how far into the *text* a token stands, so it grows with the depth in the "
-        "tree: siblings are guesses for the same position.": (
-            lambda parents, length: length + np.arange(len(parents)),
-            lambda parents, length: np.arange(len(parents)),
-        ),
-        "That is the depth alone. The tree continues a text: add the text's length.": (
-            lambda parents, length: positions(parents, 0)
-        ),
-        "One too many: the text ends at position length - 1, so its direct children have position `length`.": (
-            lambda parents, length: positions(parents, length + 1)
-        ),
-        "One too few: position length - 1 already belongs to the last token of the text.": (
-            lambda parents, length: positions(parents, length - 1)
-        ),
-        "You give all nodes the same position. A child comes one position after its parent.": (
-            lambda parents, length: np.full(len(parents), length)
-        ),
-    },
-    why="Siblings share a position: they are guesses for the same place in the text.",
-)
+# ----------------------------------------------------------------------------------------------------------------------
+# Paths as a matrix
 
 
 def matrix(tokens, paths, filler=lambda row: -1.0, left=False):
@@ -196,46 +180,4 @@ check_threshold = Exercise(
         ),
     },
     why="A cap where the target is certain, and a lower threshold where many tokens are possible.",
-)
-
-# accuracies[head][rank], and trees as paths of ranks
-ACCURACIES = [[0.6, 0.2, 0.1], [0.5, 0.3, 0.05], [0.4, 0.1, 0.15]]
-TREES = [
-    [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)],
-    [(2,)],
-    [(0,), (0, 2), (0, 2, 1), (0, 2, 2)],
-]
-
-
-def path_right(accuracies, path):
-    return math.prod(accuracies[head][rank] for head, rank in enumerate(path))
-
-
-def leaves(tree):
-    return [path for path in tree if not any(other[:-1] == path for other in tree)]
-
-
-def worth(accuracies, tree, *, own=1, of=path_right):
-    return own + sum(of(accuracies, path) for path in tree)
-
-
-check_worth = Exercise(
-    """Judge ``my_worth(accuracies, choices)``: how many tokens a step with this tree gives on average.""",
-    [(ACCURACIES, tree) for tree in TREES],
-    worth,
-    {
-        "You left out the token that the target itself adds in every step.": {"own": 0},
-        "A node counts if its whole path is right: multiply along the path, and do not take the last guess alone.": {
-            "of": lambda accuracies, path: accuracies[len(path) - 1][path[-1]]
-        },
-        "You counted the leaves. A path that is right half of the way still gives half of its tokens: every node "
-        "counts.": lambda accuracies, tree: worth(accuracies, leaves(tree)),
-        "You multiplied each node by its depth. The nodes above it are counted already: a node is one token.": {
-            "of": lambda accuracies, path: len(path) * path_right(accuracies, path)
-        },
-        "You read the accuracies as [rank][head]. They are accuracies[head][rank].": {
-            "of": lambda accuracies, path: math.prod(accuracies[rank][head] for head, rank in enumerate(path))
-        },
-    },
-    why="One token for certain, and one for each node whose whole path is right.",
 )

@@ -210,6 +210,27 @@ class Confidences:
         return tree
 
 
+@torch.no_grad()
+def drafted(target, head, text: Sequence[int], shape: Shape) -> tuple[TokenTree, list[float]]:
+    """What a network drafts after a text, and how probable it thinks the path to each node.
+
+    Parameters
+    ----------
+    target : LM
+    head : EagleHead or Eagle3Head
+    text : sequence of int
+        Two tokens at least: the network reads none before the first feature.
+    shape : function
+        A shape of `tutorlib.drafting.draft_trees` that does not draw.
+    """
+    session = target.session(text[:-1], hidden=head.feature_layers)
+    session.feed()
+    features = torch.cat([session.prompt_hidden[layer] for layer in head.feature_layers], dim=-1)
+    drafts, watched = head.session(target), Confidences(shape)
+    tree = watched(Draft(drafts, drafts.feed(list(text[1:]), features), list(text), (), depth=target.context))
+    return tree, watched.chances[0]
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The rows
 

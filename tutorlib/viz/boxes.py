@@ -136,41 +136,6 @@ def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, exp
 
 
 @takes_iterators
-def guesses(
-    ax, text: Sequence[str], columns: Mapping[str, Sequence[tuple[str, float]]], said: Sequence[str], title=None
-):
-    """Draw what the heads guess at one place: a column for each head, over the place of the text that it guesses.
-
-    Parameters
-    ----------
-    text : sequence of str
-        The last tokens of the text.
-    columns : mapping from names of heads to sequences of (token, probability)
-        Their guesses, the likeliest first, in the order of the places: the model's own head first.
-    said : sequence of str
-        What came in these places: a guess that was right is marked ✓, the others ✗.
-    """
-    if len(said) != len(columns):
-        raise ValueError(f"there are {len(columns)} columns of guesses, but {len(said)} tokens that came")
-    edges = _box_row(ax, [token_label(token, 12) for token in text], ["context"] * len(text), gap=0.2)
-    start = edges[-1][1]
-    x = start + 1.4
-    rows = max(map(len, columns.values()))
-    for place, ((name, column), came) in enumerate(zip(columns.items(), said, strict=True)):
-        fates = ["accepted" if token == came else "rejected" for token, _ in column]
-        shown = [f"{marked(token, fate, 10)} {prob:.2f}" for fate, (token, prob) in zip(fates, column, strict=True)]
-        wide = max(box_width(line) for line in [*shown, name])
-        for row, (fate, line) in enumerate(zip(fates, shown, strict=True)):
-            token_box(ax, x, 1.1 * row, wide, fate, line)
-        head = {"ha": "center", "fontsize": 9, "color": LIGHT["target" if place == 0 else "draft"], "weight": "bold"}
-        ax.text(x + wide / 2, -0.75, name, va="bottom", **head)
-        ax.text(x + wide / 2, -0.65, f"t + {place + 1}", ha="center", va="top", fontsize=9, color=LIGHT["neutral"])
-        x += wide + 0.45
-    arrow(ax, (start + 0.05, 0.4), (start + 1.25, 0.4))
-    return drawing(ax, (-0.3, x), (1.1 * rows, -1.6), title)
-
-
-@takes_iterators
 def draft_step(
     ax, text: Sequence[str], drafted: Sequence[tuple[str, float]], *, fused: Sequence[int] = (), kept=None, title=None
 ):

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..arguments import takes_iterators
-from .palette import LIGHT, LINES, MARKS, check_kind, color
+from .palette import LIGHT, LINES, color
 from .style import BESIDE, ROW_LOOKS, beside, looks_for, number_patch, pale, size_axis, spread, titled
 
 
@@ -300,52 +300,10 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
 
 
 @takes_iterators
-def threshold_curves(
-    ax,
-    curves: Mapping[str, tuple[float, float]],
-    points: Mapping[str, Sequence[tuple[float, float]]],
-    *,
-    most: float,
-    title=None,
-):
-    """Draw what typical acceptance asks of a candidate's probability, against the target's entropy.
-
-    Parameters
-    ----------
-    curves : mapping from names to (epsilon, delta)
-        min(ε, δ·exp(-H)), one curve each; at most four.
-    points : mapping from kinds of the palette to sequences of (entropy in nats, probability)
-        Candidates, each with what became of it. A probability below 0.0001 is drawn there.
-    most : float
-        How far the axis of entropies goes.
-    """
-    looks = [
-        {"color": LIGHT[hue], "linestyle": dashes}
-        for hue, dashes in zip(("text", "resampled", "target", "draft"), ("-", "--", ":", "-."), strict=True)
-    ]
-    least = 1e-4
-    for kind, found in points.items():
-        check_kind(kind)
-        marker = {"accepted": "o", "rejected": "x"}.get(kind, "s")
-        face = {"facecolors": "none", "edgecolors": color(kind)} if marker != "x" else {"color": color(kind)}
-        xs, ys = [entropy for entropy, _ in found], [max(prob, least) for _, prob in found]
-        ax.scatter(xs, ys, marker=marker, s=22, linewidths=1.1, alpha=0.75, label=f"{MARKS[kind]} {kind}", **face)
-    entropies = np.linspace(0, most, 201)
-    for look, (label, (epsilon, delta)) in looks_for(curves, looks):
-        asked = np.minimum(epsilon, delta * np.exp(-entropies))
-        ax.plot(entropies, asked, linewidth=2.4, label=label, zorder=4, **look)
-    ax.set_yscale("log")
-    ax.set(xlabel="entropy of the target (nats)", ylabel="probability of the candidate")
-    ax.set(xlim=(-0.05, most), ylim=(least / 1.5, 1.5))
-    ax.legend(**BESIDE)
-    return titled(ax, title)
-
-
-@takes_iterators
 def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float, float]]], *, title=None):
     """Draw how often candidates are accepted against how probable the network thought their paths.
 
-    On the diagonal its confidence is what it is worth; above it the network is too modest, below too sure.
+    On the diagonal the network is calibrated; above it, it is not confident enough, below it, too confident.
 
     Parameters
     ----------
@@ -353,7 +311,7 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
         The mean confidence of some candidates, the share of them that was accepted, how many they are (the more, the
         larger the mark), and the bounds of the share, drawn as an upright line.
     """
-    ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="as sure as it is right")
+    ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="perfectly calibrated")
     for look, (name, points) in looks_for(curves, ROW_LOOKS):
         confidences, shares, counts, lows, highs = zip(*points, strict=True)
         most = max(sum(counts), 1)

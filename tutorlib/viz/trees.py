@@ -1,21 +1,19 @@
-"""Trees: of continuations, of a search, of candidates, of ranks. One layout for all of them, in `layout`.
+"""Trees: of continuations, of a search, of candidates. One layout for all of them, in `layout`.
 
 What is drawn is read off a trace, a token tree or plain lists; no method is known here by name, and nothing is run.
 """
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.lines import Line2D
 
 from ..arguments import takes_iterators
-from ..tree import ROOT, TokenTree
+from ..tree import ROOT
 from .labels import labels_of
 from .palette import LIGHT, LINES, MARKS, color
-from .player import node_kinds
 from .search_nodes import Node, search_nodes
-from .style import box_width, drawing, marked, outlined, patch, titled, token_box, token_label
+from .style import box_width, drawing, marked, outlined, patch, token_box, token_label
 
 # What became of a hypothesis -> the kind of token whose colour, mark and line it is drawn in.
 FATES = {"kept": "target", "finished": "accepted", "dropped": "rejected", "given up": "neutral"}
@@ -171,90 +169,6 @@ def token_tree(
             kind = "context" if node < 0 else kinds[node]
             token_box(ax, lefts[depths[node + 1] + 1], heights[node], box_width(text), kind, text)
     return drawing(ax, (-0.3, lefts[-1]), (min(heights.values()) - 0.3, 1.2), title)
-
-
-@takes_iterators
-def drafted_tree(
-    ax,
-    tree: TokenTree,
-    names: Sequence[str],
-    chances: Sequence[float],
-    *,
-    path: Sequence[int] | None = None,
-    own="",
-    root="",
-    title=None,
-):
-    """Draw a drafted tree to the right: tokens, how probable the network thinks each path, and what the target takes.
-
-    Parameters
-    ----------
-    tree : TokenTree
-    names : sequence of str
-        The text of each node.
-    chances : sequence of floats
-        The probability of the path that ends in each node, as the network has it.
-    path : sequence of int, optional
-        The nodes that were accepted; by default nothing is said of what became of them.
-    own : str
-        The target's own token after them, which is added in the tree where it comes.
-    root : str
-        What the tree hangs on.
-    """
-    if not len(tree) == len(names) == len(chances):
-        raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names and {len(chances)} probabilities")
-    kinds = ["draft"] * len(tree) if path is None else node_kinds(tree, path, [ROOT, *path])
-    names, notes = list(names), [f"{chance:.2f}" for chance in chances]
-    if own:
-        last = path[-1] if path else ROOT
-        # Where candidates hung, they were wrong, or it would have been one of them; where none did, it comes for free.
-        kinds, names, notes = [*kinds, "resampled" if tree.children(last) else "bonus"], [*names, own], [*notes, ""]
-        tree = TokenTree([*tree.tokens, -1], [*tree.parents, last])
-    return token_tree(ax, tree, names, kinds=kinds, notes=notes, root=root, title=title)
-
-
-@takes_iterators
-def rank_tree(ax, choices: Sequence[tuple[int, ...]], accuracies: Sequence[Sequence[float]] = (), *, title=None):
-    """Draw a tree of ranks, from the root above down to the deepest guesses.
-
-    Parameters
-    ----------
-    choices : sequence of tuples of int
-        Paths of ranks, with every beginning of a path among them.
-    accuracies : sequence of sequences of floats, optional
-        How often each head's guess of each rank is right: the likelier a node, the larger it is drawn. What is likelier
-        than the median of the nodes has the colour of what is accepted, the others that of drafts.
-    """
-    nodes = sorted({tuple(path) for path in choices})
-    missing = [path for path in nodes if len(path) > 1 and path[:-1] not in nodes]
-    if missing or not nodes:
-        raise ValueError(f"a tree needs every beginning of its paths as a node; {missing or 'there are no nodes'}")
-    places = layout(_by_parent(nodes), ())
-    leaves = 1 + max(places.values())
-    chances = {
-        path: math.prod(accuracies[head][rank] for head, rank in enumerate(path)) if accuracies else 1.0
-        for path in nodes
-    }
-    middle = float(np.median(list(chances.values())))
-    for path in nodes:
-        ends = (places[path[:-1]], places[path]), (len(path) - 1, len(path))
-        ax.plot(*ends, color=LIGHT["line"], linewidth=1.1, zorder=1)
-    few = leaves <= 24
-    for path in nodes:
-        kind = "accepted" if accuracies and chances[path] >= middle else "draft"
-        size = (220 if few else 90) * (0.35 + 0.65 * math.sqrt(chances[path]) if accuracies else 1.0)
-        look = outlined(kind, linewidth=1.4, zorder=2)
-        ax.scatter([places[path]], [len(path)], s=size if few else size / 2.2, **look)
-        if few:
-            ax.text(places[path], len(path), str(path[-1]), ha="center", va="center", fontsize=8.5, zorder=3)
-    ax.scatter([places[()]], [0], s=60, color=LIGHT["text"], zorder=2)
-    deepest = max(map(len, nodes))
-    ax.set_yticks(range(deepest + 1), ["text", *(f"head {head}" for head in range(deepest))])
-    ax.set_xticks([])
-    ax.set(xlim=(-0.8, leaves - 0.2), ylim=(deepest + 0.4, -0.4))
-    ax.grid(visible=False)
-    ax.spines["bottom"].set_visible(False)
-    return titled(ax, title)
 
 
 @takes_iterators

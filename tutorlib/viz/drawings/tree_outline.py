@@ -1,0 +1,85 @@
+"""A tree of guesses as an outline: a row for each node, further to the right the deeper it is."""
+
+from collections.abc import Sequence
+
+from ...arguments import takes_iterators
+from ...tree import ROOT, TokenTree
+from ..palette import LIGHT
+from ..style import drawing, marked, outlined, slot, word
+
+SIZE = 11
+INDENT = 2.4  # how far a child stands to the right of its parent, in letters
+
+
+@takes_iterators
+def tree_outline(
+    ax,
+    tree: TokenTree,
+    names: Sequence[str],
+    *,
+    kinds: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    root="",
+    title=None,
+):
+    """Draw a tree as an outline, children under their parents, in the order of the nodes among siblings.
+
+    Its unit to the right is a letter, downwards a row; give the axes about 0.36 inches of height for each row, and one
+    more for the root.
+
+    Parameters
+    ----------
+    tree : TokenTree
+    names : sequence of str
+        The text of each node.
+    kinds : sequence of str, optional
+        What became of each node, a kind of the palette; by default all are drafted.
+    notes : sequence of str, optional
+        What to write to the right of each node, such as its probability.
+    root : str
+        The end of the text, which the tree follows.
+    """
+    rows, _ = outline_rows(ax, tree, names, kinds=kinds, notes=notes, root=root)
+    return drawing(ax, (-0.3, letters(ax) - 0.3), (len(rows) + 1.05, -0.05), title)
+
+
+def outline_rows(ax, tree, names, *, kinds=(), notes=(), root=""):
+    """Draw the rows of an outline; return the row of each node (the root has row 0), and where the widest one ends."""
+    kinds, notes = list(kinds) or ["draft"] * len(tree), list(notes) or [""] * len(tree)
+    if not len(tree) == len(names) == len(kinds) == len(notes):
+        raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names, {len(kinds)} kinds, {len(notes)} notes")
+    rows = {node: row for row, node in enumerate(in_outline(tree), 1)}
+    widest = _row(ax, 0, 0, root, "context")
+    for node, row in rows.items():
+        parent, left = tree.parents[node], INDENT * (tree.depths[node] + 1)
+        above = 0 if parent == ROOT else rows[parent]
+        look = {"color": LIGHT["neutral"], "linewidth": 1.3, "zorder": 1}
+        if kinds[node] == "accepted":
+            look = {"color": LIGHT["accepted"], "linewidth": 2.6, "zorder": 1.5}
+        bend = left - INDENT + 1.0
+        ax.plot([bend, bend, left], [above + 0.9, row + 0.5, row + 0.5], **look)
+        widest = max(widest, end := _row(ax, left, row, marked(names[node], kinds[node]), kinds[node]))
+        ax.text(end + 0.7, row + 0.5, notes[node], ha="left", va="center", fontsize=SIZE)
+    return rows, widest
+
+
+def in_outline(tree: TokenTree) -> list[int]:
+    """The nodes in the order of an outline: each one's children right after it."""
+    order, waiting = [], tree.children(ROOT)[::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += tree.children(order[-1])[::-1]
+    return order
+
+
+def letters(ax) -> float:
+    """How many letters of the outline's size fit beside each other in the axes."""
+    return 72 * ax.get_window_extent().width / ax.figure.dpi / (0.602 * SIZE)
+
+
+def _row(ax, left, row, text, kind) -> float:
+    """Draw a node's box; return where it ends."""
+    wide = len(text) + 1.2
+    slot(ax, left, row + 0.1, wide, **outlined(kind))
+    word(ax, left + wide / 2, row + 0.5, text, fontsize=SIZE)
+    return left + wide
