@@ -126,9 +126,6 @@ CASES = {
     "full": lambda given: choices.full(given([2, 1])),
     "next_token_bars": lambda given: drawn(distributions.next_token_bars, given(["a", "b"]), given([0.3, 0.7])),
     "token_strip": lambda given: drawn(boxes.token_strip, given(["a", "b"]), given(["draft", "target"])),
-    "overlap_bars": lambda given: drawn(
-        distributions.overlap_bars, given(["a", "b"]), given([0.3, 0.7]), given([0.5, 0.5])
-    ),
 }
 
 

@@ -137,6 +137,10 @@ WORDS_OF_TWO = {
     "p": {"red": 0.4, "kite": 0.45, "umbrella": 0.15}, "q": {"red": 0.5, "kite": 0.3, "umb": 0.2},
 }  # fmt: skip
 MYSTERY = ["speculative", "score_only", "greedy_drafts", "fixed_threshold", "resample_from_target"]
+ONE_ROUND = {
+    "a drafted token is accepted": 0.6, "c is rejected, if it is drafted": 0.8,
+    "a is drawn after a rejection": 0.75, "a was drafted, if a was generated": 0.5,
+}  # fmt: skip
 LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forgets_at_least_one"]
 STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10.5]}
 LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 tokens, no 3-gram twice": 10}
@@ -271,6 +275,21 @@ def answers(chapter, name, right, *wrong, **given):
             (THREE | {"expert": [1, 1]}, "three probabilities"), ({}, "keys"),
         ),
         answers(
+            "speculative", "check_round", ONE_ROUND,
+            (ONE_ROUND | {"a drafted token is accepted": 0.29}, "independent draws"),
+            (ONE_ROUND | {"c is rejected, if it is drafted": 0.4}, "has been drafted"),
+            (ONE_ROUND | {"a is drawn after a rejection": 0.43}, "Leave c out"),
+            (ONE_ROUND | {"a is drawn after a rejection": 0.6}, "p itself"),
+            (ONE_ROUND | {"a was drafted, if a was generated": 0.3}, "Divide by"), ({"a": 1}, "keys"),
+        ),
+        answers(
+            "speculative", "check_disagreement", {"p": [0.34, 0.33, 0.33], "q": [0.33, 0.34, 0.33]},
+            ({"p": [0.4, 0.3, 0.3], "q": [0.3, 0.4, 0.3]}, "probability 0.90 only"),
+            ({"p": [0.4, 0.3, 0.3], "q": [0.5, 0.3, 0.2]}, "same most likely"),
+            ({"p": [0.4, 0.4, 0.2], "q": [0.4, 0.3, 0.3]}, "share the largest"),
+            ({"p": [0.4, 0.4, 0.4], "q": [0.4, 0.3, 0.3]}, "sum to 1"), ({"p": [1, 0, 0]}, "keys"),
+        ),
+        answers(
             "is_it_exact", "check_suspects",
             dict(zip("ABCDE", [MYSTERY[i] for i in (4, 2, 0, 3, 1)], strict=True)),
             (dict(zip("ABCDE", MYSTERY, strict=True)), "not from"),
@@ -284,8 +303,14 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "is_it_exact", "check_my_check",
             lambda method: not hasattr(zoo, method.__name__),
-            (lambda method: True, "lets zoo."), (lambda method: False, "rejects a right method"), (len, "raised"),
+            (lambda method: True, "lets zoo."), (lambda method: False, "rejects a correct method"), (len, "raised"),
             (lambda method: 0.5, "True or False"),
+        ),
+        answers(
+            "is_it_exact", "check_blind_case", {"p": [0.5, 0.5, 0], "q": [0.25, 0.25, 0.5]},
+            ({"p": [0.5, 0.5, 0], "q": [0.2, 0.3, 0.5]}, "shows the mistake"),
+            ({"p": [0.5, 0.5, 0], "q": [0.5, 0.5, 0]}, "only 0.00"),
+            ({"p": [0.5, 0.5, 0.5], "q": [1, 0, 0]}, "sum to 1"), ({"p": [0.5, 0.5]}, "keys"),
         ),
         answers(
             "drafts_for_free", "check_draft", "ran away and", ("jump and the", "latest counts"),

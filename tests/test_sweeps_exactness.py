@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from tutorlib import models, theory
+from tutorlib import models, storyworld, theory
 from tutorlib.decoders.greedy import greedy
+from tutorlib.decoders.speculative import speculative
 from tutorlib.decoding import run
 from tutorlib.randomness import Seeded
 from tutorlib.sweeps import acceptance, assisted, results, rounding, specimens, village_prompts
@@ -46,6 +47,21 @@ def test_what_the_chapter_says_of_temperature_is_so():
     assert rows[2]["readable"] < 0.4 and rows[3]["readable"] < 0.05
 
 
+@pytest.mark.slow
+def test_runs_and_other_stories_agree_with_the_committed_acceptance():
+    family = models.load("storyworld", device="cpu", dtype="float32")
+    rows, pair = results("acceptance")["rows"], (family.target, family.draft)
+    texts = [pair[0].encode(storyworld.story(f"chapter 8, {number}")) for number in range(12)]
+    logits = [acceptance.both_logits(*pair, tokens) for tokens in texts]
+    p, q = (torch.cat(side) for side in zip(*logits, strict=True))
+    for t in ("0.1", "1", "4"):
+        assert float(acceptance.overlap(p, q, float(t)).mean()) == pytest.approx(rows[t]["told"], abs=0.03)
+    runs = [run(speculative(*pair, text, rng=Seeded(i)), 60) for i, text in enumerate(village_prompts(8))]
+    steps = [step for trace in runs for step in trace.steps]
+    share = sum(step.accepted for step in steps) / sum(step.judged for step in steps)
+    assert share == pytest.approx(rows["1"]["own"], abs=0.05)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # rounding
 
@@ -69,6 +85,11 @@ def test_a_text_that_parts_is_found_with_its_place_and_gap():
     assert (found["place"], found["gap"]) == (None, None)
     assert found["tokens"] == rounding.SETTING["tokens"]
     assert found["least_gap"] == pytest.approx(math.log(0.5 / 0.3))
+
+
+@pytest.mark.slow
+def test_in_float64_no_text_of_the_bundled_models_parts():
+    assert rounding.row(None, "float64", prompts=2)["differ"] == 0
 
 
 def test_texts_that_part_are_told(monkeypatch):
@@ -103,13 +124,33 @@ def test_what_the_chapter_says_of_the_stories_is_so():
 
 
 @pytest.mark.slow
+def test_the_committed_row_of_the_draft_alone_is_what_the_bundled_draft_writes():
+    family = models.load("storyworld", device="cpu", dtype="float32")
+    row, stored = specimens.row(family.target, "draft alone", family.draft), results("specimens")["rows"]["draft alone"]
+    for key in ("readable", "consistent"):
+        assert row[key] == pytest.approx(stored[key], abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_features_are_learnt_and_yet_stand_for_other_tokens():
+    lm = models.load("storyworld", device="cpu", dtype="float32").target
+    predict, losses = specimens.trained_predictor(lm)
+    assert sum(losses[-20:]) / 20 < 0.4 < 0.9 < losses[0]
+    tokens = lm.encode(storyworld.story("chapter 8, unseen 0"))
+    session = lm.session(tokens[:1], hidden=-1)
+    session.feed(tokens[1:])
+    true, predicted = session.hidden[1:], predict(session.hidden[:-1])
+    assert float(torch.cosine_similarity(true, predicted).mean()) > 0.7
+    best = [lm.read_out(rows, normed=True).argmax(-1) for rows in (true, predicted)]
+    assert float((best[0] == best[1]).double().mean()) < 0.6
+
+
+@pytest.mark.slow
 def test_a_row_of_stories_is_what_the_decoder_writes(monkeypatch):
     monkeypatch.setitem(specimens.SETTING, "prompts", 2)
     monkeypatch.setitem(specimens.SETTING, "tokens", 20)
     family = models.load("storyworld", device="cpu", dtype="float32")
     row = specimens.row(family.target, "speculative", family.draft)
-    from tutorlib.decoders.speculative import speculative
-
     traces = [
         run(speculative(family.target, family.draft, prompt, gamma=4, rng=Seeded(i)), 20)
         for i, prompt in enumerate(village_prompts(2))

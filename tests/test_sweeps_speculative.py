@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tutorlib import TableLM
+from tutorlib import TableLM, models
 from tutorlib.storyworld.narrate import told
 from tutorlib.sweeps import results
 from tutorlib.sweeps import speculative as sweep
@@ -104,6 +104,20 @@ def test_acceptance_at_a_place_is_the_overlap_of_the_two_warped_distributions():
     assert {accepted for _, accepted, _ in greedy} == {0.0, 1.0}
 
 
+def test_shares_by_hand():
+    kinds = {"fact: who": {"places": 10, "acceptance": 0.5}, "other": {"places": 30, "acceptance": 0.9}}
+    assert sweep.shares(kinds, "fact") == pytest.approx((10 / 40, 5 / 8))
+
+
+@pytest.mark.slow
+def test_the_committed_file_is_what_the_bundled_models_give():
+    family = models.load("storyworld", device="cpu", dtype="float32")
+    again, stored = sweep.row(family.target, "temperature 1", family.draft), rows()["temperature 1"]
+    for name in ("acceptance", "hard"):
+        assert again[name] == pytest.approx(stored[name], abs=0.002)
+    assert again["kinds"][WHO]["acceptance"] == pytest.approx(stored["kinds"][WHO]["acceptance"], abs=0.002)
+
+
 def test_a_row_is_the_mean_of_its_kinds():
     for row in rows().values():
         assert list(row["kinds"]) == list(sweep.KINDS)
@@ -124,11 +138,10 @@ def test_what_the_chapter_says_of_the_results_is_so():
     free = OTHER
     assert drawn["kinds"][free]["sure"] < 0.6 < 0.95 < drawn["kinds"][free]["acceptance"]
     assert likeliest["kinds"][free]["acceptance"] < 0.65
-    # Two thirds of the refusals come from one token in eleven.
-    lost = {kind: figures["places"] * (1 - figures["acceptance"]) for kind, figures in drawn["kinds"].items()}
-    places = sum(drawn["kinds"][kind]["places"] for kind in facts)
-    assert drawn["places"] / places == pytest.approx(11, abs=0.5)
-    assert sum(lost[kind] for kind in facts) / sum(lost.values()) == pytest.approx(2 / 3, abs=0.02)
+    # Two thirds of the rejections come from one token in eleven.
+    positions, rejections = sweep.shares(drawn["kinds"], "fact")
+    assert 1 / positions == pytest.approx(11, abs=0.5) and rejections == pytest.approx(2 / 3, abs=0.02)
+    assert sweep.shares(likeliest["kinds"], "fact")[1] < 0.5
     # Over the temperature: it falls at both ends, and the intervals do not touch.
     middle = rows()["temperature 1"]["acceptance_interval"]
     for end in ("greedy", "temperature 0.25", "temperature 2", "temperature 3"):

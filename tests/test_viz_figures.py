@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from tutorlib import TableLM, TokenTree, greedy, run, theory
+from tutorlib import TableLM, TokenTree, greedy, run
 from tutorlib.bench import Spread
 from tutorlib.decoders.beam_search import beam_search
 from tutorlib.trace import Trace
@@ -63,7 +63,6 @@ FIGURES = {
     grids.similarity_map: [np.eye(5)],
     distributions.next_token_bars: [NASTY, BEFORE, {"chosen": 2}],
     distributions.warp_bars: [NASTY, BEFORE, TOP_2, {"legend": True}],
-    distributions.overlap_bars: [NASTY, BEFORE, EXPERT],
     distributions.contrast_arrows: [NASTY, BEFORE, EXPERT],
     distributions.outcome_bars: [{(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}],
     distributions.draw_strip: [NASTY, BEFORE, [0.05, 0.3]],
@@ -200,7 +199,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (distributions.warp_bars, [NASTY, [0.5, 0.4, 0, 0, 0], TOP_2], {}, "`before` must sum to 1, got 0.9"),
         (distributions.warp_bars, [NASTY, TOP_2, BEFORE], {}, "had no probability and got some"),
         (distributions.warp_bars, [NASTY, BEFORE, [math.nan] * 5], {}, "between 0 and 1"),
-        (distributions.overlap_bars, [["a", "b"], [0.5, 0.5], [0.25, 0.25]], {}, "of the draft must sum to 1, got 0.5"),
         (distributions.outcome_bars, [{}, {}], {}, "no outcomes"),
         (distributions.draw_strip, [NASTY, BEFORE, [0.5, 1.0]], {}, r"\[0, 1\), got 0.5 to 1"),
         (distributions.draw_strip, [NASTY[:2], [0.1, 0.2], []], {}, "must sum to 1"),
@@ -372,19 +370,6 @@ def test_the_grid_has_one_scale_and_names_its_tokens_once():
     assert [ax.get_xlabel() for ax in used] == ["", "probability", "probability"]
     with pytest.raises(ValueError, match="3 warps, but only 1 axes"):
         distributions.warp_grid(axes[:1, :1], NASTY, BEFORE, afters)
-
-
-def test_the_overlap_is_what_is_accepted_and_the_two_rests_are_of_one_size():
-    p, q = [0.4, 0.4, 0.2], [0.1, 0.3, 0.6]
-    ax = draw(distributions.overlap_bars, NASTY[:3], p, q)
-    accepted, rejected, resampled = ax.containers
-    assert sum(heights(accepted)) == pytest.approx(theory.acceptance_rate(p, q))
-    assert heights(rejected) == pytest.approx([0.4]) and heights(resampled) == pytest.approx([0.3, 0.1])
-    assert [label[0] for label in legend(ax)] == [*"pq✓✗↻"] and "together 0.60" in legend(ax)[2]
-    assert len({bars[0].get_hatch() for bars in ax.containers}) == 3
-    assert [list(line.get_ydata()) for line in ax.lines] == [p, q]
-    ax = draw(distributions.overlap_bars, [*"abcde"], [0.02, 0.48, 0.3, 0.2, 0], [0, 0.3, 0.5, 0.196, 0.004], top=3)
-    assert ticks(ax.xaxis) == ["b", "c", "d"] and "together 0.80" in legend(ax)[2]  # over all tokens
 
 
 def contrast(**options):
@@ -618,7 +603,7 @@ def test_pairs_stand_beside_the_diagonal_and_the_furthest_from_it_are_named():
 def test_distances_are_sorted_the_largest_on_top_with_their_numbers():
     ax = draw(bars.distance_bars)
     assert ticks(ax.yaxis) == ["one", "three", "two"] and widths(ax.patches) == [0.25, 0.5, 1.0]
-    assert texts(ax) == ["0.250", "0.500", "1.000"]
+    assert texts(ax) == ["0.25", "0.50", "1.00"]
     assert [bool(bar.get_hatch()) for bar in ax.patches] == [True, False, True]
 
 

@@ -201,12 +201,16 @@ def test_specimens_run_to_the_end_of_a_text_without_an_error(name):
 
 
 def test_no_specimen_is_there_twice():
-    assert len(BY_NAME) == len(zoo.SPECIMENS)
+    assert len(BY_NAME) == len(zoo.SPECIMENS) == 25
+
+
+def test_as_many_were_found_published_as_the_chapter_says():
+    assert sum(bool(specimen.source) for specimen in zoo.SPECIMENS) == 20
 
 
 def test_every_public_function_of_the_zoo_is_a_specimen_or_shows_them():
     functions = {name for name, value in vars(zoo).items() if inspect.isfunction(value)}
-    assert functions - {"tables", "texts", "feature_predictor"} == set(BY_NAME)
+    assert functions - {"tables", "texts", "feature_predictor", "named"} == set(BY_NAME)
 
 
 @pytest.mark.parametrize("specimen", zoo.SPECIMENS, ids=lambda specimen: specimen.name)
@@ -221,15 +225,25 @@ def test_it_is_documented_marked_one_screen_and_shown_and_says_where_it_was_seen
     assert specimen.compares
     assert specimen.name in CHAPTER.read_text(encoding="utf-8")
     if specimen.source:
-        assert len(re.findall(r"https://\w+\.com/\S+", specimen.source)) == 1
+        assert len(re.findall(r": https://[\w.]+\.com/\S+$", specimen.source)) == 1
+        assert specimen.published.startswith("Published in: [")
     else:
         assert not re.search(r"publish|tutorial|article|repositor", specimen.what + specimen.why)
+        assert "Not found published" in specimen.published
 
 
 @pytest.mark.parametrize("specimen", zoo.SPECIMENS, ids=lambda specimen: specimen.name)
 def test_what_the_chapter_prints_of_it_is_in_the_fields_words(specimen):
     printed = " ".join((specimen.code, specimen.what, specimen.why))
     assert not re.search(r"\b(luck|places?|coins?|mended)\b", printed)
+
+
+def test_a_specimen_is_shown_with_its_wrong_line_and_its_source_and_an_unknown_one_is_refused():
+    (one,) = zoo.named("greedy_drafts")
+    shown = one._repr_markdown_()
+    assert repr(one) == "Specimen(greedy_drafts)" and zoo.MARK in shown and one.published in shown
+    with pytest.raises(ValueError, match="the zoo has no 'speculative'; it has rows_one_late"):
+        zoo.named("speculative")
 
 
 def test_it_has_the_signature_of_what_it_wants_to_be():

@@ -1,61 +1,17 @@
-"""The exercises of the chapter on exactness: total variation, bugs told by distributions, lengths, a check, samples.
+"""The exercises of the chapter on exactness: lengths, bugs told by their distributions, a check, a blind case.
 
 What is right is enumerated (`tutorlib.proof`, `tutorlib.zoo`) or computed here from its definition.
 """
 
-import math
 from functools import cache
 
 from .. import zoo
 from ..decoders.sample import sample
 from ..decoders.speculative import speculative
 from ..decoding import decoder
-from ..proof import exact_distribution
+from ..proof import exact_distribution, target_distribution, total_variation
 from ..table import TableLM
-from .judge import Exercise, Verdict, attempt, checker, compare, filled, number, right, short, wrong
-
-
-def differences(a, b, outcomes):
-    return [a.get(outcome, 0.0) - b.get(outcome, 0.0) for outcome in outcomes]
-
-
-def half_of_absolute(a, b, outcomes):
-    return sum(map(abs, differences(a, b, outcomes))) / 2
-
-
-check_total_variation = Exercise(
-    """Judge ``my_total_variation(a, b)``: the distance of two distributions, dicts from outcomes to probabilities.""",
-    [
-        ({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.2, "b": 0.2, "c": 0.6}),
-        ({"a": 0.7, "b": 0.3}, {"a": 0.1, "c": 0.4, "d": 0.5}),
-        ({"a": 0.25, "c": 0.75}, {"a": 0.25, "b": 0.35, "c": 0.4}),
-        ({"a": 1.0}, {"b": 1.0}),
-        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5}),
-    ],
-    lambda a, b: half_of_absolute(a, b, a.keys() | b.keys()),
-    {
-        "The half is missing: what one distribution has too much, it lacks elsewhere, so everything counts twice.": (
-            lambda a, b: 2 * half_of_absolute(a, b, a.keys() | b.keys())
-        ),
-        "You left out outcomes that only one of the two has. An outcome that is missing in a dict has probability 0, "
-        "and counts.": (
-            lambda a, b: half_of_absolute(a, b, a.keys() & b.keys()),
-            lambda a, b: half_of_absolute(a, b, a),
-            lambda a, b: half_of_absolute(a, b, b),
-        ),
-        "That is the largest difference at a single outcome. An event may hold several: add up.": lambda a, b: max(
-            map(abs, differences(a, b, a.keys() | b.keys()))
-        ),
-        "Differences with their signs cancel: take absolute values.": lambda a, b: sum(
-            differences(a, b, a.keys() | b.keys())
-        ),
-        "You squared the differences. Take absolute values.": (
-            lambda a, b: math.hypot(*differences(a, b, a.keys() | b.keys())),
-            lambda a, b: math.hypot(*differences(a, b, a.keys() | b.keys())) ** 2 / 2,
-        ),
-    },
-    why="Half of all absolute differences: 0 for the same distribution, 1 where they have nothing in common.",
-)
+from .judge import Verdict, array, attempt, checker, compare, filled, right, short, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Bugs told by their distributions
@@ -95,16 +51,18 @@ def check_suspects(answer) -> Verdict:
         return wrong(f"You name {twice[0]} more than once. Each of the five made one of the distributions.")
     hints = {
         "speculative": "It is the only one that gives p itself.",
-        "score_only": "It never takes anything back, so what comes out is the draft's distribution, q itself.",
-        "resample_from_target": "It keeps min(p, q) of each token, and shares out the rejected 0.4 by p.",
-        "fixed_threshold": "a and b pass whenever they are drafted. c never does, and its 0.6 is shared out by p.",
+        "score_only": "It never rejects anything, so its distribution is the draft's, q itself.",
+        "resample_from_target": "It keeps min(p, q) of each token, and divides the rejected 0.4 as p does.",
+        "fixed_threshold": "a and b pass whenever they are drafted. c never does, and its 0.6 is divided as in p.",
         "greedy_drafts": "c is always drafted, and kept with probability 1/3; the rest goes to the residual.",
     }
     for letter, index in CASES.items():
         if answer[letter] != SUSPECTS[index]:
             shown = ", ".join(f"{prob:.3f}" for prob in mystery()[letter])
             return wrong(f"{letter} = ({shown}) is not from {answer[letter]}. {hints[answer[letter]]}")
-    return right("Each mistake leaves its own mark. A bug report with a distribution in it is half solved.")
+    return right(
+        "Each mistake leaves its own trace in the distribution, so the distribution helps you to find the line."
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -161,11 +119,11 @@ def _plain(target, draft, prompt, *, gamma, rng, warp=()):
 
 RIGHT_ONES = (_another_right_one, _plain)
 WRONG_ONES = {
-    zoo.greedy_drafts: "That one shows in the very first token. What do you compare with what, and how near is near?",
-    zoo.unwarped_bonus: "Without a warp it is exact, so try it with one, temperature(2.0) for instance. Its bonus is "
-    "token γ + 1, and its distribution is off by less than 0.1: look that far, and allow no more than rounding.",
-    zoo.forgets_at_least_one: "It shows after a full draft, its bonus token, and one token more: γ + 2 tokens. It is "
-    "off by a few hundredths there: allow no more than rounding.",
+    zoo.greedy_drafts: "Its first token is wrong. Which distributions do you compare, and how much may they differ?",
+    zoo.unwarped_bonus: "Without a warp, it is exact, so try one: temperature(2.0), for instance. Its bonus token is "
+    "token γ + 1, and its distribution is off by less than 0.1: use texts that long, and allow only for rounding.",
+    zoo.forgets_at_least_one: "It shows after a full draft, its bonus token, and one token more: γ + 2 tokens. There, "
+    "it is off by a few hundredths: allow only for rounding.",
 }
 
 
@@ -175,66 +133,44 @@ def check_my_check(my_check) -> Verdict:
     for method in RIGHT_ONES:
         answer = attempt(my_check, method)
         if type(answer).__name__ not in ("bool", "bool_"):  # numpy has one of its own
-            return wrong(f"Expected True or False, got {answer!r}. Is a distance below 1e-9 still exact? Say so.")
+            return wrong(f"Expected True or False, got {answer!r}. Return whether the distance is below 1e-9.")
         if not answer:
             return wrong(
-                f"It rejects a right method ({method.__name__.strip('_')}). Compare with the *target's* distribution, "
-                "under the same warp; do not ask for equality: sums of floats round, so allow 1e-9. And do not ask how "
-                "a method is called, or how many tokens it drafts."
+                f"It rejects a correct method ({method.__name__.strip('_')}). Compare with the *target's* "
+                "distribution under the same warp. Sums of floats are rounded, so allow a distance of 1e-9. And do not "
+                "rely on a method's name, or on how many tokens it drafts."
             )
     for method, hint in WRONG_ONES.items():
         if attempt(my_check, method):
             return wrong(f"It lets zoo.{method.__name__} pass. {hint}")
-    return right("A warp, γ + 2 tokens, and 1e-9: A method that passes all that has little left to be wrong with.")
+    return right("With a warp, γ + 2 tokens and a tolerance of 1e-9, few mistakes are left that your check could miss.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How many samples
+# A case that shows nothing
+
+UNLIKE = 0.3
 
 
-def excess_of_one(made, due, square=2, over=None):
-    """What one sample adds to the G-test's excess: Σ (made - due)² / due."""
-    return sum(abs(made[key] - due[key]) ** square / (over or due)[key] for key in due)
-
-
-def samples_with(excess_of_one):
-    return lambda made, due, excess: excess / excess_of_one(made, due)
-
-
-def whole_samples(answer, due):
-    """Rounded up, and the exact number just as well."""
-    value = number(answer)
-    return due if abs(value - due) <= 1.001 else value
-
-
-check_samples = Exercise(
-    """Judge ``my_samples(made, due, excess)``: the least n with n · Σ (made - due)² / due of `excess` or more.""",
-    [
-        ({"a": 0.51, "b": 0.49}, {"a": 0.5, "b": 0.5}, 15.0),
-        ({"a": 0.12, "b": 0.88}, {"a": 0.1, "b": 0.9}, 15.0),
-        ({"a": 0.3, "b": 0.3, "c": 0.4}, {"a": 0.25, "b": 0.25, "c": 0.5}, 20.0),
-    ],
-    samples_with(excess_of_one),
-    {
-        "You added up differences, not their squares.": (
-            samples_with(lambda made, due: sum(abs(made[key] - due[key]) for key in due)),
-            samples_with(lambda made, due: sum(abs(made[key] - due[key]) for key in due) / 2),
-            samples_with(lambda made, due: excess_of_one(made, due, square=1)),
-        ),
-        "You divided by what was made. Divide by what is due: of n samples, n · due are expected.": samples_with(
-            lambda made, due: excess_of_one(made, due, over=made)
-        ),
-        "The squares are not divided by what is due.": samples_with(
-            lambda made, due: sum((made[key] - due[key]) ** 2 for key in due)
-        ),
-        "You took a square root. The excess grows with n itself.": lambda made, due, excess: (
-            (excess / excess_of_one(made, due)) ** 0.5
-        ),
-        "That is the wrong way round: the smaller the difference, the more samples it takes.": (
-            lambda made, due, excess: excess * excess_of_one(made, due)
-        ),
-    },
-    read=whole_samples,
-    why="To catch a coin that falls one way 51 times in 100 as often as not, you need 37,500 tosses. A thousand will "
-    "hardly ever do it.",
-)
+@checker
+def check_blind_case(answer) -> Verdict:
+    """Judge two models on which `zoo.resample_from_target` is exact: a dict of distributions over a, b, c, "p", "q"."""
+    answer = filled(answer, "pq")
+    p, q = (array(answer[name], (3,), "probabilities") for name in "pq")
+    for name, probs in (("p", p), ("q", q)):
+        if not (probs >= 0).all() or abs(probs.sum() - 1) > 1e-6:
+            return wrong(f"{name} must be three probabilities that sum to 1, got {short(probs)}.")
+    unlike = float(abs(p - q).sum() / 2)
+    if unlike < UNLIKE - 1e-9:
+        return wrong(
+            f"The total variation of p and q is only {unlike:.2f}. Nothing shows if the models agree: take 0.3."
+        )
+    target, draft = (TableLM({"": [float(prob) for prob in probs]}, "abc") for probs in (p, q))
+    made = exact_distribution(lambda rng: zoo.resample_from_target(target, draft, "a", gamma=1, rng=rng), 2)
+    distance = total_variation(made, target_distribution(target, "a", 2))
+    if distance > 1e-9:
+        return wrong(
+            f"The total variation of the decoder is {distance:.3f}, so your case shows the mistake. It draws token x "
+            "with probability min(p(x), q(x)) + (1 - β) p(x). When is that p(x), for every x?"
+        )
+    return right("This case shows nothing, although the code is wrong: a proof is only as good as its cases.")

@@ -1,81 +1,123 @@
-"""The exercises of the speculative chapter: accepting, the residual, a whole check, expected tokens, rollback, and γ.
+"""The exercises of the speculative chapter: a prediction, a whole check, rollback, a case to construct, and γ.
 
 A whole check is not tried but enumerated: every way its random draws can come out.
 """
 
 import math
 
+import numpy as np
 import torch
 
 from ..randomness import Exhaustive
-from .judge import Ended, Exercise, attempt, normalised, number, parts, tensor, wrong
+from .judge import (
+    Ended,
+    Exercise,
+    Verdict,
+    array,
+    attempt,
+    checker,
+    compare,
+    filled,
+    normalised,
+    number,
+    parts,
+    right,
+    short,
+    tensor,
+    wrong,
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The accept probability and the residual
+# A prediction for one position
 
-TARGET, DRAFT = tensor((0.5, 0.2, 0.3)), tensor((0.1, 0.8, 0.1))
+# With p = (0.6, 0.3, 0.1) and q = (0.3, 0.2, 0.5): the right number, what mistakes come to, and a hint.
+ROUND = {
+    "a drafted token is accepted": (
+        0.6,
+        {
+            0.4: "That is the probability of a rejection, 1 - 0.6.",
+            0.29: "That is Σ p·q, the probability that two independent draws agree. The check does better.",
+        },
+        "It is what p and q have in common: add up min(p, q).",
+    ),
+    "c is rejected, if it is drafted": (
+        0.8,
+        {
+            0.2: "That is the probability of accepting c, p/q = 0.1/0.5.",
+            0.4: "That is the probability that c is drafted *and* rejected, 0.5 · 0.8. Here, c has been drafted.",
+            0.9: "That is 1 - p. The draft proposes c with probability 0.5, so divide p by q first.",
+        },
+        "c is accepted with probability p/q.",
+    ),
+    "a is drawn after a rejection": (
+        0.75,
+        {
+            0.6: "That is p itself. Drafted tokens have already given a part of p: draw from the residual.",
+            0.3: "That is p - q, before it is divided by the residual's sum.",
+            0.3 / 0.7: "Where q is above p, the residual is 0. Leave c out of the sum.",
+        },
+        "The residual is proportional to max(p - q, 0).",
+    ),
+    "a was drafted, if a was generated": (
+        0.5,
+        {
+            0.3: "That is the probability that a is drafted and accepted. Divide by that of generating a.",
+            0.6: "That is the probability that a is generated.",
+        },
+        "a is generated with probability p. Which part of it comes from drafted tokens?",
+    ),
+}
 
-check_accept_probability = Exercise(
-    """Judge ``my_accept_probability(p, q, token)``: with what probability a drafted token is kept.""",
-    # The target finds the token less likely than the draft does, more likely, as likely, and impossible.
-    [
-        (TARGET, DRAFT, 1),
-        (TARGET, DRAFT, 0),
-        (tensor((0.45, 0.35, 0.2)), tensor((0.3, 0.35, 0.35)), 1),
-        (tensor((0.6, 0.0, 0.4)), tensor((0.3, 0.3, 0.4)), 1),
-    ],
-    lambda p, q, x: min(1.0, float(p[x] / q[x])),
-    {
-        "The ratio is right, but a probability is at most 1: min(1, p/q).": lambda p, q, x: p[x] / q[x],
-        "That is p alone. A token that the draft proposes often has to be rejected more often: divide by q.": (
-            lambda p, q, x: p[x]
-        ),
-        "The ratio is upside down. What the draft says *more* often than the target is rejected: p over q.": (
-            lambda p, q, x: min(1.0, float(q[x] / p[x])),
-            lambda p, q, x: q[x] / p[x],
-        ),
-        "You keep a token for certain, or not at all. Below 1 the ratio is a probability: draw with it.": (
-            lambda p, q, x: float(p[x] >= q[x])
-        ),
-        "That is the probability of rejecting it.": lambda p, q, x: 1 - min(1.0, float(p[x] / q[x])),
-    },
-    why="What the target finds at least as likely as the draft does is always kept, and the rest in proportion.",
-)
+
+@checker
+def check_round(answer) -> Verdict:
+    """Judge four predicted probabilities for one position: a dict like `ROUND`."""
+    for what, given in filled(answer, ROUND).items():
+        due, mistakes, hint = ROUND[what]
+        found = compare(given, due, mistakes, otherwise=hint, tolerance=0.01)
+        if not found.ok:
+            return wrong(f"({what}) {found.message}")
+    return right("Half of the tokens a come from the draft, and the residual gives exactly the missing half.")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Two models that agree, and whose greedy tokens do not
+
+LEAST_OVERLAP = 0.95
+
+
+@checker
+def check_disagreement(answer) -> Verdict:
+    """Judge a case in which sampling accepts nearly all drafted tokens and greedy decoding none: two distributions."""
+    answer = filled(answer, "pq")
+    p, q = (array(answer[name], (3,), "probabilities") for name in "pq")
+    for name, probs in (("p", p), ("q", q)):
+        if not (probs >= 0).all() or abs(probs.sum() - 1) > 1e-6:
+            return wrong(f"{name} must be three probabilities that sum to 1, got {short(probs)}.")
+        if sorted(probs)[1] == probs.max():
+            return wrong(f"Two tokens share the largest probability of {name}: let one of them be the most likely.")
+    overlap = float(np.minimum(p, q).sum())
+    if p.argmax() == q.argmax():
+        return wrong("Both models have the same most likely token, so greedy decoding accepts it.")
+    if overlap < LEAST_OVERLAP:
+        return wrong(
+            f"With sampling, a drafted token is accepted with probability {overlap:.2f} only. Bring p and q closer "
+            "together, but keep their most likely tokens apart."
+        )
+    return right(
+        f"Sampling accepts a drafted token with probability {overlap:.3f}, and greedy decoding never. The distance of "
+        "two distributions says little about their most likely tokens."
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A whole check, enumerated
 
 
 def residual(p, q):
     excess = (p - q).clamp(min=0)
     return normalised(excess) if excess.sum() > 0 else p
 
-
-check_residual = Exercise(
-    """Judge ``my_residual(p, q)``: what is drawn from in place of a rejected token, shape (vocab,).""",
-    [
-        (tensor((0.40, 0.30, 0.20, 0.10)), tensor((0.15, 0.25, 0.45, 0.15))),
-        (tensor((0.05, 0.35, 0.60)), tensor((0.55, 0.15, 0.30))),
-        (tensor((0.25, 0.25, 0.5)), tensor((0.25, 0.25, 0.5))),
-    ],
-    residual,
-    {
-        "That is p itself. What the draft has given in full already would be given twice.": lambda p, q: p,
-        "It does not sum to 1: divide by its sum, or nothing can be drawn from it.": lambda p, q: (p - q).clamp(min=0),
-        "You took |p - q|. Where q is above p the target wants *less*, so it is 0 there.": (
-            lambda p, q: normalised((p - q).abs()),
-            lambda p, q: (p - q).abs(),
-        ),
-        "That is the wrong way round: q - p is what the draft says too often. Take p - q.": (
-            lambda p, q: residual(q, p),
-            lambda p, q: (q - p).clamp(min=0),
-        ),
-        "Where p and q are equal, nothing is left, and 0 divided by 0 is not a number. A token is rejected there only "
-        "because of rounding: draw from p then.": lambda p, q: normalised((p - q).clamp(min=0)),
-    },
-    why="What the target has more than the draft, and nothing else: the draft has given all the rest.",
-    hint="Cut p - q off at 0, then divide by the sum.",
-)
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A whole check, enumerated
 
 # Found by trying: every mistake gives another distribution than the right check, and than the other mistakes.
 DRAFT_ROWS = tensor(((0.05, 0.45, 0.5), (0.6, 0.1, 0.3)))
@@ -141,10 +183,10 @@ check_check = Exercise(
     [()],
     check,
     {
-        "After a rejection you draw from p. What the draft has given already comes twice: draw from the residual.": {
+        "After a rejection, you draw from p. But accepted tokens already make up a part of p: take the residual.": {
             "redraw": lambda p, q: p
         },
-        "You judge by the row *after* the token. Row i of p is what the target says before it has read drafted[i].": {
+        "You judge by the row *after* the token. Row i of p is the target's distribution before it reads drafted[i].": {
             "shift": 1
         },
         "The rule is wrong: keep the token with probability min(1, p/q), by rng.accept.": (
@@ -157,46 +199,18 @@ check_check = Exercise(
             {"accept": lambda p, q, x: float(p[x] > 0.5)},
         ),
         "The bonus token comes from the wrong row. After n kept tokens the row is p[n], the last one.": {"bonus": -2},
-        "You go on after a rejection. What was drafted there follows a token that is not in the text: stop at the "
-        "first.": goes_on_after_a_rejection,
+        "You go on after a rejection. The tokens drafted after it continue a text that no longer exists: stop at the "
+        "first rejection.": goes_on_after_a_rejection,
     },
     through=every_draw,
     show=lambda: "two drafted tokens",
     said=about_distributions,
-    why="The distribution is the target's, over every branch: your check is proved exact.",
+    why="Added up over all branches, the distribution is the target's: your check is proved exact.",
     hint="Try the three parts one by one: accepting, the residual, the bonus.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Expected tokens
-
-
-def tokens(alpha, gamma):
-    return math.fsum(alpha**power for power in range(gamma + 1))
-
-
-check_expected_tokens = Exercise(
-    """Judge ``my_expected_tokens(alpha, gamma)``: how many tokens a round gives on average.""",
-    [(0.8, 4), (0.6, 3), (0.0, 5), (0.9, 1), (1.0, 4)],
-    tokens,
-    {
-        "That is one power too few: when all γ are accepted, a bonus token is added.": lambda alpha, gamma: tokens(
-            alpha, gamma - 1
-        ),
-        "You counted the accepted tokens only. The target adds one of its own in every round.": lambda alpha, gamma: (
-            tokens(alpha, gamma) - 1
-        ),
-        "You added α for each drafted token. But the third counts only if the first two were accepted too: α³.": (
-            lambda alpha, gamma: 1 + alpha * gamma,
-            lambda alpha, gamma: alpha * gamma,
-        ),
-        "You counted all or nothing. A draft may be accepted in part.": lambda alpha, gamma: 1 + gamma * alpha**gamma,
-        "At α = 1 the closed form is 0/0: add the powers of α, or treat 1 by itself.": lambda alpha, gamma: (
-            (1 - alpha ** (gamma + 1)) / (1 - alpha)
-        ),
-    },
-    why="1 + α + α² + ... + α^γ: from 1, when nothing is accepted, to γ + 1, when everything is.",
-)
+# How far to roll back
 
 
 def rollback(gamma, accepted):
@@ -208,29 +222,33 @@ check_rollback = Exercise(
     [(5, 2), (4, 0), (3, 2), (1, 0), (4, 4), (1, 1)],
     rollback,
     {
-        "The two are in the other order: the target's comes first, and it has one token more to forget.": (
+        "The two numbers are swapped. The target's number comes first, and the target has one token more to forget.": (
             lambda gamma, accepted: rollback(gamma, accepted)[::-1]
         ),
-        "The target forgets one too few: the rejected token stays in its cache, and the new one is read after it.": (
+        "The target forgets one token too few: the next call continues after the rejected token.": (
             lambda gamma, accepted: (max(gamma - accepted - 1, 0), rollback(gamma, accepted)[1]),
             lambda gamma, accepted: (gamma - accepted - 1, rollback(gamma, accepted)[1]),
         ),
-        "The draft has not read as much as the target: it has said its last token, and not read it.": (
+        "The draft has read one token less than the target: it has chosen its last token, but not read it.": (
             lambda gamma, accepted: (gamma - accepted, gamma - accepted)
         ),
-        "Less than nothing cannot be forgotten. When all was accepted, the draft has even one token still to read.": (
+        "You cannot forget fewer than 0 tokens. After a full draft, the draft even has a token left to read.": (
             lambda gamma, accepted: (gamma - accepted, gamma - accepted - 1)
         ),
-        "You forget the whole draft. What was accepted has been read, and can stay.": lambda gamma, accepted: (
+        "You forget the whole draft. Accepted tokens belong to the text and can stay.": lambda gamma, accepted: (
             (gamma, gamma - 1)
         ),
     },
     show=lambda gamma, accepted: f"γ = {gamma} and {accepted} accepted",
-    why="Both go back to the end of what was accepted. After a full draft there is nothing to forget.",
+    why="Both caches end with the last accepted token. If the whole draft was accepted, there is nothing to forget.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
 # γ from a measured cost curve
+
+
+def tokens(alpha, gamma):
+    return math.fsum(alpha**power for power in range(gamma + 1))
 
 
 def best_gamma(alpha, call_times, draft_time, made=tokens, time=lambda gamma, times: times[gamma], calls=None, least=0):
@@ -253,22 +271,22 @@ check_gamma = Exercise(
     ],
     best_gamma,
     {
-        "You took the most tokens for a *call*: that is always the largest γ. Divide by the time of the round.": (
+        "You chose the most tokens per *call*: that is always the largest γ. Divide by the time of the round.": (
             lambda alpha, call_times, draft_time: len(call_times) - 1
         ),
-        "You took the same time for every target call, as the published formula does. Here a wider call costs more.": {
+        "You used the same time for every target call, as the published formula does. Here, wider calls take longer.": {
             "time": lambda gamma, times: times[0]
         },
-        "You took the time of a call with γ tokens. It has γ + 1: the last token of the text, and the draft.": {
+        "You used the time of a call with γ tokens. The call reads γ + 1: the text's last token, and the draft.": {
             "time": lambda gamma, times: times[max(gamma - 1, 0)]
         },
         "Drafting takes γ calls, one after the other.": (
             {"calls": lambda gamma: 0},
             {"calls": lambda gamma: min(gamma, 1)},
         ),
-        "Where no draft pays, the answer is 0: compare with the plain loop too.": {"least": 1},
+        "If no draft pays, the answer is 0: compare with the plain loop too.": {"least": 1},
     },
     show=lambda alpha, times, draft: f"α = {alpha:g}, a draft call of {draft:g} and target calls of {times}",
-    why="Tokens of a round over the time of a round, for each γ: the flat parts of the cost curve decide.",
+    why="You divided the tokens of a round by its time. The flat parts of the cost curve decide which γ is best.",
     hint="Return the γ itself. The times cover γ up to len(call_times) - 1.",
 )

@@ -177,6 +177,27 @@ def row(lm, name: str, draft=None) -> dict:
     return overall | {"kinds": found}
 
 
+def shares(kinds: dict, beginning: str) -> tuple[float, float]:
+    """How many of the tokens, and of the rejected ones, are of the kinds whose names begin so.
+
+    Parameters
+    ----------
+    kinds : dict
+        From kinds of tokens to their figures, as in a row of the results.
+    beginning : str
+        "fact" for all kinds of facts.
+
+    Returns
+    -------
+    two floats
+        The share of all positions, and the share of the expected rejections.
+    """
+    places = {kind: figures["places"] for kind, figures in kinds.items()}
+    lost = {kind: places[kind] * (1 - figures["acceptance"]) for kind, figures in kinds.items()}
+    chosen = [kind for kind in kinds if kind.startswith(beginning)]
+    return tuple(sum(map(counts.get, chosen)) / sum(counts.values()) for counts in (places, lost))
+
+
 def _figures(stories: Sequence[Sequence[tuple]]) -> dict:
     every = [place for story in stories for place in story]
     if not every:

@@ -227,10 +227,11 @@ def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain
         if name in plain:
             look = {"color": LIGHT["surface"], "edgecolor": color("neutral")}
         ax.barh(place, distance, height=0.7, **look)
-        ax.text(distance + 0.012, place, f"{distance:.3f}", va="center", fontsize=9, color=LIGHT["text"])
-    ax.set_yticks(range(len(rows)), [name for _, name in rows], family="monospace", fontsize=9)
+        ax.text(distance + 0.015, place, f"{distance:.2f}", va="center", fontsize=10.5, color=LIGHT["text"])
+    ax.set_yticks(range(len(rows)), [name for _, name in rows], family="monospace", fontsize=10.5)
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel="total variation from what it should do", xlim=(0, 1.12), xticks=[0, 0.25, 0.5, 0.75, 1])
+    ax.set(xlabel="total variation from what it should do", xlim=(0, 1.16), xticks=[0, 0.25, 0.5, 0.75, 1])
+    ax.set_ylim(-0.7, len(rows) - 0.3)
     return titled(ax, title)
 
 

@@ -48,7 +48,8 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
     used = [kind for kind in MARKS if kind in kinds]
     if used not in ([], ["context"]):
         names = [f"{MARKS[kind]} {MEANINGS[kind]}".strip() for kind in used]
-        ax.legend(swatches(map(outlined, used)), names, ncols=2, **below)
+        wide = ax.get_window_extent().width / ax.figure.dpi > 7  # inches: enough for two long names beside each other
+        ax.legend(swatches(map(outlined, used)), names, ncols=1 + wide, **below)
     return titled(ax, title)
 
 

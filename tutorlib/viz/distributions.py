@@ -1,4 +1,4 @@
-"""Distributions over tokens: one, one before and after a warp, two beside each other or on each other, outcomes.
+"""Distributions over tokens: one, one before and after a warp, two beside each other, outcomes.
 
 Nothing here runs a model or applies a warp: probabilities come in, bars come out. Where a warp is drawn, what it keeps
 is filled, what it drops is pale and crossed out, and an outline shows what a token had before.
@@ -11,7 +11,6 @@ import numpy as np
 from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, MARKS, color
 from .style import (
-    BELOW,
     arrow,
     beside,
     checked_distribution,
@@ -168,52 +167,6 @@ def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence
     for ax in axes[len(afters) :]:
         ax.set_axis_off()
     return used
-
-
-@takes_iterators
-def overlap_bars(ax, tokens: Sequence[str], target_probs, draft_probs, *, top=10, title=None):
-    """Draw what target and draft have in common, and what each has more: accepted, rejected, resampled.
-
-    Each token has one bar. Its lower part is min(p, q), what is drafted and accepted. What comes on top is either what
-    the draft has more, drafted and rejected, or what the target has more, resampled. A dot marks p, a diamond q.
-
-    Parameters
-    ----------
-    tokens : sequence of str, length n
-        The texts.
-    target_probs, draft_probs : arrays of floats, shape (n,)
-        p and q; each sums to 1.
-    top : int
-        How many tokens to draw at most: those with the largest max(p, q), in their own order if these are all, else
-        sorted by p. What is below 0.005 is left out; the sums in the legend are over all tokens.
-    """
-    ours = checked_distribution(target_probs, tokens, "the target")
-    theirs = checked_distribution(draft_probs, tokens, "the draft")
-    larger = np.maximum(ours, theirs)
-    shown = np.argsort(-larger, kind="stable")[:top]
-    shown = shown[larger[shown] >= 0.005]  # lower bars would not be seen
-    shown = np.sort(shown) if len(tokens) <= top else shown[np.argsort(-ours[shown], kind="stable")]
-    common = np.minimum(ours, theirs)
-    parts = {  # kind -> (from where, how much, what it says)
-        "accepted": (np.zeros_like(ours), common, "min(p, q): drafted and accepted"),
-        "rejected": (common, theirs - common, "q above p: drafted and rejected"),
-        "resampled": (common, ours - common, "p above q: resampled"),
-    }
-    places = np.arange(len(shown))
-    for kind, (bottom, height, words) in parts.items():
-        label = f"{MARKS[kind]} {words}, together {height.sum():.2f}"
-        some = height[shown] > 0
-        look = filled(kind, linewidth=1.3, width=0.72, label=label)
-        ax.bar(places[some], height[shown][some], bottom=bottom[shown][some], **look)
-    for probs, kind, marker, letter in ((ours, "target", "o", "p"), (theirs, "draft", "D", "q")):
-        look = {"marker": marker, "linestyle": "none", "markersize": 6, "markeredgecolor": "white"}
-        ax.plot(places, probs[shown], color=color(kind), **look, label=f"{letter}, the {kind}'s probability", zorder=4)
-    names = [token_label(tokens[token]) for token in shown]
-    ax.set_xticks(places, names, parse_math=False)
-    ax.set(ylabel="probability", ylim=(0, 1.08 * max(ours.max(), theirs.max())))
-    ax.grid(axis="x", visible=False)
-    ax.legend(**BELOW)
-    return titled(ax, title)
 
 
 @takes_iterators

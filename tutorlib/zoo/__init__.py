@@ -2,11 +2,12 @@
 
 Nothing here is for use. Every specimen is a small function with the signature of the method that it wants to be. Its
 docstring says what is wrong, and its mistake is marked ``# the mistake``. `SPECIMENS` says of each why somebody writes
-it, where it was seen (if that is known), what the right method is, and how the two are told apart: `Specimen.outcomes`
-enumerates everything that a method can do in a small case made for the purpose, beside what it should do.
+it, where it was published (if it was found), what the right method is, and how the two are told apart:
+`Specimen.outcomes` enumerates everything that a method can do in a small case made for the purpose, beside what it
+should do.
 
 To add one: write the function, with a mark at the mistake, import it here, and add a `Specimen` to the list. The tests
-and the pictures of chapter 9 take it from there.
+and the figure of chapter 9 take it from there.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
@@ -27,7 +28,7 @@ from .judges import (
     score_only,
     unwarped_bonus,
 )
-from .specimens import MARK, SPECIMENS, Specimen
+from .specimens import MARK, SPECIMENS, Specimen, named
 from .vocabularies import foreign_ids, map_in_hash_order
 from .warps import top_k_one_for_greedy, top_p_without_the_crossing
 
@@ -48,6 +49,7 @@ __all__ = [
     "length_off_by_one",
     "map_in_hash_order",
     "mixed_with_prediction",
+    "named",
     "other_warp",
     "padding_as_text",
     "padding_is_token_zero",

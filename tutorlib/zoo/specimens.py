@@ -1,4 +1,4 @@
-"""The list of the zoo: what each specimen wants to be, why somebody writes it, and where it was seen."""
+"""The list of the zoo: what each specimen wants to be, why somebody writes it, and where it was published."""
 
 import inspect
 import re
@@ -15,10 +15,11 @@ from ..warp import top_p
 from . import batches_and_ends, beams, bookkeeping, cases, judges, vocabularies, warps
 
 MARK = "# the mistake"
+NOT_FOUND = "Not found published, but easy to make."
 Outcomes = dict[tuple, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Specimen:
     """One mistake.
 
@@ -35,7 +36,7 @@ class Specimen:
     least : float
         The total variation of these two is at least this much: what the tests hold it to.
     source : str
-        Where it was seen, with a link. Empty where no source is known: then it is a mistake that is easy to make.
+        Where it was published, and a link, as "where: link". Empty where it was not found published.
     compares : str
         What the distributions are of.
     """
@@ -80,6 +81,21 @@ class Specimen:
         """The line or two that are wrong, with the mark."""
         return "\n".join(line.strip() for line in self.code.splitlines() if MARK in line)
 
+    @property
+    def published(self) -> str:
+        """Where it was published, as a link in Markdown, or that it was not found published."""
+        where, _, link = self.source.partition(": https://")
+        return f"Published in: [{where}](https://{link})." if link else NOT_FOUND
+
+    def _repr_markdown_(self) -> str:
+        """What is wrong, the wrong line, why somebody writes it, and where it was published."""
+        wrong = self.wrong_lines.replace(f"  {MARK}", f"\n{MARK}")
+        head = f"**`{self.name}`** (total variation {self.distance():.3f}). {self.what}"
+        return f"{head}\n\n```python\n{wrong}\n```\n\n*Why:* {self.why} *{self.published}*"
+
+    def __repr__(self) -> str:
+        return f"Specimen({self.name})"
+
 
 @cache
 def _outcomes(case, method):
@@ -113,11 +129,14 @@ SPECIMENS = [
         judges.fixed_threshold, speculative,
         "It sounds like what acceptance should mean: the token is good enough for the target.",
         cases.texts, 0.05,
+        "SGLang, as the option speculative_accept_threshold_single, which is off by default: "
+        f"{GITHUB}sgl-project/sglang/blob/main/python/sglang/srt/server_args.py",
     ),
     Specimen(
         judges.score_only, speculative,
         "Speculation does rest on one call of the target over the whole draft, and an average looks like a judgement.",
         cases.texts, 0.3,
+        "a guide to speculative decoding with Gemma 2 (2024): https://www.datacamp.com/tutorial/speculative-decoding",
     ),
     Specimen(
         judges.other_warp, speculative,
@@ -137,6 +156,8 @@ SPECIMENS = [
         "The bonus token is drawn in a different part of the code from the other tokens, straight from the last row of "
         "the logits.",
         cases.hot_texts, 0.05,
+        "kronk, pull request 788 (2026), where the bonus token is the argmax of the unfiltered logits: "
+        f"{GITHUB}ardanlabs/kronk/pull/788",
     ),
     Specimen(
         judges.greedy_drafts, speculative,
@@ -184,12 +205,14 @@ SPECIMENS = [
         "The tokenizer has no padding token, but something has to fill the tensor, and the mask `tokens != 0` is easy "
         "to write.",
         cases.texts, 0.03,
+        "transformers, issue 2862 (2020), which proposes this mask: "
+        f"{GITHUB}huggingface/transformers/issues/2862",
     ),
     Specimen(
         vocabularies.map_in_hash_order, token_intersection,
         "A vocabulary is a dict, and it is easy to assume that a dict lists its tokens in the order of their ids.",
         cases.two_vocabularies, 0.03,
-        f"transformers 5.23.0, measured below: {GITHUB}huggingface/transformers",
+        f"transformers 5.23.0, measured in chapter 9: {GITHUB}huggingface/transformers",
     ),
     Specimen(
         vocabularies.foreign_ids, token_intersection,
@@ -251,3 +274,12 @@ SPECIMENS = [
         "numbers of accepted tokens",
     ),
 ]  # fmt: skip
+
+
+def named(*names: str) -> list[Specimen]:
+    """The specimens with these names, in this order; a notebook displays each with its wrong line and its source."""
+    known = {specimen.name: specimen for specimen in SPECIMENS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"the zoo has no {unknown[0]!r}; it has {', '.join(known)}")
+    return [known[name] for name in names]
