@@ -36,7 +36,8 @@ class Specimen:
     least : float
         The total variation of these two is at least this much: what the tests hold it to.
     source : str
-        Where it was published, and a link, as "where: link". Empty where it was not found published.
+        Where it was published, with a link if there is a lasting one, as "where: link". Empty where it was not found
+        published.
     compares : str
         What the distributions are of.
     """
@@ -85,7 +86,9 @@ class Specimen:
     def published(self) -> str:
         """Where it was published, as a link in Markdown, or that it was not found published."""
         where, _, link = self.source.partition(": https://")
-        return f"Published in: [{where}](https://{link})." if link else NOT_FOUND
+        if not where:
+            return NOT_FOUND
+        return f"Published in: [{where}](https://{link})." if link else f"Published in: {where}."
 
     def _repr_markdown_(self) -> str:
         """What is wrong, the wrong line, why somebody writes it, and where it was published."""
@@ -136,7 +139,7 @@ SPECIMENS = [
         judges.score_only, speculative,
         "Speculation does rest on one call of the target over the whole draft, and an average looks like a judgement.",
         cases.texts, 0.3,
-        "a guide to speculative decoding with Gemma 2 (2024): https://www.datacamp.com/tutorial/speculative-decoding",
+        "a guide to speculative decoding with Gemma 2 (2024), which has no lasting address",
     ),
     Specimen(
         judges.other_warp, speculative,
