@@ -4,7 +4,6 @@ One test for all chapters: the exercises are found in the modules of `tutorlib.e
 """
 
 import contextlib
-import heapq
 import math
 import re
 from importlib import import_module
@@ -16,7 +15,6 @@ import torch
 
 import tutorlib
 from tutorlib import TableLM, zoo
-from tutorlib.exercises import greedy as greedy_exercises
 from tutorlib.exercises import speculative as speculative_exercises
 from tutorlib.exercises.judge import NOT_YET, Exercise
 
@@ -28,7 +26,7 @@ OPTIONAL = {"best_first"}  # chapters that a reader may skip are shorter
 
 # What a chapter's kernel holds when its exercises begin, beside the front door.
 IN_THE_KERNEL = {
-    "torch": torch, "math": math, "heapq": heapq,
+    "torch": torch, "math": math,
     "expert_says": {"1961 ": 0.16, "1964 ": 0.1, "umber ": 0.0005},
     "amateur_says": {"1961 ": 0.1, "1964 ": 0.05, "umber ": 0.2},
 }  # fmt: skip
@@ -165,24 +163,6 @@ def predicted(tokens=3, target_calls=3, stopped="stop"):
     return {"tokens": tokens, "target_calls": target_calls, "stopped": stopped}
 
 
-def loop(cached=True, again=False, newest_alone=False):
-    """Greedy over a transformers model; the options spoil what it feeds."""
-
-    @torch.no_grad()
-    def my_greedy(model, prompt, max_new_tokens, stop_tokens):
-        tokens, cache, fresh = [], None, list(prompt)
-        while len(tokens) < max_new_tokens:
-            output = model(input_ids=torch.tensor([fresh]), past_key_values=cache, use_cache=True)
-            tokens.append(int(output.logits[0, -1].argmax()))
-            if tokens[-1] in stop_tokens:
-                break
-            cache = output.past_key_values if cached else None
-            fresh = [*prompt, *tokens] if again or not (cached or newest_alone) else [tokens[-1]]
-        return tokens
-
-    return my_greedy
-
-
 def answers(chapter, name, right, *wrong, **given):
     """A row of the table: the right answer, wrong ones each with some words of what is said to it, other arguments."""
     check = getattr(import_module(f"tutorlib.exercises.{chapter}"), name)
@@ -199,10 +179,10 @@ def answers(chapter, name, right, *wrong, **given):
             lm=ROUND, prompt="a", max_new_tokens=10,
         ),
         answers(
-            "greedy", "check_greedy", loop(), (loop(again=True), "same tokens twice"),
-            (loop(cached=False), "there is no cache"), (loop(cached=False, newest_alone=True), "forgotten everything"),
-            (lambda *_: [1, 2, 3], "never called the model"), ([1, 2], "without parentheses"),
-            (lambda model, prompt, n, stop: model.generate(torch.tensor([prompt])), "write the loop"),
+            "greedy", "check_cycle", {"aa": [0, 1], "ab": [0, 1], "bb": [1, 0], "ba": [1, 0]},
+            ({"a": [0, 1], "b": [1, 0]}, "every 2 tokens"), ({"": [0.9, 0.1]}, "repeats one token"),
+            ({"aa": [0.1, 0.9], "ab": [0.1, 0.9], "bb": [0.9, 0.1], "ba": [0.1, 0.9]}, "every 3 tokens"),
+            ({"": [0.5, 0.5]}, "equally likely"), ({"a": [0.5, 0.2]}, "sum to 1"), ([0.5], "Expected a dict"),
         ),
         answers(
             "greedy", "check_counterexample", {"a": [0, 0.51, 0.49], "b": [0.34, 0.33, 0.33], "c": [0, 0, 1]},
@@ -210,6 +190,18 @@ def answers(chapter, name, right, *wrong, **given):
             ({"a": [0, 0.7, 0.3], "b": [0.34, 0.33, 0.33], "c": [0, 0, 1]}, "closer together"),
             ({"a": [0.5, 0.2, 0.2]}, "sum to 1"), ({"x": [1, 0, 0]}, "not a table"), ([0.5, 0.5], "Expected a dict"),
             (TableLM({"": [0.6, 0.4]}, ["x", "y"]), "cannot read"), (TableLM.random(30, 1, 0), "use fewer"),
+        ),
+        answers(
+            "next_token", "check_rows", {"without a cache": 1540, "with a cache": 58},
+            ({"without a cache": 1540, "with a cache": 59}, "never fed"),
+            ({"without a cache": 1540, "with a cache": 40}, "left the prompt out"),
+            ({"without a cache": 760, "with a cache": 58}, "the new tokens count too"),
+            ({"without a cache": 1580, "with a cache": 58}, "one too many in each call"), ({}, "keys"),
+            prompt=19, new=40,
+        ),
+        answers(
+            "next_token", "check_flattened", [math.log(200)] + [0.0] * 20, ([3.0, 0.0], "more rivals"),
+            ([0.0] * 20, "raise its logit"), ([9.0] + [0.0] * 20, "share the rest evenly"), (3, "list"),
         ),
         answers(
             "next_token", "check_intensity", 2.5, (1.25, "half of it"), (0.4, "upside down"), (0.5, "one token"),
@@ -417,6 +409,19 @@ def answers(chapter, name, right, *wrong, **given):
             (BELOW_GREEDY | {"ca": [1, 0, 0]}, "end well"), ({"x": [1, 0, 0]}, "not a table"),
         ),
         answers(
+            "best_first", "check_order", ["", "b", "c", "ca", "ba", "cab"], (["b", "c"], "begin with ''"),
+            (["", "b", "ba"], "'c' with 0.4 is waiting"), (["", "b", "ca"], "'c' has to be scored first"),
+            (["", "b", "c", "c"], "second time"), (["", "b", "c", "ca"], "goes on after 'ca'"), ([], "begin with ''"),
+            (["", "b", "c", "ca", "ba", "cab", "bb"], "the search ends"), (["", "x"], "the letters a, b, c"),
+            lm=BY_HAND, prompt="a", beams=2, length=3,
+        ),
+        answers(
+            "best_first", "check_heuristic", {"a": 0, "b": 0, "c": -1},
+            ({"a": 0, "b": 0, "c": 0}, "is admissible"), ({"a": 0, "b": 0, "c": -0.5}, "lower its number further"),
+            ({"a": 0, "b": -2, "c": 0}, "made the number of 'b' too low"), ({"a": -9, "b": 0, "c": -1}, "only one"),
+            ({"a": 0, "b": 0, "c": -math.inf}, "finite"), ({"a": 0}, "keys"), lm=BY_HAND, prompt="a",
+        ),
+        answers(
             "memory", "check_texts", {"cache": 1.05, "texts": 10}, ({"cache": 0.52, "texts": 10}, "half of it"),
             ({"cache": 1.05, "texts": 14}, "left out the weights"), ({"cache": 1.05, "texts": 11}, "Round down"),
             ({"cache": 4.19, "texts": 10}, "query heads"), ({"cache": 1.05e9, "texts": 10}, "in bytes"), ({}, "keys"),
@@ -472,12 +477,6 @@ def test_every_checker_is_tested_here():
         for name, check in exercises_of(chapter).items()
         if not hasattr(check, "mistakes")
     }
-
-
-def test_the_model_that_a_loop_is_watched_on_is_left_as_it_was():
-    greedy_exercises.check_greedy.judge(loop(again=True))
-    model = greedy_exercises.small_model(2)
-    assert "generate" not in vars(model) and not model._forward_pre_hooks
 
 
 def test_a_check_that_is_exact_but_keeps_too_little_is_told_so():

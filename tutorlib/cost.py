@@ -105,6 +105,36 @@ def call_times(
     return CallTimes(np.array(widths), median, low, high)
 
 
+def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+    """Measure how fast a model's device computes and moves bytes, in the model's dtype.
+
+    Computing is timed with a product of two large matrices, moving with a large copy, in which each byte is read and
+    written. The fastest repeat counts, because other programs can only make one slower.
+
+    Returns
+    -------
+    dict
+        ``peak_operations`` and ``bandwidth``, each per second, as `tutorlib.theory.roofline_seconds` takes them.
+    """
+    side, length = (8192, 2**28) if lm.device.type == "cuda" else (1024, 2**25)
+    same = {"dtype": lm.dtype, "device": lm.device}
+    matrix, block, copy = torch.ones(side, side, **same), torch.ones(length, **same), torch.zeros(length, **same)
+
+    def fastest(task):
+        seconds = []
+        for _ in range(repeats):
+            synchronize(lm.device)
+            began = clock()
+            task()
+            synchronize(lm.device)
+            seconds.append(clock() - began)
+        return min(seconds)
+
+    # side products and side sums for each number of the result
+    computing, moving = fastest(lambda: matrix @ matrix), fastest(lambda: copy.copy_(block))
+    return {"peak_operations": 2 * side**3 / computing, "bandwidth": 2 * block.nbytes / moving}
+
+
 class Shape(NamedTuple):
     """The numbers that `tutorlib.theory` describes a model with."""
 

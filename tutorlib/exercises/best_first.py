@@ -1,81 +1,74 @@
-"""The exercises of the chapter on best-first search: the queue, and the bound under a length penalty."""
+"""The exercises of the chapter on best-first search: the order of the queue, a heuristic that fails, and the bound."""
 
-import heapq
+import math
 
-from ..table import TableLM
-from .judge import Exercise, attempt, listed, parts, short
+from ..decoders.best_first_beam_search import best_first_beam_search
+from ..decoding import run
+from .judge import Exercise, Verdict, checker, filled, listed, number, right, short, wrong
 
 
-def best_first(successors, beams, length, *, sign=-1.0, limit=True, at_push=False, parent=True):
-    """Best-first beam search; each option is a way to get it wrong."""
-    queue, taken = [(0.0, ())], [0] * (length + 1)
-    while queue:
-        key, tokens = heapq.heappop(queue)
-        if limit and taken[len(tokens)] >= beams:
+def searched(lm, prompt, beams, length, heuristic=None):
+    """The hypotheses that best-first search scores, in their order, and the text that it returns at the end."""
+    options = {"beams": beams, "max_new_tokens": length, "length_penalty": 0, "stop": (), "heuristic": heuristic}
+    trace = run(best_first_beam_search(lm, prompt, **options))
+    return [*(lm.decode(step.hypotheses[0][0]) for step in trace.steps[:-1]), trace.text]
+
+
+def log_prob(lm, prompt, text):
+    """The log-probability of a text of one-letter tokens after a prompt."""
+    tokens, start = lm.encode(text), lm.prompt_tokens(prompt)
+    return sum(float(lm.log_probs([*start, *tokens[:i]])[token]) for i, token in enumerate(tokens))
+
+
+@checker
+def check_order(order, *, lm, prompt, beams, length) -> Verdict:
+    """Judge a list of texts: what best-first search takes from its queue, in this order, the result last."""
+    order, due = listed(order), searched(lm, prompt, beams, length)
+    letters = set(lm.tokenizer.vocab)
+    for step, given in enumerate(order):
+        if not isinstance(given, str) or not set(given) <= letters:
+            return wrong(f"Each hypothesis is a text of the letters {', '.join(sorted(letters))}; got {short(given)}.")
+        if step == len(due):
+            return wrong(f"{due[-1]!r} is complete when it leaves the queue, so the search ends there.")
+        if given == due[step]:
             continue
-        taken[len(tokens)] += 1
-        if len(tokens) == length:
-            return tokens
-        continuations = successors(tokens)
-        if at_push and len(tokens) + 1 == length:
-            return (*tokens, max(continuations, key=continuations.get))
-        for token, value in continuations.items():
-            heapq.heappush(queue, ((key if parent else 0.0) + sign * value, (*tokens, token)))
-    return ()
+        if step == 0:
+            return wrong("At the start, the queue holds only the empty hypothesis: begin with ''.")
+        if given in order[:step]:
+            return wrong(f"You take {given!r} a second time. Each hypothesis leaves the queue once.")
+        if given[:-1] not in order[:step]:
+            return wrong(f"{given!r} is not in the queue yet: {given[:-1]!r} has to be scored first.")
+        own, other = (math.exp(log_prob(lm, prompt, text)) for text in (given, due[step]))
+        said = f"Step {step + 1}: you take {given!r} with probability {own:.3g}"
+        return wrong(f"{said}, but {due[step]!r} with {other:.3g} is waiting, too. Its length does not matter.")
+    if len(order) < len(due):
+        return wrong(f"The search goes on after {order[-1]!r}: it ends when a complete text leaves the queue." if order
+                     else "At the start, the queue holds only the empty hypothesis: begin with ''.")  # fmt: skip
+    return right(f"The result is {due[-1]!r}, after {len(due) - 1} hypotheses were scored.")
 
 
-def what_is_scored(my_best_first):
-    """The tokens that a search returns, and the hypotheses that it had scored on the way, in their order."""
-
-    def searched(lm, beams, length):
-        scored = []
-
-        def successors(tokens):
-            tokens = tuple(int(token) for token in tokens)
-            if len(tokens) >= length:
-                raise ValueError(f"{tokens} has its {length} tokens already: it is finished, do not go on from it")
-            scored.append(list(tokens))
-            return dict(enumerate(lm.log_probs([0, *tokens]).tolist()))
-
-        return listed(attempt(my_best_first, successors, beams, length)), scored
-
-    return searched
-
-
-def about_search(given, due):
-    (tokens, scored), (best, order) = given, due
-    if not scored:
-        return "Your function never called successors(tokens). Nothing is known before a hypothesis is scored."
-    if len({tuple(one) for one in scored}) < len(scored):
-        return "You scored the same hypothesis more than once: push each of its continuations once, and go on."
-    if tokens == best:
-        return f"That is beam search's text, but you scored {len(scored)} hypotheses, and {len(order)} are enough."
-    return f"Expected beam search's text {best}, got {short(tokens)}, after scoring {short(scored)} in this order."
-
-
-check_best_first = Exercise(
-    """Judge ``my_best_first(successors, beams, length)`` that returns the tokens beam search would.""",
-    [
-        (TableLM.random(4, order=2, seed=seed), beams, length)
-        for seed, beams, length in ((4, 2, 4), (22, 2, 5), (7, 3, 4))
-    ],
-    best_first,
-    {
-        "Your queue pops the worst. A heap pops the smallest number: push minus the score.": (
-            {"sign": 1.0},
-            {"sign": 1.0, "limit": False},
-        ),
-        "You left out the count for each length. Without it the search is exact, and no longer beam search: once as "
-        "many hypotheses of a length have been taken as there are beams, skip the others.": {"limit": False},
-        "You stopped as soon as a whole text was pushed. Another one in the queue may still be better: stop when a "
-        "whole one is popped.": {"at_push": True},
-        "The priority has to be the whole hypothesis's score: its parent's plus the new token's.": {"parent": False},
-    },
-    through=what_is_scored,
-    read=lambda answer, due: parts(answer, 2),
-    said=about_search,
-    why="Beam search's text, with fewer hypotheses scored than level by level.",
-)
+@checker
+def check_heuristic(values, *, lm, prompt) -> Verdict:
+    """Judge heuristics of the one-token hypotheses: only one too low, and the search for two tokens goes wrong."""
+    tokens = lm.tokenizer.vocab
+    values = {token: number(value) for token, value in filled(values, tokens).items()}
+    if not all(map(math.isfinite, values.values())):
+        return wrong("Give finite numbers.")
+    best = {token: float(lm.log_probs([*lm.prompt_tokens(prompt), *lm.encode(token)]).max()) for token in tokens}
+    low = [token for token in tokens if values[token] < best[token] - 1e-9]
+    options = {"beams": len(tokens), "length": 2}
+    found = searched(lm, prompt, **options, heuristic=lambda new: values[lm.decode(new)] if len(new) == 1 else 0.0)[-1]
+    wanted = searched(lm, prompt, **options)[-1]
+    if len(low) > 1:
+        return wrong(f"The numbers of {' and '.join(map(repr, low))} are too low. Let only one of them be too low.")
+    if found == wanted:
+        after = f"The search still returns {wanted!r}. "
+        if not low:
+            return wrong(f"{after}Your heuristic is admissible, so it must. Make one number too low.")
+        if low[0] != wanted[0]:
+            return wrong(f"{after}Its beginning is {wanted[0]!r}, and you made the number of {low[0]!r} too low.")
+        return wrong(f"{after}{wanted[0]!r} must leave the queue after a complete text: lower its number further.")
+    return right(f"The search returns {found!r}, although {wanted!r} is the most probable text.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""The exercises of chapter 2: greedy decoding, log-probabilities of texts, and where the best token leads astray.
+"""The exercises of chapter 2: a run and a loop predicted, log-probabilities, where the best token leads astray.
 
 Answers are tried on tiny random models; what is right is computed beside the answer, without a cache.
 """
 
-import contextlib
 import functools
 import itertools
 import math
@@ -15,7 +14,7 @@ from ..decoders.greedy import greedy
 from ..decoding import run
 from ..lm import LM
 from ..table import TableLM
-from .judge import Ended, Exercise, Verdict, attempt, checker, compare, filled, listed, right, wrong
+from .judge import Ended, Exercise, Verdict, checker, compare, filled, right, wrong
 
 MOST_SEQUENCES = 20_000  # that a counterexample may have: enough for any that can be thought out by hand
 
@@ -46,7 +45,7 @@ def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Greedy with a cache
+# The log-probability of a continuation
 
 
 @functools.cache
@@ -72,107 +71,6 @@ def rows_of(model, tokens) -> torch.Tensor:
 def _rows_of(model, tokens) -> torch.Tensor:
     with torch.no_grad():
         return model(input_ids=torch.tensor([tokens])).logits[0].double()
-
-
-def loop(model, prompt, budget, stop, choose=lambda rows, first: rows[-1].argmax(), keep_stop=True) -> list[int]:
-    """Greedy without a cache. `choose` takes all rows, and whether they are the prompt's."""
-    tokens = []
-    while len(tokens) < budget:
-        tokens.append(int(choose(rows_of(model, [*prompt, *tokens]), not tokens)))
-        if tokens[-1] in stop:
-            return tokens if keep_stop else tokens[:-1]
-    return tokens
-
-
-MISTAKEN_LOOPS = {
-    "Give back the new tokens only: yours begin with the prompt.": lambda model, prompt, budget, stop: [
-        *prompt,
-        *loop(model, prompt, budget, stop),
-    ],
-    "You read the first row of logits: it says what follows the prompt's first token. What follows the whole text is "
-    "in the last row, logits[0, -1].": (
-        {"choose": lambda rows, first: rows[0 if first else -1].argmax()},
-        {"choose": lambda rows, first: rows[0].argmax()},
-    ),
-    "You dropped the stop token. It was chosen like any other, and is the last of the new tokens.": {
-        "keep_stop": False
-    },
-    "You go on after the stop token.": lambda model, prompt, budget, stop: loop(model, prompt, budget, ()),
-    "You are off by one: the budget counts the new tokens, and the first comes from the prompt's call.": (
-        lambda model, prompt, budget, stop: loop(model, prompt, budget - 1, stop),
-        lambda model, prompt, budget, stop: loop(model, prompt, budget + 1, stop),
-    ),
-}
-
-
-@checker
-def check_greedy(my_greedy) -> Verdict:
-    """Judge ``my_greedy(model, prompt, max_new_tokens, stop_tokens)`` that returns the new tokens."""
-    model, prompt, budget = small_model(seed=2), [3, 1, 4, 1, 5, 9], 9
-    tokens = loop(model, prompt, budget, ())
-    # The last token that has not been there before stops the second run: as late as can be.
-    end = max(index for index, token in enumerate(tokens) if token not in tokens[:index])
-    runs: list[list[tuple[int, int]]] = []
-
-    def watched(*args):
-        with watching(model) as calls:
-            runs.append(calls)
-            return [int(token) for token in listed(attempt(my_greedy, *args))]
-
-    cases = [(model, prompt, budget, ()), (model, prompt, budget, (tokens[end],))]
-    show = lambda model, prompt, budget, stop: f"the prompt {prompt}, {budget} tokens and the stop tokens {stop}"  # noqa: E731
-    verdict = Exercise("", cases, loop, MISTAKEN_LOOPS, show=show).judge(watched if callable(my_greedy) else my_greedy)
-    if verdict.ok is None or not runs or "raised" in verdict.message:
-        return verdict
-    if not any(runs):
-        return wrong("Your function never called the model: model(input_ids=..., past_key_values=..., use_cache=True).")
-    # How the model was called says more than the tokens: it is what goes wrong first.
-    for number, (fed, cached) in enumerate(runs[0][1:], start=2):
-        if cached and fed > 1:
-            return wrong(
-                f"Call {number} fed {fed} tokens to a cache that already held {cached}, so the cache then holds the "
-                "same tokens twice. Feed only the token chosen last."
-            )
-        if not cached and fed == 1:
-            return wrong(
-                f"Call {number} fed one token and no cache, so the model had forgotten everything before it: pass "
-                "past_key_values=output.past_key_values of the call before."
-            )
-    if not verdict.ok:
-        return verdict
-    calls, computed = len(runs[0]), sum(fed for fed, _ in runs[0])
-    if not any(cached for _, cached in runs[0]):
-        return wrong(
-            f"The tokens are right, but there is no cache: your calls computed {computed} positions, and "
-            f"{len(prompt) + budget - 1} are enough. Keep output.past_key_values, pass it to the next call, and feed "
-            "only the new token."
-        )
-    spare = " One call could be saved: nobody needs what follows the last token." if calls > budget else ""
-    return right(f"{budget} tokens in {calls} calls, {computed} positions computed, each of them once.{spare}")
-
-
-@contextlib.contextmanager
-def watching(model):
-    """A list of the model's calls while this is open, as (tokens fed, tokens in the cache before)."""
-    calls = []
-
-    def note(_, args, kwargs):
-        fed, cache = args[0] if args else kwargs.get("input_ids"), kwargs.get("past_key_values")
-        calls.append((0 if fed is None else fed.shape[-1], 0 if cache is None else int(cache.get_seq_length())))
-
-    def refuse(*_, **__):
-        raise RuntimeError("model.generate is what your loop is compared with: write the loop")
-
-    hook, model.generate = model.register_forward_pre_hook(note, with_kwargs=True), refuse
-    try:
-        yield calls
-    finally:
-        hook.remove()
-        del model.generate
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The log-probability of a continuation
 
 
 def log_probs_of(lm, prompt, tokens, late=0, of=lambda rows: rows.log_softmax(-1)):
@@ -223,14 +121,7 @@ check_log_probability = Exercise(
 def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
     """Judge a table on which some sequence is at least `factor` times as probable as greedy's."""
     table, start = table_and_prompt(table, prompt, length)
-    chosen = []
-    for _ in range(length):
-        row = table.log_probs([*start, *chosen])
-        best, second = row.topk(2).values.tolist() if table.vocab_size > 1 else (float(row[0]), -math.inf)
-        if math.isclose(best, second, abs_tol=1e-9):
-            after = table.decode([*start, *chosen])
-            return wrong(f"After {after!r} two tokens are equally likely. Make one of them a little more likely.")
-        chosen.append(int(row.argmax()))
+    chosen = choices(table, start, length)
     sequences = all_sequences(table, start, length)
     best, own = max(sequences, key=sequences.get), sequences[tuple(chosen)]
     top, written, better = sequences[best], table.decode(chosen), table.decode(best)
@@ -252,11 +143,41 @@ def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
     )
 
 
-def table_and_prompt(table, prompt, length) -> tuple[TableLM, list[int]]:
+@checker
+def check_cycle(table, prompt="aa", period=4) -> Verdict:
+    """Judge a table over two tokens with which greedy repeats itself every `period` tokens, and not sooner."""
+    table, start = table_and_prompt(table, prompt, 1, vocab="ab")
+    chosen = choices(table, start, 48)
+    text, tail = table.decode(chosen), chosen[-24:]
+    found = next((n for n in range(1, 24) if tail[n:] == tail[:-n]), len(tail))
+    shown = f"Greedy writes {text[:16]!r} ..."
+    if found == period:
+        return right(f"{shown}: the same {period} tokens again and again. All four pairs of tokens occur in them.")
+    after = f"and repeats itself every {found} tokens" if found > 1 else "and repeats one token"
+    return wrong(
+        f"{shown} {after}. The next token depends on the last two, so let greedy visit all four pairs (aa, ab, ba, bb) "
+        "before one of them occurs again."
+    )
+
+
+def choices(table, start, length) -> list[int]:
+    """The tokens that greedy chooses; the checker ends with a ✗ where two are equally likely."""
+    chosen = []
+    for _ in range(length):
+        row = table.log_probs([*start, *chosen])
+        best, second = row.topk(2).values.tolist() if table.vocab_size > 1 else (float(row[0]), -math.inf)
+        if math.isclose(best, second, abs_tol=1e-9):
+            after = table.decode([*start, *chosen])
+            raise Ended(wrong(f"After {after!r} two tokens are equally likely. Make one of them a little more likely."))
+        chosen.append(int(row.argmax()))
+    return chosen
+
+
+def table_and_prompt(table, prompt, length, vocab="abc") -> tuple[TableLM, list[int]]:
     """A reader's table as a `TableLM`, and the prompt's tokens; the checker ends with a ✗ where it is none."""
     if isinstance(table, Mapping):
         try:
-            table = TableLM(table, ["a", "b", "c"])
+            table = TableLM(table, list(vocab))
         except (ValueError, TypeError) as error:
             raise Ended(wrong(f"That is not a table of probabilities: {error}.")) from error
     if not isinstance(table, TableLM):

@@ -1,10 +1,25 @@
-"""The exercises of chapter 1: softmax, rows computed, bytes of the cache, operations for each byte, a guess checked."""
+"""The exercises of chapter 1: softmax, temperature, rows computed, operations for each byte, a guess checked."""
 
 import math
 
+import numpy as np
 import torch
 
-from .judge import Exercise, Verdict, checker, close, compare, normalised, number, right, tensor, wrong
+from .judge import (
+    Exercise,
+    Verdict,
+    array,
+    checker,
+    close,
+    compare,
+    filled,
+    listed,
+    normalised,
+    number,
+    right,
+    tensor,
+    wrong,
+)  # fmt: skip
 
 check_softmax = Exercise(
     """Judge ``softmax(logits: float64 tensor (vocab,)) -> probabilities (vocab,)``.""",
@@ -16,7 +31,7 @@ check_softmax = Exercise(
             lambda row: normalised(row.exp()),
             lambda row: normalised(torch.tensor([math.exp(logit) for logit in row])),
         ),
-        "The largest is 1, so they add up to more than 1. Divide by their sum.": lambda row: (row - row.max()).exp(),
+        "The largest of yours is 1, so their sum is above 1. Divide by it.": lambda row: (row - row.max()).exp(),
         "These are the exponentials themselves. Divide by their sum.": lambda row: row.exp(),
         "These are the logarithms of the probabilities. Take exp of them.": lambda row: row.log_softmax(-1),
         "You divided the logits by their sum, without exp. Negative logits then give negative probabilities.": (
@@ -28,78 +43,52 @@ check_softmax = Exercise(
 )
 
 
-def rows(prompt, new, cached):
-    return prompt + new - 1 if cached else prompt * new + new * (new - 1) // 2
+@checker
+def check_rows(prediction, *, prompt, new) -> Verdict:
+    """Judge a prediction: how many rows the two loops compute to write `new` tokens after `prompt` tokens."""
+    prediction = filled(prediction, ("without a cache", "with a cache"))
+    without, with_cache = prompt * new + new * (new - 1) // 2, prompt + new - 1
+    found = compare(
+        prediction["with a cache"],
+        with_cache,
+        {
+            prompt + new: "With a cache: one too many. The last new token is chosen, but never fed.",
+            new: "With a cache: you left the prompt out. The first call computes a row for each of its tokens.",
+            new - 1: "With a cache: you left the prompt out. The first call computes a row for each of its tokens.",
+            without: "With a cache, no row is computed a second time.",
+        },
+        otherwise="With a cache: the first call reads the prompt, and each later call reads one token.",
+    )
+    if not found.ok:
+        return found
+    mistakes = {
+        prompt * new: "Without a cache: each call reads one token more than the call before, because the new tokens "
+        "count too.",
+        prompt * new + new * (new + 1) // 2: "Without a cache: one too many in each call. The first call reads the "
+        "prompt alone.",
+        with_cache: "Without a cache, every call computes all rows again.",
+    }
+    hint = "Without a cache: write down how many tokens each call reads, and add these numbers."
+    why = f"Both are right: the cache saves {without - with_cache:,} of {without:,} rows."
+    return compare(prediction["without a cache"], without, mistakes, why=why, otherwise=hint)
 
 
-def with_cache(formula):
-    return lambda prompt, new, cached: formula(prompt, new) if cached else rows(prompt, new, False)
-
-
-def without_cache(formula):
-    return lambda prompt, new, cached: rows(prompt, new, True) if cached else formula(prompt, new)
-
-
-check_rows = Exercise(
-    """Judge ``rows(prompt, new, cached) -> int``: how many rows a loop computes to write `new` tokens.""",
-    [(*sizes, cached) for cached in (True, False) for sizes in ((1, 1), (7, 1), (1, 6), (7, 5), (20, 30))],
-    rows,
-    {
-        "With a cache you also count the last new token. It is chosen, but never fed: one row less.": with_cache(
-            lambda prompt, new: prompt + new
-        ),
-        "With a cache you leave the prompt out. The first call computes a row for each of its tokens.": (
-            with_cache(lambda prompt, new: new),
-            with_cache(lambda prompt, new: new - 1),
-        ),
-        "Without a cache each call is one token longer than the call before it: the new tokens count too.": (
-            without_cache(lambda prompt, new: prompt * new)
-        ),
-        "Without a cache you count one too many in each call. The first call has the prompt alone.": without_cache(
-            lambda prompt, new: prompt * new + new * (new + 1) // 2
-        ),
-        "You count the same rows with and without a cache. With one, each token is computed once; without one, every "
-        "call computes everything again.": (
-            lambda prompt, new, cached: rows(prompt, new, True),
-            lambda prompt, new, cached: rows(prompt, new, False),
-        ),
-    },
-    show=lambda prompt, new, cached: f"a prompt of {prompt} and {new} new, {'with' if cached else 'without'} a cache",
-    why="With a cache the rows grow with the length, and without one with its square.",
-    hint="Go through the calls one by one and count the rows of each.",
-)
-
-
-def cache_bytes(tokens, layers, heads, key_heads, head_size, bytes_each):
-    return 2 * tokens * layers * key_heads * head_size * bytes_each
-
-
-check_cache_bytes = Exercise(
-    """Judge ``cache_bytes(tokens, layers, heads, key_heads, head_size, bytes_each) -> int``.""",
-    [(100, 12, 18, 3, 64, 4), (1000, 32, 28, 7, 128, 2)],  # no two mistakes have the same ratio in both
-    cache_bytes,
-    {
-        "That is half of it. Each token leaves a key *and* a value in each layer.": (
-            lambda *sizes: cache_bytes(*sizes) / 2
-        ),
-        "You counted the query heads. Only the key-value heads leave something in the cache.": (
-            lambda tokens, layers, heads, key_heads, head_size, bytes_each: cache_bytes(
-                tokens, layers, heads, heads, head_size, bytes_each
-            )
-        ),
-        "The layers are missing. Each layer keeps its own keys and values.": (
-            lambda tokens, layers, *sizes: cache_bytes(tokens, 1, *sizes)
-        ),
-        "That is how many numbers the cache holds. Multiply by the bytes of one number.": (
-            lambda *sizes: cache_bytes(*sizes[:-1], 1)
-        ),
-        "The tokens are missing. That is what one token leaves in the cache.": lambda tokens, *sizes: cache_bytes(
-            1, *sizes
-        ),
-    },
-    why="A key and a value, in every layer, for each key-value head, for every token.",
-    hint="Ask what one token leaves in one layer, and then how many layers and tokens there are.",
-)
+@checker
+def check_flattened(logits, sharp=0.9, flat=0.5) -> Verdict:
+    """Judge logits whose best token has at least `sharp` at temperature 1, and less than `flat` at temperature 2."""
+    logits = listed(logits)
+    row = array(logits, (len(logits),))
+    if not 2 <= len(row) <= 100_000 or not np.isfinite(row).all():
+        return wrong("Give a list of at least two finite logits.")
+    at_1, at_2 = (float(torch.tensor(row / t).softmax(-1).max()) for t in (1.0, 2.0))
+    facts = f"The best token has {at_1:.2f} at temperature 1 and {at_2:.2f} at temperature 2."
+    if at_1 < sharp:
+        return wrong(f"{facts} It needs {sharp:g} at temperature 1: raise its logit, or lower the others.")
+    if at_2 < flat:
+        return right(f"{facts} Each other token is unlikely, but there are many of them.")
+    if len(row) <= 10:
+        return wrong(f"{facts} With {len(row)} tokens, no logits can do it: give the best token more rivals.")
+    return wrong(f"{facts} Lower its logit a little, let the others share the rest evenly, or give it more rivals.")
 
 
 @checker

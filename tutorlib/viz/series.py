@@ -206,7 +206,7 @@ def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
     ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
     one_each = times[0] / widths[0] * widths
     ax.plot(widths, times, marker="o", color=color("target"), label="all tokens in one call")
-    ax.plot(widths, one_each, linestyle=LINES["neutral"], color=LIGHT["neutral"], label="one call for each token")
+    ax.plot(widths, one_each, linestyle=LINES["neutral"], color=LIGHT["neutral"], label="a call for each token")
     ax.set(xlabel="tokens in the call", ylabel="time of the call (ms)")
     ax.set_xlim(0, widths[-1] * 1.04)
     ax.set_ylim(0, max(times.max() * 1.7, one_each[min(len(one_each) - 1, 1)] * 1.1))
@@ -223,7 +223,8 @@ def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operat
     """Draw the time of a call by what bounds it: reading the weights, or computing with them.
 
     Reading takes `bytes_moved` / `bandwidth` however many tokens are in the call; computing takes its time for each
-    token. A call cannot be faster than the slower of the two, and where the lines cross, tokens stop being free.
+    token. A call cannot be faster than the slower of the two: it cannot lie in the grey area. Where the lines cross,
+    more tokens begin to cost time.
 
     Parameters
     ----------
@@ -253,25 +254,31 @@ def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operat
     fine = np.geomspace(widths.min(), widths.max(), 200)
     reading = np.full_like(fine, 1000 * bytes_moved / bandwidth)
     computing = 1000 * operations_per_token * fine / operations_per_second
-    bound = np.maximum(reading, computing)
-    ax.plot(fine, bound, color=pale(LIGHT["neutral"]), linewidth=7, solid_capstyle="round", label="no call is faster")
-    ax.plot(fine, reading, color=color("target"), linestyle="-", linewidth=1.8, label="reading the weights")
-    ax.plot(fine, computing, color=color("draft"), linestyle="--", linewidth=1.8, label="computing with them")
-    ax.plot(widths, 1000 * np.asarray(measured, dtype=float), "o", color=LIGHT["text"], label="measured")
+    low = min(reading[0], computing[0]) / 2
+    forbidden = {"color": pale(LIGHT["neutral"]), "alpha": 0.6, "linewidth": 0, "zorder": 0}
+    ax.fill_between(fine, np.maximum(reading, computing), low, **forbidden)
+    ax.plot(fine, reading, color=color("target"), linestyle="-")
+    ax.plot(fine, computing, color=color("draft"), linestyle="--")
+    ax.plot(widths, 1000 * np.asarray(measured, dtype=float), "o", color=LIGHT["text"], markersize=7)
+    beside(ax, "reading the weights", (fine[0], reading[0]), (2, -6), va="top", color=color("target"))
+    third = len(fine) // 3
+    look = {"va": "top", "color": color("draft")}
+    beside(ax, "computing", (fine[third], computing[third]), (6, -6), **look)
+    beside(ax, "measured", (widths[0], 1000 * measured[0]), (2, 10), va="bottom")
     cross = bytes_moved / bandwidth * operations_per_second / operations_per_token
     if widths.min() < cross < widths.max():
-        ax.axvline(cross, color=LIGHT["neutral"], linestyle=":", linewidth=1.2, zorder=0)
-        style = {"rotation": 90, "va": "bottom", "ha": "right", "color": LIGHT["neutral"], "fontsize": 9.5}
-        ax.text(cross, 0.04, f"even at {cross:.0f} tokens ", transform=ax.get_xaxis_transform(), **style)
+        side, shift = ("right", -4) if cross**2 > widths.min() * widths.max() else ("left", 4)
+        look = {"ha": side, "va": "bottom", "color": LIGHT["neutral"]}
+        beside(ax, f"equal at {cross:.0f} tokens", (cross, reading[0]), (shift, 4), **look)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
+    ax.set_ylim(low, None)
     plain_numbers = FuncFormatter(lambda value, _: f"{value:g}")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(plain_numbers)
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1,)))
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set(xlabel="tokens in the call", ylabel="time of the call (ms)")
-    ax.legend(loc="upper left")
     return titled(ax, title)
 
 

@@ -60,6 +60,26 @@ def _by_parent(paths):
     return children
 
 
+def branches_of(texts: Mapping[tuple, float]) -> dict[tuple, float]:
+    """The probability of each branch of a tree of texts, as `probability_tree` takes it.
+
+    Parameters
+    ----------
+    texts : mapping from tuples to float
+        The probability of each whole text, such as `proof.exact_distribution` returns.
+
+    Examples
+    --------
+    >>> branches_of({("a", "x"): 0.3, ("a", "y"): 0.3, ("b", "x"): 0.4})
+    {('a',): 0.6, ('a', 'x'): 0.5, ('a', 'y'): 0.5, ('b',): 0.4, ('b', 'x'): 1.0}
+    """
+    totals: dict[tuple, float] = {(): sum(texts.values())}
+    for text, prob in texts.items():
+        for end in range(1, len(text) + 1):
+            totals[text[:end]] = totals.get(text[:end], 0.0) + prob
+    return {beginning: total / totals[beginning[:-1]] for beginning, total in totals.items() if beginning}
+
+
 @takes_iterators
 def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str, tuple] | None = None, title=None):
     """Draw continuations as a tree that grows to the right: probabilities on the edges, products at the leaves.
@@ -98,21 +118,22 @@ def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str,
             if paths[name][: len(prefix)] == prefix:
                 ax.plot(*ends, color=color(kind), linestyle=dashes, linewidth=3.2 - number * 0.6, zorder=2 + number)
         x, y = (0.42 * start + 0.58 * end for start, end in ends)
-        ax.text(x, y, f"{prob:.2f}", ha="center", va="center", fontsize=9.5, zorder=6, bbox=patch("white", 0.15))
+        ax.text(x, y, f"{prob:.2f}", ha="center", va="center", fontsize=11, zorder=6, bbox=patch("white", 0.15))
     nodes = {(): "prompt", **{prefix: token_label(prefix[-1]) for prefix in branches}}
     for prefix, shown in nodes.items():
         x, y = len(prefix), heights[prefix]
         box = patch("white", 0.3, LIGHT["neutral"])
-        ax.text(x, y, shown, ha="center", va="center", zorder=7, bbox=box, parse_math=False)
+        ax.text(x, y, shown, ha="center", va="center", zorder=7, bbox=box, fontsize=12, parse_math=False)
         if not children.get(prefix):
             product = float(np.prod([branches[prefix[:i]] for i in range(1, len(prefix) + 1)]))
-            ax.text(x + 0.28, y, f"{product:.3g}", ha="left", va="center")
+            ax.text(x + 0.28, y, f"{product:.3f}", ha="left", va="center", fontsize=12)
             names = [(name, kind) for name, (kind, _) in looks if paths[name] == prefix]
             for number, (name, kind) in enumerate(names):
-                ax.text(x + 0.62 + 0.45 * number, y, f"◂ {name}", va="center", weight="bold", color=color(kind))
-    ax.text(depth + 0.28, 0.55, "product", va="bottom", fontsize=9.5, color=LIGHT["neutral"])
+                style = {"va": "center", "weight": "bold", "fontsize": 12, "color": color(kind)}
+                ax.text(x + 0.3, y - 0.42 * (number + 1), f"▴ {name}", **style)
+    ax.text(depth + 0.28, 0.55, "product", va="bottom", fontsize=11, color=LIGHT["neutral"])
     _columns(ax, "token", depth, 0.55)
-    return drawing(ax, (-0.35, depth + 1.15), (-leaves + 0.4, 0.9), title)
+    return drawing(ax, (-0.35, depth + 0.95), (-leaves + 0.4, 0.9), title)
 
 
 def _columns(ax, name, count, y):
