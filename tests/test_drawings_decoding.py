@@ -11,7 +11,6 @@ from tutorlib import cost
 from tutorlib.viz.drawings.best_first import queue_tree
 from tutorlib.viz.drawings.choices import margin_bars, rising_loop
 from tutorlib.viz.drawings.next_token import one_round
-from tutorlib.viz.drawings.temperature import temperature_bars
 from tutorlib.viz.drawings.wide_call import wide_call
 from tutorlib.viz.trees import branches_of
 
@@ -44,15 +43,6 @@ def test_a_wide_call_reads_as_long_as_a_narrow_one_and_computes_longer():
     assert once == again > more == pytest.approx(9 * little)
     with pytest.raises(ValueError, match="1 to 12"):
         wide_call(ax, [0])
-
-
-def test_each_temperature_has_a_bar_of_length_1():
-    ax, shown = drawn(temperature_bars, ["a", "b"], {0.5: [0.9, 0.1], 2: [0.3, 0.2]})
-    widths = [bar.get_width() for bar in bars(ax)[:6]]
-    assert widths == pytest.approx([0.9, 0.1, 0, 0.3, 0.2, 0.5])
-    assert "temperature 0.5" in shown and shown.count("0.50") == 1
-    with pytest.raises(ValueError, match="1 to 5"):
-        temperature_bars(ax, "abcdef", {})
 
 
 def test_close_choices_are_hatched_and_a_loop_has_a_line_for_each_repetition():
