@@ -1,4 +1,6 @@
 # make book       build the book and look at its pages; opens nothing, prints the page to open
+# make offline    build the book and pack it into one zip file, to read without a network
+# make pdf        build the book and print it into one PDF (with Chromium or Chrome)
 # make test       every check: lint, unit tests, notebooks, rendered pages
 # make check      the fast part of it: lint and unit tests
 # make student   the notebooks without solutions, as a folder and a zip file under _build
@@ -46,6 +48,10 @@ book: $(READY)
 look: $(READY)
 	$(BIN)/python book/_tools/check_pages.py _build/html
 	BOOK_SITE=_build/html $(BIN)/python -m pytest -q tests/test_browser.py
+
+.PHONY: offline pdf
+offline pdf: book
+	$(BIN)/python book/_tools/pack.py $@
 
 test: $(READY) lint pages
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."

@@ -1,5 +1,6 @@
 """The book around the notebooks: the files at the top agree, the build fails when it should, the pages are sound."""
 
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,8 @@ import sys
 
 import build_book
 import check_pages
+import front_door
+import measured
 import nbformat
 import offline
 import pytest
@@ -198,6 +201,47 @@ def test_every_cited_paper_is_in_the_bibliography():
     assert cited and cited <= keys, cited - keys
 
 
+# The lists of public names on the API page.
+
+
+def test_every_public_name_is_in_one_group_of_the_api_page():
+    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+    lines = re.search(r"```\{front-door\} tutorlib\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    assert sum(len(names) for _, names in front_door.groups(lines, tutorlib.__all__)) == len(tutorlib.__all__)
+
+
+@pytest.mark.parametrize("lines", [["One: a"], ["One: a b", "Two: a"], ["One: a b c"]])
+def test_a_name_in_no_group_or_in_two_or_unknown_is_an_error(lines):
+    with pytest.raises(ValueError, match="not so: [abc]$"):
+        front_door.groups(lines, ["a", "b"])
+
+
+# Measured speeds, from the files of results.
+
+
+def test_a_speed_on_a_page_is_the_median_in_the_file_and_of_several_settings_the_best():
+    (path,) = measured.COMMITTED.glob("storyworld_*.json")
+    rows = {
+        row["name"]: row["over_plain"][0]  # the median
+        for under in json.loads(path.read_text(encoding="utf-8"))["results"]
+        if (under["kind"], under["temperature"], under["batch"]) == ("story", 1, 1)
+        for row in under["rows"]
+    }
+    best = max(median for name, median in rows.items() if name.startswith("speculative, "))
+    assert measured.measured("storyworld, story, 1, speculative") == f"{best:.2f}"
+
+
+def test_a_speed_over_all_kinds_of_prompt_is_a_range():
+    low, high = measured.measured("smollm2, *, 0, prompt_lookup").split("–")
+    assert 0.2 < float(low) < float(high) < 5
+
+
+@pytest.mark.parametrize("text", ["village, machine", "storyworld, story, 1", "storyworld, story, 7, greedy"])
+def test_a_speed_that_was_not_measured_is_an_error(text):
+    with pytest.raises(ValueError):
+        measured.measured(text)
+
+
 # Formulas without a network.
 
 FORMULAS = [
@@ -223,6 +267,16 @@ def test_the_sign_that_begins_a_subscript_keeps_no_distance():
     for tex in (r"x_{<t}", r"x_{\le t}", r"x_{>t}"):
         assert '<mo lspace="0" rspace="0">' in offline.mathml(tex, "inline")
     assert "lspace" not in offline.mathml("a < b", "inline")
+
+
+def test_what_a_screen_reader_stumbles_over_is_mended():
+    assert offline.audible('<summary aria-label="Toggle hidden content">Show</summary>') == "<summary>Show</summary>"
+    assert offline.audible('<tr><th class="head text-right"><p></p></th></tr>') == "<tr><td></td></tr>"
+    assert offline.audible('<th class="head"><p>calls</p></th>') == '<th class="head"><p>calls</p></th>'
+    long = '<dl>\n<dd><em class="sig-param">lm</em>,</dd>\n<dd><em class="sig-param">k</em>,</dd>\n</dl>'
+    assert offline.audible(long).count("<span>") == 2 and "<dd>" not in offline.audible(long)
+    listed = '<dl class="simple">\n<dt>a</dt><dd><em class="sig-param">x</em></dd>\n</dl>'
+    assert offline.audible(listed) == listed
 
 
 @pytest.mark.parametrize("tex", [r"\nosuchcommand x", r"a & b", r"\begin{aligned} a \\[4pt] b \end{aligned}"])
@@ -354,7 +408,7 @@ def test_a_page_is_executed_once_until_the_package_changes_with_pieces_as_one_te
     page = site / "notebooks/01_a.html"
     assert check_pages.outside_requests(page) == []
     printed, slider = (output.get_text() for output in check_pages.read(page).select(".cell_output pre"))
-    assert printed == "a  b\nc  d\n" and slider.startswith("IntSlider")
+    assert printed == "a  b\nc  d\n" and "Run this cell" in slider
     assert build_book.build(root) == site
     assert ran.read_text() == "x"
     (root / "tutorlib/__init__.py").write_text("changed = True")

@@ -4,6 +4,7 @@ No page writes anything to the browser's console, whatever is asked of it: scrip
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -81,8 +82,8 @@ def look(pages, question, folder, dark=False, width=1200):
         const ask = address => new Promise(resolve => {{
           const frame = document.createElement("iframe");
           frame.style.cssText = "width: {width}px; height: 900px; border: 0";
-          frame.onload = () => setTimeout(() => {{
-            try {{ resolve(frame.contentWindow.Function(question)()); }}
+          frame.onload = () => setTimeout(async () => {{
+            try {{ resolve(await frame.contentWindow.Function(question)()); }}
             catch (error) {{ resolve({{failed: String(error)}}); }}
             frame.remove();
           }}, 1500);
@@ -132,7 +133,7 @@ return seen;
 
 # In light and in dark: how bright the page is, and the least contrast of any words with what is behind them.
 PLAYER_COLOURS = """
-const words = all(".tl-player .tl-tok .tl-word, .tl-player .tl-facts, .tl-player .tl-title");
+const words = all(".tl-player b, .tl-player u, .tl-player .tl-facts, .tl-player .tl-what");
 return {page: luminance(behind(document.querySelector(".tl-player"))), worst: worst(words)};
 """
 
@@ -164,6 +165,33 @@ const baseline = part => {
 return all("msub, msubsup").filter(part => part.checkVisibility()).map(({children: [base, subscript]}) =>
   (baseline(subscript) - baseline(base)) / parseFloat(style(base).fontSize));
 """
+
+# What a reader with a keyboard or a screen reader needs of every page.
+WITHIN_REACH = """
+const seen = selector => all(selector).filter(e => e.checkVisibility());
+const levels = seen("article :is(h1, h2, h3, h4, h5, h6)").map(h => Number(h.tagName[1]));
+const alts = e => [...e.querySelectorAll("img[alt]")].map(i => i.alt).join("");
+const name = e => (e.getAttribute("aria-label") || e.title || e.textContent).trim() || alts(e);
+const told = e => e.outerHTML.slice(0, 120);
+const wide = e => e.scrollWidth > e.clientWidth + 1 && ["auto", "scroll"].includes(style(e).overflowX);
+const reached = e => e.tabIndex >= 0 || e.querySelector("a, button, input");
+const ids = all("[id]").map(e => e.id);
+return {
+  titles: levels.filter(level => level === 1).length,
+  skipped: levels.filter((level, i) => i && level > levels[i - 1] + 1),
+  nameless: seen("article a[href], article button, article summary").filter(e => !name(e)).map(told),
+  wordless: all("article img").filter(i => !i.alt.trim()).map(told),
+  unreachable: seen("article *").filter(e => wide(e) && !reached(e)).map(told),
+  twice: ids.filter((id, i) => ids.indexOf(id) !== i && document.getElementById(id).closest("article")),
+};
+"""
+
+# axe-core where it is at hand: AXE_CORE names its file axe.min.js (`npm pack axe-core` fetches it). What it finds
+# outside the article is the theme's.
+AXE_CORE = os.environ.get("AXE_CORE")
+AXE = """;return window.axe.run("article", {resultTypes: ["violations"]}).then(found => found.violations
+  .filter(one => ["serious", "critical"].includes(one.impact))
+  .map(one => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 150)]));"""
 
 FOLDED = """
 const parts = all("article .solution.dropdown > *, article .admonition.toggle > *, article .admonition.dropdown > *");
@@ -232,6 +260,21 @@ def test_the_player_can_be_read_in_both_colour_schemes(trace_page, tmp_path, dar
     assert answer["worst"] >= 4.5
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_every_page_can_be_used_with_a_keyboard_and_a_screen_reader(pages, tmp_path, width):
+    fine = {"titles": 1, "skipped": [], "nameless": [], "wordless": [], "unreachable": [], "twice": []}
+    found = dict(zip(pages, look(pages, WITHIN_REACH, tmp_path, width=width), strict=True))
+    assert {page.name: answer for page, answer in found.items() if answer != fine} == {}
+
+
+@pytest.mark.skipif(not AXE_CORE, reason="AXE_CORE names no file axe.min.js")
+@pytest.mark.parametrize(("dark", "width"), [(False, 1200), (True, 390)], ids=["light", "dark phone"])
+def test_axe_finds_nothing_serious_in_any_article(pages, tmp_path, dark, width):
+    question = Path(AXE_CORE).read_text(encoding="utf-8") + AXE
+    for page in pages:
+        assert look([page], question, tmp_path, dark=dark, width=width) == [[]], page.name
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
     for page, answer in zip(pages, look(pages, PAGE_COLOURS, tmp_path, dark=dark), strict=True):
@@ -243,7 +286,7 @@ def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
 
 
 def test_no_page_is_wider_than_a_small_screen(pages, tmp_path):
-    widths = look(pages, "return [document.documentElement.scrollWidth, innerWidth];", tmp_path, width=400)
+    widths = look(pages, "return [document.documentElement.scrollWidth, innerWidth];", tmp_path, width=390)
     for page, (needed, given) in zip(pages, widths, strict=True):
         assert needed <= given + 1, f"{page.name} is {needed} pixels wide on a screen of {given}"
 

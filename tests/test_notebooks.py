@@ -3,14 +3,18 @@
 That their outputs are right is checked by ``make nbval``, which executes them.
 """
 
+import io
 import re
+from base64 import b64decode, b64encode
 
 import nbformat
+import numpy as np
 import pytest
 import setup_cells
 from as_on_colab import copy_alone
 from build_book import ROOT, toc_pages
-from execute_notebooks import WIDGET, execute, normalise
+from execute_notebooks import WIDGET, execute, fewer_colours, normalise
+from PIL import Image
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -217,7 +221,11 @@ def test_normalising_strips_times_widgets_and_versions_and_keeps_what_matters():
     cell.outputs = [
         nbformat.v4.new_output("stream", name="stdout", text="a\n"),
         nbformat.v4.new_output("stream", name="stdout", text="b\n"),
-        nbformat.v4.new_output("display_data", data=picture, metadata={"needs_background": "light"}),
+        nbformat.v4.new_output(
+            "display_data",
+            data=picture,
+            metadata={"needs_background": "light", "image/png": {"width": 600, "height": 300, "other": 1}},
+        ),
     ]
     notebook.metadata.update({"widgets": {"state": {}}, "language_info": {"name": "python", "version": "3.1.4"}})
     normalise(notebook)
@@ -226,7 +234,8 @@ def test_normalising_strips_times_widgets_and_versions_and_keeps_what_matters():
     assert cell.metadata == lasting
     assert [output.get("text") for output in cell.outputs] == ["a\nb\n", None]
     assert set(cell.outputs[1].data) == {"image/png", "text/plain"}
-    assert cell.outputs[1].metadata == {"image/png": {"alt": "A line"}}
+    assert "Run this cell" in cell.outputs[1].data["text/plain"]
+    assert cell.outputs[1].metadata == {"image/png": {"width": 600, "height": 300, "alt": "A line"}}
 
 
 def test_a_cell_that_the_book_folds_is_folded_on_colab_and_in_jupyterlab_too():
@@ -262,6 +271,43 @@ def test_a_notebook_without_a_title_is_refused():
         setup_cells.update_notebook(
             nbformat.v4.new_notebook(cells=[]), "notebooks/01_x.ipynb", "https://github.com/a/b"
         )
+
+
+def as_base64(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype("uint8"), "RGB").save(file, "png")
+    return b64encode(file.getvalue()).decode("ascii")
+
+
+def test_a_figure_with_few_colours_looks_the_same_and_one_with_many_stays_as_it_is():
+    from tutorlib.viz.palette import LIGHT, rgb
+
+    lines = np.full((200, 300, 3), 255)
+    shade = np.random.default_rng(0).integers(0, 201, (180, 250, 1)) / 200  # as the soft edges of letters
+    lines[5:185, :250] = shade * np.array(rgb(LIGHT["target"])) + (1 - shade) * 255
+    lines[150, 7] = rgb(LIGHT["rejected"])  # a single point in a colour of its own
+    before = as_base64(lines)
+    after = fewer_colours(before)
+    shown = np.asarray(Image.open(io.BytesIO(b64decode(after))).convert("RGB")).astype(int)
+    assert len(after) < len(before) and abs(shown - lines).max() <= 16 and (shown[lines == 255] == 255).all()
+    assert fewer_colours(after) == after
+    noise = as_base64(np.random.default_rng(0).integers(0, 256, (200, 300, 3)))
+    assert fewer_colours(noise) == noise
+
+
+@pytest.mark.slow
+def test_figures_have_twice_the_pixels_that_they_are_shown_with(tmp_path):
+    source = (
+        "import matplotlib.pyplot as plt\nfrom tutorlib.viz import use_book_style\nuse_book_style()\n"
+        "plt.figure(figsize=(4, 2)).add_subplot().plot([1, 2]);"
+    )
+    path = tmp_path / "drawn.ipynb"
+    nbformat.write(small_notebook(source), path)
+    assert execute(path)
+    (output,) = nbformat.read(path, as_version=4).cells[1].outputs
+    width, height = Image.open(io.BytesIO(b64decode(output.data["image/png"]))).size
+    shown = output.metadata["image/png"]
+    assert (shown["width"], shown["height"]) == (width // 2, height // 2) and 300 < shown["width"] < 450
 
 
 @pytest.mark.slow

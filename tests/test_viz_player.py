@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import pytest
 
@@ -14,7 +15,7 @@ from tutorlib.trace import Trace
 from tutorlib.tree import TokenTree
 from tutorlib.viz.labels import Labels, flowing, visible
 from tutorlib.viz.palette import KINDS
-from tutorlib.viz.player import MOST_STEPS, Player, added_kinds, drafted_kinds, tree_kinds
+from tutorlib.viz.player import _CLASSES, MOST_STEPS, Player, added_kinds, drafted_kinds, tree_kinds
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -29,6 +30,9 @@ HOSTILE = [
     "</style>",
     "$x$",
     "\ud800",
+    "`**x**|[a](javascript:alert(1))`",
+    "👩\u200d💻 שלום",
+    "=--s:0% onclick=alert(1)",
 ]
 
 
@@ -250,7 +254,7 @@ def test_a_tree_shows_every_node_and_where_it_hangs():
         make_trace([Step([1, 2], drafted=tree.tokens, accepted=1, tree=tree, path=(0,))], VOCAB)
     )._repr_html_()
     nested = re.search(r'<div class="tl-tree">(.*?)</div>', page, re.DOTALL)[1]
-    plain = re.sub(r"<(/?)(ul|li)[^>]*>", r"<\1\2>", re.sub(r"</?span[^>]*>", "", nested))
+    plain = re.sub(r"<(/?)(ul|li)[^>]*>", r"<\1\2>", re.sub(r"</?[bi]\b[^>]*>", "", nested))
     assert plain == ("<ul><li>✓␣there<ul><li>✗␣was</li><li>✗␣a</li></ul></li><li>✗␣kite</li></ul>")
 
 
@@ -259,7 +263,7 @@ def test_a_deep_tree_and_a_long_trace_are_no_trouble():
     assert Player(make_trace([Step([2], drafted=deep.tokens, tree=deep)], VOCAB))._repr_html_().count("<li") == 3000
     steps = [Step([1, 2]) for _ in range(MOST_STEPS + 5)]
     page = Player(make_trace(steps, VOCAB))._repr_html_()
-    assert page.count('class="tl-step"') == MOST_STEPS
+    assert page.count('class="tl-step"') == page.count("<span><u ") == MOST_STEPS
     assert "The 5 steps after these are left out" in page
     assert len(page) < 1.5e6
     text = str(Player(make_trace(steps, VOCAB)))
@@ -295,19 +299,33 @@ def test_the_plain_text_says_what_the_page_says():
 
 
 def test_every_kind_has_a_box_an_underline_and_a_mark_of_its_own_in_the_style():
-    style = Player(speculative_trace())._repr_html_()
+    css = files("tutorlib.viz").joinpath("player.css").read_text(encoding="utf-8")
     added = ("target", "accepted", "resampled", "bonus")  # what a step can add to the text
-    boxes, underlines = {}, {}
-    for kind in (*KINDS, "neutral"):
-        box = re.search(rf"\.tl-player \.tl-tok\.tl-{kind} {{([^}}]*)}}", style)[1]
-        boxes[kind] = re.sub(r"var\(.*?\)", "", box)  # without its colours, they still differ
-        underline = re.search(rf"\.tl-player \.tl-t\.tl-{kind} {{([^}}]*)}}", style)
-        if kind in added:
-            underlines[kind] = re.sub(r"var\(.*?\)", "", underline[1])
-        assert kind == "neutral" or f".tl-{kind} > .tl-mark {{ color: var(--tl-{kind}); }}" in style
-    del boxes["target"]  # drawn as an accepted one is, but for its colour and its mark: it is never drafted
-    assert len(set(boxes.values())) == len(boxes)
-    assert len(set(underlines.values())) == len(added)
+    for element, kinds in (("b", (*KINDS, "neutral")), ("u", added)):
+        looks = []
+        for kind in kinds:
+            name = _CLASSES[kind]
+            assert f".{name} {{ --c: var(--tl-{kind}); --f: " in css  # the colour of its mark, its box, its underline
+            looks.append("".join(re.findall(rf"(?m)^\.tl-player {element}\.{name} {{([^}}]*)}}", css)))
+        # Without colours they still differ. An accepted token's box is as the target's: the target's is never drafted.
+        assert len(set(looks)) == len(looks) - (element == "b"), element
+
+
+def test_without_script_and_style_a_long_trace_is_folded_after_its_first_step():
+    steps = [Step([1, 2], note=f"note {i}") for i in range(40)]
+    page = Player(make_trace(steps, VOCAB))._repr_html_()
+    before, folded = re.sub(r"(?s)<(style|script)>.*?</\1>", "", page).split("<details>")
+    folded, after = folded.split("</details>")
+    assert "note 0" in before and "note 1<" not in before and "note 39" in folded and "tl-step" not in after
+    assert folded.startswith("<summary>Steps 2 to 40 are folded up. Open them here; or run this cell")
+    assert "<details" not in Player(make_trace(steps[:2], VOCAB))._repr_html_()
+
+
+def test_a_long_trace_of_trees_with_candidates_takes_few_bytes():
+    tree = TokenTree(list(range(1, 9)) * 3, [-1, 0, 0, -1, 1, 1, 2, 3] + [4] * 16)
+    step = Step([1, 2, 3], drafted=tree.tokens, accepted=2, tree=tree, path=(0, 1))
+    step.candidates = [[(token, 0.1) for token in range(1, 9)]] * 3
+    assert len(Player(make_trace([step] * 10, VOCAB))._repr_html_()) < 60_000
 
 
 def test_jupyter_gets_both_forms():
@@ -346,11 +364,12 @@ press(players[0], 'Home'); seen.push(at(players[0]));
 players[1].querySelector('.tl-last').click(); seen.push(at(players[1]));
 const slider = players[1].querySelector('input');
 slider.value = 2; slider.dispatchEvent(new Event('input')); seen.push(at(players[1]));
-seen.push([...players[1].querySelectorAll('.tl-t')].filter(t => getComputedStyle(t).visibility !== 'hidden').length);
+seen.push([...players[1].querySelectorAll('u')].filter(t => getComputedStyle(t).visibility !== 'hidden').length);
 document.querySelectorAll('.tl-player script').forEach(old => {
   const again = document.createElement('script'); again.textContent = old.textContent; old.replaceWith(again); });
 seen.push(document.querySelectorAll('.tl-controls').length, at(players[1]), bubbled);
 seen.push([...document.querySelectorAll('button')].every(b => b.getAttribute('aria-label')));
+seen.push(document.querySelectorAll('details').length, document.querySelector('.tl-a > i').getAttribute('aria-label'));
 document.body.setAttribute('data-seen', JSON.stringify(seen));
 """
 
@@ -372,5 +391,5 @@ def test_in_a_browser_keys_buttons_and_slider_move_one_player_and_scripts_may_ru
     assert seen == (
         '["Step 1 1 / 3","Step 3 3 / 3","Step 1 1 / 3","Step 2 2 / 3",'
         '"Step 2 of 3: adds ␣red accepted, ␣kite resampled. 2 target calls so far.",'
-        '"Step 3 3 / 3","Step 1 1 / 3","Step 3 3 / 3","Step 2 2 / 3",5,2,"Step 2 2 / 3",0,true]'
+        '"Step 3 3 / 3","Step 1 1 / 3","Step 3 3 / 3","Step 2 2 / 3",5,2,"Step 2 2 / 3",0,true,0,"accepted"]'
     )

@@ -1,5 +1,6 @@
 """The sliders over a distribution, and the figure that says the same without a kernel."""
 
+import io
 import subprocess
 import sys
 
@@ -45,6 +46,16 @@ def test_every_slider_redraws_and_all_of_them_off_is_the_model():
         slider.value = OFF[slider.description]
         assert bytes(picture.value) == plain
         seen = plain
+
+
+def test_the_picture_keeps_its_size_wherever_the_sliders_stand():
+    box = widgets.warp_explorer(LM, "a")
+    sizes = set()
+    for value in (0.5, 1.0, 3.0):
+        box.children[0].value = value
+        sizes.add(plt.imread(io.BytesIO(bytes(box.children[-1].value))).shape[1::-1])
+    ((width, _),) = sizes
+    assert box.children[-1].layout.width == f"{width // 2}px"
 
 
 def test_the_sliders_are_applied_from_top_to_bottom():

@@ -1,8 +1,8 @@
 """Two tokenizers, one text: which tokens they share, and how a text in the tokens of one is written in the other's.
 
-Tokens are compared by the bytes that they stand for, whatever their tokenizer's spelling: ``Ġred``, ``▁red`` and
-`` red`` are one token, and so are the halves of a character. Special tokens stand for a role and not for their text, so
-they are compared by role alone: the one that ends a text, and the one that begins it.
+Tokens are compared by the bytes that they stand for, whatever their tokenizer's spelling: ``"Ġred"``, ``"▁red"`` and
+``" red"`` are one token, and so are the halves of a character. Special tokens stand for a role and not for their
+text, so they are compared by role alone: the one that ends a text, and the one that begins it.
 
 What a draft reads, and which tokens count as shared, decides how often its guesses are right. It never decides what a
 method's output is: the target's tokens are the text, and nothing here changes one of them.

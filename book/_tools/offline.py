@@ -106,8 +106,37 @@ def use_local_badge(app, docname, source):
     source[0] = source[0].replace(BADGE_IMAGE, LOCAL_BADGE)
 
 
+# What the parsers write that a screen reader stumbles over, and what is put in its place: a label that hides the words
+# beside it, headings of columns without a word, and lists of references that hold more than their items.
+HEARD = {
+    ' role="list" class="citation-list"': ' class="citation-list"',
+    ' role="doc-biblioentry"': "",
+    ' aria-label="Toggle hidden content"': "",
+}
+# Sphinx writes the parameters of a long signature as a list of definitions without anything that is defined.
+PARAMETERS = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
+HEADLESS = re.compile(r'<th class="head[^"]*"><p></p></th>')
+
+
+def audible(body):
+    """Mend what a screen reader would read wrongly in a page's HTML."""
+    for written, mended in HEARD.items():
+        body = body.replace(written, mended)
+
+    def spans(found):
+        return f'<span class="sig-list">{found[1].replace("<dd>", "<span>").replace("</dd>", "</span>")}</span>'
+
+    return PARAMETERS.sub(spans, HEADLESS.sub("<td></td>", body))
+
+
+def make_audible(app, pagename, templatename, context, doctree):
+    if "body" in context:
+        context["body"] = audible(context["body"])
+
+
 def setup(app):
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.connect("source-read", use_new_outputs)
     app.connect("source-read", use_local_badge)
+    app.connect("html-page-context", make_audible)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,6 +9,8 @@ simulated, and all of them can be read as text on the page they are for, and as 
 This file holds colours and the look of figures. It draws nothing: see `style.py` and `player.py`.
 """
 
+import sys
+
 # The six kinds, in the order in which legends list them.
 KINDS = ("target", "draft", "accepted", "rejected", "resampled", "bonus")
 
@@ -144,10 +146,19 @@ def check_kind(kind):
 
 
 def use_book_style():
-    """Give every figure from now on the look of the book: seaborn's white grid, the palette, an opaque background."""
+    """Give every figure from now on the look of the book: seaborn's white grid, the palette, an opaque background.
+
+    In a notebook, figures are drawn with twice as many pixels as before and shown at the same size, so that they are
+    sharp on the screens of phones and newer laptops.
+    """
     import seaborn
 
     seaborn.set_theme(context="notebook", style="whitegrid", palette=[LIGHT[kind] for kind in KINDS], rc=STYLE)
+    ipython = sys.modules.get("IPython")  # not imported for this: outside a notebook there is nothing to set
+    if ipython is not None and ipython.get_ipython() is not None:
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("retina")
 
 
 def css_variables(colors):

@@ -1,7 +1,7 @@
 /* Turns the static listing of a trace into a player. Safe to run again and again: a player that is already running is left alone. */
-(function () {
+(() => {
   "use strict";
-  var ICONS = {
+  const ICONS = {
     first: "M3 3h2v10H3zM13 3v10L6 8z",
     previous: "M11 3v10L4 8z",
     play: "M4 2.5v11L13 8z",
@@ -10,112 +10,114 @@
     last: "M11 3h2v10h-2zM3 3v10l7-5z"
   };
 
-  function element(tag, className, attributes) {
-    var node = document.createElement(tag);
+  const element = (tag, className, attributes) => {
+    const node = document.createElement(tag);
     node.className = className;
-    Object.keys(attributes || {}).forEach(function (name) { node.setAttribute(name, attributes[name]); });
+    for (const name in attributes) { node.setAttribute(name, attributes[name]); }
     return node;
-  }
+  };
 
-  function setIcon(button, name, label) {
+  const setIcon = (button, name, label) => {
     button.innerHTML = '<svg viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d="' + ICONS[name] + '"/></svg>';
     button.setAttribute("aria-label", label);
     button.title = label;
-  }
+  };
 
-  function start(root) {
+  const start = root => {
+    const all = selector => [...root.querySelectorAll(selector)];
     if (root.tutorlibPlayer) { return; }
     root.tutorlibPlayer = true;
-    Array.prototype.forEach.call(root.querySelectorAll(".tl-controls, .tl-say"), function (old) { old.remove(); });
-    var steps = Array.prototype.slice.call(root.querySelectorAll(".tl-step"));
-    var words = Array.prototype.slice.call(root.querySelectorAll(".tl-t"));
-    var text = root.querySelector(".tl-text");
-    var stage = root.querySelector(".tl-stage");
+    all(".tl-controls, .tl-say").forEach(old => old.remove());
+    all("details").forEach(folded => folded.replaceWith(...folded.querySelectorAll(".tl-step")));
+    const steps = all(".tl-step"), words = all(".tl-text > span:not(.tl-prompt)"), [text] = all(".tl-text"), [stage] = all(".tl-stage");
     if (!steps.length) { return; }
-    var now = 0, timer = null, buttons = {};
-    var controls = element("div", "tl-controls", { role: "toolbar", "aria-label": "Steps of the trace" });
-    var slider = element("input", "tl-slider", { type: "range", min: 1, max: steps.length, step: 1, value: 1, "aria-label": "Step" });
-    var count = element("span", "tl-count");
-    var say = element("p", "tl-say", { "aria-live": "polite" });
+    const kind = token => token.title.split(",")[0];
+    all("b[title] > i").forEach(mark => { mark.setAttribute("role", "img"); mark.setAttribute("aria-label", kind(mark.parentNode)); });
+    let now = 0, timer = null;
+    const buttons = {};
+    const controls = element("div", "tl-controls", { role: "toolbar", "aria-label": "Steps of the trace" });
+    const slider = element("input", "tl-slider", { type: "range", min: 1, max: steps.length, step: 1, value: 1, "aria-label": "Step" });
+    const count = element("span", "tl-count");
+    const say = element("p", "tl-say", { "aria-live": "polite" });
 
-    function add(name, label, act) {
-      var button = element("button", "tl-" + name, { type: "button" });
+    const add = (name, label, act) => {
+      const button = buttons[name] = element("button", "tl-" + name, { type: "button" });
       setIcon(button, name, label);
       button.addEventListener("click", act);
-      buttons[name] = button;
-      controls.appendChild(button);
-    }
+      controls.append(button);
+    };
 
-    function stop() {
-      window.clearInterval(timer);
+    const stop = () => {
+      clearInterval(timer);
       timer = null;
       setIcon(buttons.play, "play", "Play");
-    }
+    };
 
-    function go(index, quiet) {
+    /* what a screen reader says of a step */
+    const told = step => {
+      const added = [...step.querySelectorAll(".tl-added b")].map(token => token.lastChild.textContent + " " + kind(token));
+      const calls = step.querySelector(".tl-calls");
+      return "Step " + (now + 1) + " of " + steps.length + ": adds " + (added.join(", ") || "no token") + "." + (calls ? " " + calls.textContent + "." : "");
+    };
+
+    const go = (index, quiet) => {
       now = Math.max(0, Math.min(steps.length - 1, index));
-      steps.forEach(function (step, i) { step.classList.toggle("tl-now", i === now); });
-      words.forEach(function (word) {
-        var at = Number(word.getAttribute("data-step"));
-        word.classList.toggle("tl-later", at > now);
-        word.classList.toggle("tl-now", at === now);
-        if (at > now) { word.setAttribute("aria-hidden", "true"); } else { word.removeAttribute("aria-hidden"); }
+      steps.forEach((step, i) => step.classList.toggle("tl-now", i === now));
+      words.forEach((word, i) => {
+        word.classList.toggle("tl-later", i > now);
+        word.classList.toggle("tl-now", i === now);
+        if (i > now) { word.setAttribute("aria-hidden", "true"); } else { word.removeAttribute("aria-hidden"); }
       });
       slider.value = now + 1;
       slider.setAttribute("aria-valuetext", "step " + (now + 1) + " of " + steps.length);
       count.textContent = (now + 1) + " / " + steps.length;
       /* aria-disabled, not disabled: a button that is switched off under the reader's finger would lose the keyboard focus */
-      ["first", "previous"].forEach(function (name) { buttons[name].setAttribute("aria-disabled", now === 0); });
-      ["next", "last"].forEach(function (name) { buttons[name].setAttribute("aria-disabled", now === steps.length - 1); });
+      for (const name of ["first", "previous"]) { buttons[name].setAttribute("aria-disabled", now === 0); }
+      for (const name of ["next", "last"]) { buttons[name].setAttribute("aria-disabled", now === steps.length - 1); }
       stage.style.minHeight = Math.max(parseFloat(stage.style.minHeight) || 0, stage.offsetHeight) + "px";
-      var current = words.filter(function (word) { return word.classList.contains("tl-now"); }).pop();
+      const current = words[now].lastElementChild;
       if (current) {  /* keep the newest words in sight without moving the page */
-        var below = current.getBoundingClientRect().bottom - text.getBoundingClientRect().bottom + 8;
-        var above = current.getBoundingClientRect().top - text.getBoundingClientRect().top - 8;
-        if (below > 0) { text.scrollTop += below; } else if (above < 0) { text.scrollTop += above; }
+        const [word, box] = [current, text].map(part => part.getBoundingClientRect());
+        if (word.bottom > box.bottom - 8) { text.scrollTop += word.bottom - box.bottom + 8; } else if (word.top < box.top + 8) { text.scrollTop += word.top - box.top - 8; }
       }
-      if (!quiet) { say.textContent = steps[now].getAttribute("data-say"); }
-    }
+      if (!quiet) { say.textContent = told(steps[now]); }
+    };
 
-    function move(index) { stop(); go(index); }
+    const move = index => { stop(); go(index); };
 
-    function play() {
+    const play = () => {
       if (timer !== null) { stop(); return; }
       if (now === steps.length - 1) { go(0); }
       setIcon(buttons.play, "pause", "Pause");
-      timer = window.setInterval(function () {
-        if (!document.contains(root)) { window.clearInterval(timer); return; }
+      timer = setInterval(() => {
+        if (!document.contains(root)) { clearInterval(timer); return; }
         go(now + 1);
         if (now === steps.length - 1) { stop(); }
       }, 900);
-    }
+    };
 
-    add("first", "First step", function () { move(0); });
-    add("previous", "Previous step", function () { move(now - 1); });
+    const acts = { ArrowRight: () => move(now + 1), ArrowLeft: () => move(now - 1), Home: () => move(0), End: () => move(steps.length - 1), " ": play };
+    add("first", "First step", acts.Home);
+    add("previous", "Previous step", acts.ArrowLeft);
     add("play", "Play", play);
-    add("next", "Next step", function () { move(now + 1); });
-    add("last", "Last step", function () { move(steps.length - 1); });
-    slider.addEventListener("input", function () { move(Number(slider.value) - 1); });
-    controls.appendChild(slider);
-    controls.appendChild(count);
-    root.insertBefore(controls, text);
-    root.appendChild(say);
+    add("next", "Next step", acts.ArrowRight);
+    add("last", "Last step", acts.End);
+    slider.addEventListener("input", () => move(Number(slider.value) - 1));
+    controls.append(slider, count);
+    text.before(controls);
+    root.append(say);
+    [text, ...all(".tl-tree")].forEach(part => { part.tabIndex = 0; });  /* what scrolls can be reached with the keyboard */
     root.tabIndex = 0;
-    root.addEventListener("keydown", function (event) {
-      if (event.altKey || event.ctrlKey || event.metaKey) { return; }
-      var acts = {
-        ArrowRight: function () { move(now + 1); }, ArrowLeft: function () { move(now - 1); },
-        Home: function () { move(0); }, End: function () { move(steps.length - 1); }, " ": play
-      };
-      if (!acts[event.key] || (event.key === " " && event.target !== root)) { return; }
+    root.addEventListener("keydown", event => {
+      if (event.altKey || event.ctrlKey || event.metaKey || !acts[event.key] || (event.key === " " && event.target !== root)) { return; }
       acts[event.key]();
       event.preventDefault();
       event.stopPropagation();  /* the book's theme turns the page on arrow keys */
     });
-    window.addEventListener("resize", function () { stage.style.minHeight = ""; });
+    window.addEventListener("resize", () => { stage.style.minHeight = ""; });
     root.classList.add("tl-live");
     go(0, true);
-  }
+  };
 
-  Array.prototype.forEach.call(document.querySelectorAll(".tl-player"), start);
-}());
+  document.querySelectorAll(".tl-player").forEach(start);
+})();

@@ -1,9 +1,11 @@
 """The trace player: a run, step by step, as one piece of HTML that needs no kernel and no network.
 
 The page is written in full by Python: every step is there, readable without style and without scripts (as GitHub
-shows it). Where scripts run, `player.js` hides all steps but one and adds buttons, a slider and keys. So the script
-never sees model text as data: there is no JSON to escape, and no element has an id that could clash with another
-player's. The same trace gives the same bytes.
+shows it, and JupyterLab before it trusts a notebook): the first step in sight, the others folded. Where scripts run,
+`player.js` unfolds them, hides all steps but one and adds buttons, a slider and keys. So the script never sees model
+text as data: there is no JSON to escape, and no element has an id that could clash with another player's. The same
+trace gives the same bytes, and few of them, since a page or a notebook can hold many players: a token's kind is a class
+of one letter, and the element says what it is (<b> in a box, <u> in the running text, <i> a mark).
 
 Not here: where tokens get their text (`labels.py`), colours and marks (`palette.py`), and anything about how a method
 works. What happened to a token is read off the step: see `added_kinds`, `drafted_kinds` and `tree_kinds`.
@@ -26,6 +28,16 @@ MOST_STEPS = 600
 _TEXT_WHOLE, _TEXT_FIRST, _TEXT_LAST = 40, 30, 5
 _MOST_CANDIDATES = 10
 _MOST_HYPOTHESES = 16
+# The kinds of token as classes in the page; player.css has one rule for each.
+_CLASSES = {
+    "target": "tl-t",
+    "draft": "tl-d",
+    "accepted": "tl-a",
+    "rejected": "tl-r",
+    "resampled": "tl-s",
+    "bonus": "tl-b",
+    "neutral": "tl-n",
+}
 
 
 def added_kinds(step):
@@ -246,7 +258,15 @@ def _html(player):
         f'<div class="tl-text">{_running_text(trace, steps, labels)}</div>',
         '<div class="tl-stage">',
     ]
-    parts += [_step(step, i, len(steps), calls[i], labels) for i, step in enumerate(steps)]
+    parts += [_step(step, i, calls[i], labels) for i, step in enumerate(steps)]
+    if len(steps) > 2:
+        parts.insert(
+            -len(steps) + 1,
+            f"<details><summary>Steps 2 to {len(steps)} are folded up. Open them here; or run this cell (in "
+            "JupyterLab, trusting the notebook is enough), and buttons appear that take you through the run step by "
+            "step.</summary>",
+        )
+        parts.append("</details>")
     if len(steps) < len(trace.steps):
         parts.append(
             f'<p class="tl-note">The {len(trace.steps) - len(steps)} steps after these are left out of this view.</p>'
@@ -261,65 +281,57 @@ def _text(value):
 
 
 def _running_text(trace, steps, labels):
-    """The prompt and every added token in running text; the script shows as much of it as has been said."""
-    added = [
-        (token, kind, i)
-        for i, step in enumerate(steps)
-        for token, kind in zip(step.tokens, added_kinds(step), strict=True)
-    ]
+    """The prompt and every added token in running text, a span for each step; the script shows as much as was said."""
     prompt = list(trace.prompt)
-    texts = labels.flowing(prompt + [token for token, _, _ in added])
+    texts = labels.flowing(prompt + [token for step in steps for token in step.tokens])
     parts = [f'<span class="tl-prompt">{_text("".join(texts[: len(prompt)]))}</span>']
-    for (_, kind, i), text in zip(added, texts[len(prompt) :], strict=True):
-        if text:
-            parts.append(f'<span class="tl-t tl-{kind}" data-step="{i}">{_text(text)}</span>')
+    texts = iter(texts[len(prompt) :])
+    for step in steps:
+        words = ((kind, next(texts)) for kind in added_kinds(step))
+        parts.append(
+            "<span>"
+            + "".join(f"<u class={_CLASSES[kind]}>{_text(text)}</u>" for kind, text in words if text)
+            + "</span>"
+        )
     return "".join(parts)
 
 
 def _token(labels, token, kind):
     """One token in a box: its mark and its text."""
-    mark = f'<span class="tl-mark" role="img" aria-label="{kind}">{MARKS[kind]}</span>'
-    word = f'<span class="tl-word">{_text(labels.visible(token))}</span>'
-    return f'<span class="tl-tok tl-{kind}" title="{kind}, id {int(token)}">{mark}{word}</span>'
-
-
-def _row(what, content, kind="line"):
-    return f'<div class="tl-row"><span class="tl-what">{what}</span> <div class="tl-{kind}">{content}</div></div>'
-
-
-def _step(step, i, count, calls, labels):
-    """One step: how far the run is, what was drafted, what was added, what was weighed."""
-    kinds = added_kinds(step)
-    so_far = "" if calls is None else f"{_many(calls, 'target call')} so far"
-    added = (
-        ", ".join(f"{labels.visible(token)} {kind}" for token, kind in zip(step.tokens, kinds, strict=True))
-        or "no token"
+    return (
+        f'<b class={_CLASSES[kind]} title="{kind}, id {int(token)}"><i>{MARKS[kind]}</i>'
+        f"{_text(labels.visible(token))}</b>"
     )
-    say = f"Step {i + 1} of {count}: adds {added}." + (f" {so_far}." if so_far else "")
-    heads = [
-        f'<b class="tl-number">Step {i + 1}</b>',
-        f'<span class="tl-facts">{"+" + _many(len(step.tokens), "token") if step.tokens else "no token yet"}</span>',
-    ]
-    if so_far:
-        heads.append(f'<span class="tl-facts">{so_far}</span>')
+
+
+def _row(what, content, kind="tl-line"):
+    return f'<div class="tl-row"><span class="tl-what">{what}</span> <div class="{kind}">{content}</div></div>'
+
+
+def _step(step, i, calls, labels):
+    """One step: how far the run is, what was drafted, what was added, what was weighed."""
+    added = "+" + _many(len(step.tokens), "token") if step.tokens else "no token yet"
+    heads = [f'<b class="tl-number">Step {i + 1}</b>', f'<span class="tl-facts">{added}</span>']
+    if calls is not None:
+        heads.append(f'<span class="tl-facts tl-calls">{_many(calls, "target call")} so far</span>')
     if step.score is not None:
         heads.append(f'<span class="tl-facts">score {_number(step.score)}</span>')
-    parts = [f'<div class="tl-step" data-say="{_text(say)}">', f'<div class="tl-stephead">{" ".join(heads)}</div>']
+    parts = ['<div class="tl-step">', f'<div class="tl-stephead">{" ".join(heads)}</div>']
     if step.note:
         parts.append(f'<p class="tl-note">{_text(flowing(step.note))}</p>')
     if step.tree is not None and not step.tree.is_chain:
-        parts.append(_row("tree", _tree(step, labels), "tree"))
+        parts.append(_row("tree", _tree(step, labels), "tl-tree"))
     elif drafted := _drafted(step):
         parts.append(_row("drafted", _boxes(labels, *zip(*drafted, strict=True))))
     if step.tokens:
-        parts.append(_row("added", _boxes(labels, step.tokens, kinds)))
+        parts.append(_row("added", _boxes(labels, step.tokens, added_kinds(step)), "tl-line tl-added"))
     if any(step.candidates):
         # Where the step was cut, nothing was taken from the last lists.
         pairs = zip_longest(step.candidates, step.tokens[: len(step.candidates)])
         lists = [_candidates(choices, token, labels) for choices, token in pairs if choices]
-        parts.append(_row("candidates", "".join(lists), "weighed"))
+        parts.append(_row("candidates", "".join(lists), "tl-weighed"))
     if step.hypotheses:
-        parts.append(_row("hypotheses", _hypotheses(step.hypotheses, labels), "hyps"))
+        parts.append(_row("hypotheses", _hypotheses(step.hypotheses, labels), "tl-hyps"))
     return "\n".join([*parts, "</div>"])
 
 
@@ -341,12 +353,10 @@ def _candidates(choices, taken, labels):
     for (token, value), width in zip(choices, widths, strict=True):
         picked = taken is not None and int(token) == int(taken)
         items.append(
-            f'<li class="{"tl-picked" if picked else "tl-other"}">'
-            f'<span class="tl-word">{"▸ " if picked else ""}{_text(labels.visible(token))}</span> '
-            f'<span class="tl-value">{_text(_number(value))}</span> '
-            f'<span class="tl-bar" style="--tl-share:{round(100 * width)}%"></span></li>'
+            f"<li{' class=tl-k' if picked else ''} style=--s:{round(100 * width)}%>"
+            f"<i>{'▸ ' if picked else ''}{_text(labels.visible(token))}</i> <b>{_text(_number(value))}</b></li>"
         )
-    return f'<ul class="tl-cand">{"".join(items)}</ul>'
+    return f"<ul>{''.join(items)}</ul>"
 
 
 def _tree(step, labels):
@@ -365,7 +375,7 @@ def _tree(step, labels):
             stack.append(("close", "</ul>"))
             stack.extend(("item", child) for child in reversed(children[node]))
         else:
-            kept = ' class="tl-kept"' if kinds[node] == "accepted" else ""
+            kept = " class=tl-k" if kinds[node] == "accepted" else ""
             parts.append(f"<li{kept}>{_token(labels, tree.tokens[node], kinds[node])}")
             stack.append(("close", "</li>"))
             if node in children:
@@ -378,9 +388,7 @@ def _hypotheses(hypotheses, labels):
     items = []
     for tokens, score in hypotheses[:_MOST_HYPOTHESES]:
         text = "".join(labels.flowing(tokens)) or "∅"
-        items.append(
-            f'<li><span class="tl-value">{_text(_number(score))}</span> <span class="tl-word">{_text(text)}</span></li>'
-        )
+        items.append(f"<li><b>{_text(_number(score))}</b> <i>{_text(text)}</i></li>")
     more = len(hypotheses) - _MOST_HYPOTHESES
     return f"<ol>{''.join(items)}</ol>" + (f"<p>… and {more} more</p>" if more > 0 else "")
 
@@ -388,10 +396,10 @@ def _hypotheses(hypotheses, labels):
 def _legend(steps):
     """What the marks mean, for the kinds that this trace has."""
     seen = {kind for step in steps for kind in (*added_kinds(step), *(kind for _, kind in _drafted(step)))}
-    used = [kind for kind in (*KINDS, "neutral") if kind in seen]
     items = [
-        f'<span class="tl-{kind}"><span class="tl-mark" aria-hidden="true">{MARKS[kind]}</span> {MEANINGS[kind]}</span>'
-        for kind in used
+        f'<span class={_CLASSES[kind]}><i aria-hidden="true">{MARKS[kind]}</i> {MEANINGS[kind]}</span>'
+        for kind in (*KINDS, "neutral")
+        if kind in seen
     ]
     return f'<div class="tl-legend">{" ".join(items)}</div>'
 
@@ -399,13 +407,18 @@ def _legend(steps):
 @cache
 def _style():
     """The style sheet. Light or dark is as the page says (the book, JupyterLab, VS Code, Colab), else as the system."""
+
+    def pages(name, jupyter, *vscode):
+        marked = f"html[data-theme={name}],html[theme={name}],body[data-jp-theme-light={jupyter}]"
+        return ",".join([marked, *(f"body.vscode-{theme}" for theme in vscode)])
+
     light, dark = css_variables(LIGHT), css_variables(DARK)
-    rules = [f".tl-player{{{light}}}", f"@media (prefers-color-scheme:dark){{.tl-player{{{dark}}}}}"]
-    for name, jupyter, colors, others in (("light", "true", light, ()), ("dark", "false", dark, ("high-contrast",))):
-        pages = [f'html[data-theme="{name}"]', f'html[theme="{name}"]', f'body[data-jp-theme-light="{jupyter}"]']
-        pages += [f"body.vscode-{theme}" for theme in (name, *others)]
-        rules.append(f"{','.join(f'{page} .tl-player' for page in pages)}{{{colors}}}")
-    return "\n".join([*rules, _asset("player.css")])
+    said_light, said_dark = pages("light", "true", "light"), pages("dark", "false", "dark", "high-contrast")
+    return (
+        f".tl-player{{{light}}}"
+        f"@media (prefers-color-scheme:dark){{.tl-player:not(:is({said_light}) *){{{dark}}}}}"
+        f":is({said_dark}) .tl-player{{{dark}}}" + re.sub(r" ?([{};,>]) ?|(:) ", r"\1\2", _asset("player.css"))
+    )
 
 
 @cache

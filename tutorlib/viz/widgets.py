@@ -68,7 +68,7 @@ def next_token_explorer(lm, prompt, *, temperature=1.0, top=10):
     field = ipywidgets.Text(value=text, description="prompt", continuous_update=False, layout=wide)
     options = {"min": 0.1, "max": 3.0, "step": 0.1, "description": "temperature", "continuous_update": False}
     slider = ipywidgets.FloatSlider(value=temperature, layout=wide, **options)
-    picture = ipywidgets.Image(value=_picture(lm, logits, temperature, top), format="png")
+    picture = ipywidgets.Image(value=_picture(lm, logits, temperature, top), format="png", layout=_picture_layout())
     complaint = ipywidgets.Label(value="")
 
     def redraw(change):
@@ -144,7 +144,7 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     def picture_of_now():
         return _warp_picture(names, logits, {name: slider.value for name, slider in sliders.items()}, top)
 
-    picture = ipywidgets.Image(value=picture_of_now(), format="png")
+    picture = ipywidgets.Image(value=picture_of_now(), format="png", layout=_picture_layout())
 
     def redraw(change):
         picture.value = picture_of_now()
@@ -218,14 +218,22 @@ def _picture(lm, logits, temperature, top):
     return _png(0.34 * min(top, len(logits)) + 1.3, lambda ax: _draw(ax, lm, logits, temperature, top))
 
 
+def _picture_layout():
+    """The size of a widget's picture: always the same, so that it is not stretched to the page's width."""
+    import ipywidgets
+
+    return ipywidgets.Layout(width="700px", max_width="100%", align_self="flex-start")
+
+
 def _png(height, draw):
-    """A figure on which `draw` has drawn, 7 inches wide, as PNG bytes."""
+    """A figure on which `draw` has drawn, 7 inches wide, as PNG bytes, in twice the pixels that it is shown with."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     buffer = io.BytesIO()
-    with rc_context(STYLE):
-        figure = Figure(figsize=(7, height))
+    # Not cut to what is drawn: every picture of a widget has the same size, wherever its sliders stand.
+    with rc_context({**STYLE, "savefig.bbox": None}):
+        figure = Figure(figsize=(7, height), layout="constrained")
         draw(figure.add_subplot())
-        figure.savefig(buffer, format="png")
+        figure.savefig(buffer, format="png", dpi=200)
     return buffer.getvalue()
