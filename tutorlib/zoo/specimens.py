@@ -93,7 +93,8 @@ class Specimen:
     def _repr_markdown_(self) -> str:
         """What is wrong, the wrong line, why somebody writes it, and where it was published."""
         wrong = self.wrong_lines.replace(f"  {MARK}", f"\n{MARK}")
-        head = f"**`{self.name}`** (total variation {self.distance():.3f}). {self.what}"
+        of = "" if self.compares == "texts" else f" between {self.compares}"
+        head = f"**`{self.name}`** (total variation{of} {self.distance():.3f}). {self.what}"
         return f"{head}\n\n```python\n{wrong}\n```\n\n*Why:* {self.why} *{self.published}*"
 
     def __repr__(self) -> str:
@@ -123,8 +124,8 @@ SPECIMENS = [
     ),
     Specimen(
         judges.resample_from_target, speculative,
-        "It seems safe to draw from the target. But the accepted tokens have already used up a part of p, so the draw "
-        "after a rejection has to make up for the rest of p only.",
+        "It seems safe to draw from the target. But accepted tokens already supply a part of p, so the draw after a "
+        "rejection has to supply only the part that is missing.",
         cases.short_texts, 0.05,
         f"Spec-RL, where it is a choice made for training: {GITHUB}ShopeeLLM/Spec-RL/issues/14",
     ),
@@ -137,7 +138,8 @@ SPECIMENS = [
     ),
     Specimen(
         judges.score_only, speculative,
-        "Speculation does rest on one call of the target over the whole draft, and an average looks like a judgement.",
+        "Speculative decoding really does make one call of the target over the whole draft, and the average "
+        "log-likelihood that comes out of it looks like a way to judge the draft.",
         cases.texts, 0.3,
         "a guide to speculative decoding with Gemma 2 (2024), which has no lasting address",
     ),
