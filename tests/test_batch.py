@@ -82,7 +82,7 @@ def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
         (lambda b: b.feed([[1], [VOCAB]]), "row 1 holds"),
         (lambda b: b.feed([[1], [1] * CONTEXT]), "row 1: .* room for"),
         (lambda b: b.rollback([1]), "2 rows, got 1 entries"),
-        (lambda b: b.rollback([0, 2]), "row 1 has 1 tokens, but 2"),
+        (lambda b: b.rollback([0, 2]), "row 1 has 1 tokens, so it cannot forget 2"),
         (lambda b: b.rollback([-1, 0]), "row 0"),
         (lambda b: b.reorder([2]), "from 0 to 1"),
         (lambda b: b.reorder([]), "at least one row"),

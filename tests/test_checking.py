@@ -175,7 +175,7 @@ def test_a_round_by_hand():
 
 
 def test_a_token_that_the_draft_could_not_have_drawn_is_an_error():
-    with pytest.raises(ValueError, match=r"token 1, drafted in place 0, has probability 0.0 in draft_probs"):
+    with pytest.raises(ValueError, match=r"token 1, drafted at node 0, has probability 0.0 in draft_probs"):
         check_sampled([1], row(1.0, 0.0, 0.0)[None], TARGET[:2], Seeded(0))
 
 

@@ -68,7 +68,7 @@ def test_expected_tokens_by_hand():
 
 @pytest.mark.parametrize("choices", [[(0, 0, 0)], [(2,)], [(0, 2)]], ids=str)
 def test_a_guess_without_an_accuracy_is_named(choices):
-    with pytest.raises(ValueError, match="but nobody says how often that guess"):
+    with pytest.raises(ValueError, match="but there is no accuracy for the guess"):
         expected_tokens([[0.6, 0.2], [0.5, 0.1]], choices)
 
 

@@ -85,7 +85,7 @@ def test_broken_json_is_a_value_error_that_names_the_file(content, tmp_path):
 
 
 def test_json_is_read_from_files_alone(tmp_path):
-    with pytest.raises(ValueError, match="no ordinary file"):
+    with pytest.raises(ValueError, match="not an ordinary file"):
         disk.read_json("/dev/zero")
     with pytest.raises(FileNotFoundError):
         disk.read_json(tmp_path / "a.json")

@@ -61,7 +61,7 @@ def test_the_queue_is_numbered_in_its_order_and_the_result_comes_last():
     ax, shown = drawn(queue_tree, taken, waiting, [1, 2], text="_$bc".__getitem__)
     assert sorted(text for text in shown if text.isdigit()) == ["1", "2", "3", "4"]
     assert "the result" in shown and "−1.50" in shown and shown.count("prompt") == 1
-    with pytest.raises(ValueError, match="must wait"):
+    with pytest.raises(ValueError, match="must be in `waiting`"):
         queue_tree(ax, taken, waiting, [3, 3], text=str)
 
 

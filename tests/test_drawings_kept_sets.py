@@ -39,7 +39,7 @@ def test_a_filter_that_leaves_a_gap_has_two_brackets():
 
 
 def test_a_filter_must_speak_of_every_token():
-    with pytest.raises(ValueError, match="'two' must say for each of the 5 tokens"):
+    with pytest.raises(ValueError, match="'two' must have one bool for each of the 5 tokens"):
         drawn(kept_sets, NAMES, PROBS, {"two": [True, True]})
 
 

@@ -26,5 +26,5 @@ def test_the_draft_stands_below_what_followed_and_is_a_copy_of_it():
 
 @pytest.mark.parametrize(("match", "followed"), [([], ["a"]), (["a"], [])])
 def test_a_lookup_needs_a_match_and_what_followed(match, followed):
-    with pytest.raises(ValueError, match="a match and what followed it"):
+    with pytest.raises(ValueError, match="a match and the tokens that followed it"):
         lookup_rows(plt.subplots()[1], match, followed)

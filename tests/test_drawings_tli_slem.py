@@ -25,7 +25,7 @@ def test_tli_divides_by_what_the_shared_tokens_have_and_the_targets_tokens_are_f
 
 
 @pytest.mark.parametrize(
-    ("guess", "drawn", "says"), [(["umb"], "kite", "must be one text"), (["umbrella", "."], "umb", "of both models")]
+    ("guess", "drawn", "says"), [(["umb"], "kite", "be the same text"), (["umbrella", "."], "umb", "of both models")]
 )
 def test_what_the_methods_could_not_do_is_refused(guess, drawn, says):
     with pytest.raises(ValueError, match=says):

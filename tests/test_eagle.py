@@ -228,12 +228,12 @@ def test_a_network_that_is_being_trained_is_used_without_gradients(llama):
 @pytest.mark.parametrize(
     ("head", "settings", "says"),
     [
-        ({"hidden_size": 12}, {}, "reads features of width 12, the target's have 16: it is not its"),
-        ({"vocab_size": VOCAB + 1}, {}, "the draft network knows 20 tokens, the target 19: it is not its"),
+        ({"hidden_size": 12}, {}, "reads features of width 12, the target's have 16: it does not fit"),
+        ({"vocab_size": VOCAB + 1}, {}, "the draft network knows 20 tokens, the target 19: it does not fit"),
         (
             {"layers": (1, 2, 5)},
             {},
-            "reads features of layer 5, but the target has hidden states 0 to 3: it is not its",
+            "reads features of layer 5, but the target has hidden states 0 to 3: it does not fit",
         ),
         (
             {},

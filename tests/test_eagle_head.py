@@ -158,7 +158,9 @@ def test_the_usual_layers_are_what_layers_2_half_and_the_last_but_two_take_in():
     assert usual_layers(32) == (2, 16, 29)
     assert [usual_layers(layers) for layers in (7, 8, 12)] == [(2, 3, 4), (2, 4, 5), (2, 6, 9)]
     for layers in range(7):
-        with pytest.raises(ValueError, match=f"in a target of {layers} layers the usual three would be .*: say which"):
+        with pytest.raises(
+            ValueError, match=f"in a target of {layers} layers the usual three would be .*: choose three"
+        ):
             usual_layers(layers)
 
 
@@ -308,7 +310,7 @@ def test_what_is_no_number_is_said(target, make):
         (
             [],
             0,
-            r"0 tokens and features of shape \(0, .*\), expected .*: each token needs the feature of the one before",
+            r"0 tokens and features of shape \(0, .*\), expected .*: each token needs the feature of the token before",
         ),
         ([1], 2, r"1 tokens and features of shape \(2, .*\), expected \(1, "),
         ([1, 2], 1, r"2 tokens and features of shape \(1, .*\), expected \(2, "),
@@ -351,8 +353,8 @@ def test_each_node_needs_a_parent_that_is_there(target, tokens, parents):
 @pytest.mark.parametrize(
     ("head", "says"),
     [
-        (lambda lm: eagle1(lm, hidden_size=12), "reads features of width 12, the target's have 16: it is not its"),
-        (lambda lm: eagle1(lm, vocab_size=20), "the draft network knows 20 tokens, the target 19: it is not its"),
+        (lambda lm: eagle1(lm, hidden_size=12), "reads features of width 12, the target's have 16: it does not fit"),
+        (lambda lm: eagle1(lm, vocab_size=20), "the draft network knows 20 tokens, the target 19: it does not fit"),
         (lambda lm: eagle3(lm, layers=(0, 4)), "features of layer 4, but the target has hidden states 0 to 3"),
         (lambda lm: eagle3(lm, layers=(-5,)), "features of layer -5, but the target has hidden states 0 to 3"),
     ],

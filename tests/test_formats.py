@@ -167,9 +167,9 @@ def test_a_tensor_of_another_type_or_of_numbers_that_are_not_finite_is_named(fol
 @every_layout
 def test_heads_of_another_target_are_refused(folder, layout):
     for vocab in (VOCAB + 2, VOCAB - 2):
-        says = f"knows? 19 tokens, the target {vocab}: (they are|it is) not its"
+        says = f"knows? 19 tokens, the target {vocab}: (they do|it does) not fit"
         refused(layout, folder, says, target=TableLM.random(vocab, 0, 0))
-    says = "of width 16, the target's have 19: (they are|it is) not its"
+    says = "of width 16, the target's have 19: (they do|it does) not fit"
     refused(layout, folder, says, target=TableLM.random(VOCAB, 0, 0))
 
 

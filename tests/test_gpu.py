@@ -184,7 +184,7 @@ CHAPTERS = [
     ("04_best_first", "best_first_by_hand(target, prompt, 2, 3)"),
     ("05_sampling", "sample_by_hand(target.model, ids, 4, seed=7), broken_top_p(0.7)(rows)"),
     ("06_repetition", "repetition_by_hand(row, ids, 1.2), frequency_by_hand(row, ids, 0.5)"),
-    ("06_repetition", "presence_by_hand(row, ids, 0.5), no_repeat_by_hand(row, ids, 2), once_more(ids, ids[:3], 2)"),
+    ("06_repetition", "presence_by_hand(row, ids, 0.5), no_repeat_by_hand(row, ids, 2), once_more(lm, ids, ids[:3], 2)"),
     ("07_contrastive", "contrast_by_hand([expert.model, amateur.model], ids, 4, alpha=0.1)"),
     ("08_speculative", "by_hand(target, draft, prompt, 2, Seeded(7), 6)"),
     ("09_is_it_exact", "Replay([]).choose(row.softmax(-1))"),
@@ -199,7 +199,7 @@ CHAPTERS = [
     ),
     ("13_eagle", "features_of(ids), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("13_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
-    ("14_eagle3", "chain_after(head3, ids, 2), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
+    ("14_eagle3", "features_of(ids, head3), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     (
         "14_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",

@@ -593,7 +593,7 @@ def test_a_cache_that_holds_text_is_refused(models):
     model, ours = models("llama"), METHODS["prompt_lookup"]()
     cache = transformers.DynamicCache(config=model.config)
     model(ids(PROMPT[:3]), past_key_values=cache)
-    with pytest.raises(ValueError, match="past_key_values holds tokens already"):
+    with pytest.raises(ValueError, match="past_key_values already holds tokens"):
         generate(model, PROMPT, custom_generate=ours, past_key_values=cache)
 
 
@@ -617,7 +617,7 @@ def test_several_rows_are_refused_where_they_cannot_be_kept_apart(models):
         model.generate(PADDED, custom_generate=several, min_new_tokens=3, eos_token_id=4, **rows)
     with pytest.raises(ValueError, match="PrefixConstrained.*depends on the row"):
         model.generate(PADDED, custom_generate=several, prefix_allowed_tokens_fn=lambda row, text: [1, 2], **rows)
-    with pytest.raises(ValueError, match="pass pad_token_id to fill them up with"):
+    with pytest.raises(ValueError, match="pass pad_token_id to pad them with"):
         many = rows | {"pad_token_id": None, "max_new_tokens": 60, "attention_mask": MASK}
         model.generate(PADDED, custom_generate=several, **many)
 

@@ -329,7 +329,7 @@ def test_prompts_may_be_chats_and_openings_as_lines_of_json(family_folder, tmp_p
 def test_an_interrupt_says_that_the_same_command_goes_on(family_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(learner, "fit", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert main(arguments("medusa", family_folder, tmp_path)) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "run the same command to continue" in capsys.readouterr().err
 
 
 # -- the card --

@@ -123,7 +123,7 @@ def test_a_step_is_no_wider_than_it_says(llama):
     ("settings", "says"),
     [
         ({"ngram": 1}, "ngram is the length of the n-grams collected, a whole number of 2 or more, got 1"),
-        ({"guesses": -1}, "guesses is how many n-grams are tried at most"),
+        ({"guesses": -1}, "guesses is the largest number of n-grams that are tried"),
     ],
     ids=str,
 )

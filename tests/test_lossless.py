@@ -312,7 +312,7 @@ BAD_ARGUMENTS = [
     ({"prompt": []}, r"the prompt is empty \(\[\]\): give at least one token"),
     ({"prompt": [1, 4]}, r"the prompt holds \[4\], outside the vocabulary of 4 tokens"),
     ({"prompt": [1] * 65}, "the prompt has 65 tokens, more than the context of 64"),
-    ({"rng": 7}, "rng must have the verbs choose and accept"),
+    ({"rng": 7}, "rng must have the methods choose and accept"),
     ({"warp": 0.5}, "warp"),
     ({"warp": temperature(0.5)}, r"write warp=\[temperature\(0.5\)\]"),
 ]

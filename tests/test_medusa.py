@@ -149,8 +149,8 @@ def test_heads_may_be_of_another_type_than_the_target_and_what_they_guess_may_be
 @pytest.mark.parametrize(
     ("heads", "settings", "says"),
     [
-        ({"width": 17}, {}, "the heads read hidden states of width 17, the target's have 16: they are not its"),
-        ({"vocab_size": VOCAB + 1}, {}, "the heads know 20 tokens, the target 19: they are not its"),
+        ({"width": 17}, {}, "the heads read hidden states of width 17, the target's have 16: they do not fit"),
+        ({"vocab_size": VOCAB + 1}, {}, "the heads know 20 tokens, the target 19: they do not fit"),
         ({}, {"tree": [(0,), (0, 0, 0)]}, "the tree is 3 tokens deep, but there are 2 heads: one for each level"),
         ({}, {"tree": []}, "the tree is empty: give at least one path of ranks"),
         ({}, {"tree": [()]}, "paths of ranks"),

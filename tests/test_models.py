@@ -264,8 +264,14 @@ def test_heads_from_a_directory_go_with_any_target(weights, tmp_path, role):
     [
         ("medusa", {"width": 24}, "width 24, the target's have 16"),
         ("medusa", {"vocab_size": 290}, "the heads know 290 tokens, the target 300"),
-        *((role, {"hidden_size": 24}, "width 24, the target's have 16: it is not its") for role in ("eagle", "eagle3")),
-        *((role, {"vocab_size": 310}, "knows 310 tokens, the target 300: it is not") for role in ("eagle", "eagle3")),
+        *(
+            (role, {"hidden_size": 24}, "width 24, the target's have 16: it does not fit")
+            for role in ("eagle", "eagle3")
+        ),
+        *(
+            (role, {"vocab_size": 310}, "knows 310 tokens, the target 300: it does not fit")
+            for role in ("eagle", "eagle3")
+        ),
     ],
 )
 def test_heads_of_another_target_are_refused(weights, tmp_path, role, sizes, says):

@@ -103,7 +103,7 @@ def test_an_expert_that_finds_nothing_but_padding_plausible_is_an_error():
     expert = TableLM({(): [0, 0, 0, 1.0]}, "abcd")
     amateur = TableLM.random(3, 1, 0)
     amateur.tokenizer = expert.tokenizer
-    with pytest.raises(ValueError, match="all that the expert finds plausible are ids that the amateur does not have"):
+    with pytest.raises(ValueError, match="all tokens that the expert finds plausible"):
         run(contrastive_decoding(expert, amateur, "a"), 1)
 
 

@@ -115,7 +115,7 @@ def test_a_device_that_bitsandbytes_does_not_support_is_refused_by_name(weights,
 def test_a_model_that_is_quantized_already_is_not_quantized_again(weights):
     place = weights / "target" / "config.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"quantization_config": {"quant_method": "gptq"}}))
-    with pytest.raises(ValueError, match=r"is quantized already \(gptq, .* asks for int8: load it without quantize="):
+    with pytest.raises(ValueError, match=r"is already quantized \(gptq, .* asks for int8: load it without quantize="):
         _ = models.load(weights / "target", quantize="int8").target
 
 

@@ -105,11 +105,12 @@ def test_branches_are_moved_in_the_tensors_of_a_cache_that_has_grown_since_the_l
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)
     model, tree = models(family, torch.float64), TokenTree.from_paths([[1], [2, 3]])
     session = LM(model).session([1, 2, 3])
-    session.feed()
-    for _ in range(3):
-        session.feed_tree(tree)
-        session.keep([1, 2])
-        assert_rows(session.feed([4]), recomputed(model, session.tokens)[-1:])
+    with exactly(torch.float64):
+        session.feed()
+        for _ in range(3):
+            session.feed_tree(tree)
+            session.keep([1, 2])
+            assert_rows(session.feed([4]), recomputed(model, session.tokens)[-1:])
 
 
 def test_a_static_cache_keeps_its_tensors_and_the_shapes_of_a_call(lm):

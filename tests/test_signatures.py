@@ -129,5 +129,5 @@ def test_methods_without_a_budget_of_their_own_need_one():
 
     with pytest.raises(ValueError, match=r"endless goes on without an end: .* run\(steps, max_new_tokens=40\)"):
         run(endless(TableLM.random(3, 1, 0), "a"))
-    with pytest.raises(ValueError, match="how many tokens"):
+    with pytest.raises(ValueError, match="give the number of tokens"):
         run(iter([Step([0])]))

@@ -125,7 +125,7 @@ def test_a_plain_loop_over_its_rounds_goes_on_until_every_context_is_full():
         ({"prompts": ["a", "", "b"]}, "prompt 1 of 3: the prompt '' has no tokens: give at least one"),
         ({"rngs": [Seeded(0)]}, r"rngs must hold one for each of the 2 prompts, as \[Seeded\(seed\) .* does; got 1"),
         ({"rngs": Seeded(0)}, r"each of the 2 prompts.* or be None for greedy; got Seeded\(0\)"),
-        ({"rngs": [Seeded(0), None]}, "rng must have the verbs choose and accept"),
+        ({"rngs": [Seeded(0), None]}, "rng must have the methods choose and accept"),
         ({"confidence": 2}, "confidence .* got 2"),
         ({"draft": TableLM.random(3, 1, 0, context=2)}, "prompt has 3 tokens, but the draft's context is 2"),
     ],

@@ -179,17 +179,17 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
     ("function", "args", "options", "complaint"),
     [
         (boxes.token_strip, [["x"] * 9, ["accepted"]], {}, "9 tokens and 1 kinds"),
-        (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}, {}], {}, "must be one text"),
-        (boxes.window_grid, [[["a"], ["b", "c"]], ["x", "y"]], {}, "columns of one length"),
+        (boxes.two_tokenizations, [{"one": ["ab"], "two": ["a", "c"]}, {}], {}, "must be the same text"),
+        (boxes.window_grid, [[["a"], ["b", "c"]], ["x", "y"]], {}, "must have the same length"),
         (boxes.draft_step, [["a"], []], {}, "a text and guesses, got 1 and 0"),
         (boxes.draft_step, [["a"], DRAFTED], {"kept": 4}, "from 0 to 3 can be kept, got 4"),
-        (boxes.decision_list, [[], "none"], {}, "a question at least"),
+        (boxes.decision_list, [[], "none"], {}, "at least one question"),
         (grids.batch_round, [[2], [3], [3]], {}, "cannot keep more than it drafted"),
-        (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row"),
-        (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum up to the 5 nodes"),
+        (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row, got 1, 2 and 1"),
+        (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum to the 5 nodes"),
         (grids.tree_mask, [TREE, ["a"]], {}, "5 nodes, got 1"),
         (grids.similarity_map, [np.ones((2, 3))], {}, r"shape \(n, n\)"),
-        (grids.similarity_map, [3 * np.eye(2)], {}, "divide by the lengths"),
+        (grids.similarity_map, [3 * np.eye(2)], {}, "by the lengths"),
         (distributions.contrast_arrows, [["a"], [0.0], [0.5]], {}, "above 0"),
         (distributions.next_token_bars, [["a", "b"], [0.5]], {}, "2 tokens and"),
         (distributions.next_token_bars, [["a", "b"], [0.5, -0.5]], {}, "between 0 and 1"),
@@ -197,7 +197,7 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (distributions.warp_bars, [NASTY, BEFORE, [0.5, 0.5]], {}, "5 tokens and"),
         (distributions.warp_bars, [NASTY, BEFORE, [0.5] * 5], {}, "`after` must sum to 1, got 2.5"),
         (distributions.warp_bars, [NASTY, [0.5, 0.4, 0, 0, 0], TOP_2], {}, "`before` must sum to 1, got 0.9"),
-        (distributions.warp_bars, [NASTY, TOP_2, BEFORE], {}, "had no probability and got some"),
+        (distributions.warp_bars, [NASTY, TOP_2, BEFORE], {}, "probability 0 in `before` but not in `after`"),
         (distributions.warp_bars, [NASTY, BEFORE, [math.nan] * 5], {}, "between 0 and 1"),
         (distributions.outcome_bars, [{}, {}], {}, "no outcomes"),
         (distributions.draw_strip, [NASTY, BEFORE, [0.5, 1.0]], {}, r"\[0, 1\), got 0.5 to 1"),
@@ -205,26 +205,26 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (distributions.level_histogram, [[], [0, 1]], {}, "no numbers to draw"),
         (trees.probability_tree, [{("q", "r"): 0.5}], {}, r"its beginning \('q',\) is not"),
         (trees.probability_tree, [BRANCHES], {"paths": {"best": ("a", "q")}}, "'best' is .* not in the tree"),
-        (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes; got 3 names"),
+        (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes .* got 3 names"),
         (trees.search_tree, [run(greedy(TableLM({"": [0.5, 0.5]}), "a"), 3)], {}, "no hypothesis"),
-        (trees.search_tree, [LEVELS], {"paths": {"greedy": ("x",)}}, "never held"),
-        (series.curves, [SEVEN], {}, "looks for 1 to 6 curves, got 7"),
-        (series.curves, [{"b": [1.0]}, [0, 1]], {}, "'b' has 1 values for 2 places"),
-        (series.trade_off, [POINTS, FOUR], {"x": "x", "y": "y", "shown": "top-k"}, "looks for 1 to 3 points, got 4"),
+        (trees.search_tree, [LEVELS], {"paths": {"greedy": ("x",)}}, "not a hypothesis"),
+        (series.curves, [SEVEN], {}, "1 to 6 curves, got 7"),
+        (series.curves, [{"b": [1.0]}, [0, 1]], {}, "'b' has 1 values for 2 positions"),
+        (series.trade_off, [POINTS, FOUR], {"x": "x", "y": "y", "shown": "top-k"}, "1 to 3 points, got 4"),
         (series.trade_off, [POINTS, {}], {"x": "x", "y": "y", "shown": "z"}, "no curve 'z'; the curves are top-k"),
         (series.setting_curves, [{"a": {"1": row(y=1), "2": row(y=1)}, "b": {"7": row(y=1)}}], {"y": "y"}, "not among"),
         (series.expected_curves, [{"a": [1.0]}, {str(i): {1: 1} for i in range(3)}], {}, "2 measurements, got 3"),
         (series.roofline, [[1, 2]], {**MACHINE, "bandwidth": 0, "measured": []}, "bandwidth must be positive, got 0"),
         (series.diagonal, [{"a": {"b": (0, 1)}}], {}, "pairs of numbers above 0"),
         (series.diagonal, [{}], {}, "pairs of numbers above 0"),
-        (bars.bar_chart, [SEVEN], {}, "looks for 1 to 6 rows of bars, got 7"),
+        (bars.bar_chart, [SEVEN], {}, "1 to 6 rows of bars, got 7"),
         (bars.kind_bars, [{**KINDS, "third": KINDS["greedy"]}], {}, "1 to 2 rows of bars, got 3"),
         (bars.cost_bars, [{"a": {"bonus": 1.0}}], {"xlabel": "ms"}, "divided into target, draft, neutral; got bonus"),
         (bars.cost_bars, [{"a": {"heat": 1}}], {"xlabel": "MB", "parts": bars.MEMORY}, "logits; got heat"),
         (bars.speed_bars, [{}], {}, "1 to 4 rows of bars, got 0"),
         (bars.distance_bars, [["one"], [0.1, 0.2]], {}, "1 names and 2 distances"),
         (bars.distance_bars, [["one"], [1.5]], {}, "that of one is 1.5"),
-        (bars.method_dots, [{"a": {str(i): 1.0 for i in range(7)}}], {"xlabel": "x"}, "figures of each method, got 7"),
+        (bars.method_dots, [{"a": {str(i): 1.0 for i in range(7)}}], {"xlabel": "x"}, "values of each method, got 7"),
         (bars.gamma_rounds, [[(1, 2)]], {}, "cannot accept more"),
         (bars.call_timeline, [{"lane": [(0, "target", "a")]}], {}, "must take some time, got 0 for 'a'"),
         (bars.call_timeline, [{"lane": [(1, "large", "a")]}], {}, "'large' is not a kind of token"),
@@ -348,13 +348,14 @@ def warped(ax):
 def test_what_a_warp_keeps_is_filled_over_what_it_had_and_what_it_drops_is_crossed():
     ax = draw(distributions.warp_bars)
     found = warped(ax)
-    assert found["kept: now"] == pytest.approx({0: 4 / 7, 1: 3 / 7})
-    assert found["kept: before"] == pytest.approx({0: 0.4, 1: 0.3}) and "keeps 2 tokens: 0.700" in texts(ax)
+    assert found["kept: after"] == pytest.approx({0: 4 / 7, 1: 3 / 7})
+    assert found["kept: before"] == pytest.approx({0: 0.4, 1: 0.3})
     assert found["dropped"] == pytest.approx({2: 0.15, 3: 0.1, 4: 0.05})
+    assert "keeps 2 tokens (probability 0.700)" in texts(ax)
     kept, dropped, outline = (container[0] for container in ax.containers)
     assert not kept.get_hatch() and dropped.get_hatch() and outline.get_facecolor()[3] == 0
     few = draw(distributions.warp_bars, NASTY, BEFORE, [0.2, 0.5, 0.3, 0, 0], top=2)
-    assert ticks(few.yaxis)[-1] == "3 others" and warped(few)["kept: now"][2] == pytest.approx(0.2)
+    assert ticks(few.yaxis)[-1] == "3 others" and warped(few)["kept: after"][2] == pytest.approx(0.2)
     assert warped(draw(distributions.warp_bars, NASTY, BEFORE, TOP_2, top=2))["dropped"] == pytest.approx({2: 0.3})
     assert "keeps all tokens" in texts(draw(distributions.warp_bars, NASTY, BEFORE, [0.2] * 5))
     small = draw(distributions.warp_bars, NASTY, [0.99, 0.009, 0.001, 0, 0], [1, 0, 0, 0, 0], log=True)
@@ -391,7 +392,8 @@ def test_contrast_is_both_distributions_and_the_logarithm_of_their_ratio_with_th
     assert left.lines[0].get_xdata()[0] == pytest.approx(0.04)
     left, right = contrast(alpha=0.01, top=2)  # the winner is drawn even where it is not among the most likely
     assert ticks(left.yaxis) == ["␣b", "⟨U+65E5⟩"] and right.texts[0].xy[1] == 1
-    for expert, amateur, complaint in ((EXPERT, [0.1] * 5, "amateur must sum"), (TOP_2, AMATEUR, "gives '.x_1.' no")):
+    wrong = (EXPERT, [0.1] * 5, "amateur must sum"), (TOP_2, AMATEUR, "gives '.x_1.' probability 0")
+    for expert, amateur, complaint in wrong:
         with pytest.raises(ValueError, match=complaint):
             distributions.contrast_bars(plt.subplots(1, 2)[1], NASTY, expert, amateur, alpha=0.1)
 
@@ -447,7 +449,7 @@ def test_a_token_tree_has_a_box_a_node_a_note_an_edge_and_its_path_in_bold():
 def test_a_search_shows_every_hypothesis_with_its_mark_and_score_and_no_box_on_another():
     ax = draw(trees.search_tree)
     assert {"● b\n−1.10", "○ a\n−0.40", "✗ c\n−3.00", "✓ .\n−1.35", "◂ wins", "prompt", "length 3"} <= set(texts(ax))
-    meanings = {"● kept, and leads on", "✓ finished", "○ kept, then given up", "✗ seen, not kept"}
+    meanings = {"● kept", "✓ finished", "○ kept, then given up", "✗ seen, not kept"}
     assert set(legend(ax)) == meanings and len({palette.MARKS[kind] for kind in trees.FATES.values()}) == 4
     drawn = [text.get_bbox_patch().get_window_extent() for text in ax.texts if text.get_bbox_patch()]
     assert len(drawn) == 7 and not any(a.overlaps(b) for i, a in enumerate(drawn) for b in drawn[i + 1 :])
@@ -517,7 +519,7 @@ def test_expected_curves_begin_at_gamma_1_and_measurements_are_marks():
 def test_the_cost_is_in_milliseconds_and_the_roofline_bends_where_both_take_the_same_time():
     ax = draw(series.cost_curve)
     assert ax.lines[0].get_ydata() == pytest.approx([4, 6, 8]) and ax.lines[1].get_ydata() == pytest.approx([4, 20, 36])
-    assert texts(ax) == ["5 tokens: 1.5 times the time of 1"] and "(ms)" in ax.get_ylabel()
+    assert texts(ax) == ["5 tokens take 1.5 times as long as 1"] and "(ms)" in ax.get_ylabel()
     # 40 MB at 10 GB/s: 4 ms. 20 Mflop a token at 150 Gflop/s: 30 tokens in 4 ms.
     ax = draw(series.roofline)
     assert "equal at 30 tokens" in texts(ax)
@@ -575,7 +577,7 @@ def test_costs_are_stacked_and_noted_at_their_end():
 def test_memory_is_stacked_by_what_it_holds():
     ax = draw(bars.cost_bars, {"a": {"logits": 1.0, "target": 4.0, "cache": 2.0}}, parts=bars.MEMORY, xlabel="MB")
     found = [(bar.get_label(), bar[0].get_x(), bar[0].get_width()) for bar in ax.containers]
-    assert found == [("weights of the target", 0, 4), ("cache", 4, 2), ("logits", 6, 1)]
+    assert found == [("weights: target", 0, 4), ("cache", 4, 2), ("logits", 6, 1)]
 
 
 def test_speeds_are_sorted_with_their_quartiles_and_what_was_predicted_on_each_machine():
@@ -614,8 +616,8 @@ def test_time_by_gamma_is_in_units_of_the_plain_loop_and_its_best_is_filled():
     assert heights(ax.containers[0]) == pytest.approx([0.8, 0.5, 1.25]) and texts(ax) == ["1.25×", "2.00×", "0.80×"]
     assert [bool(bar.get_hatch()) for bar in ax.containers[0]] == [True, False, True]
     lines = {line.get_label()[:20]: list(line.get_ydata()) for line in ax.lines}
-    assert set(lines["plain loop"]) == {1} and lines["predicted, measured "] == pytest.approx([0.625, 0.4, 1.0])
-    assert lines["predicted, every cal"] == pytest.approx([1 / 1.8, 0.4, 0.25])
+    assert set(lines["plain loop"]) == {1} and lines["predicted from the m"] == pytest.approx([0.625, 0.4, 1.0])
+    assert lines["predicted if every c"] == pytest.approx([1 / 1.8, 0.4, 0.25])
     whiskers = [(1, 0.625, 1), (2, 0.4, 0.625), (3, 1.25, 1.25)]
     assert [sorted(found) for found in upright(ax.collections[0])] == [pytest.approx(sorted(due)) for due in whiskers]
 

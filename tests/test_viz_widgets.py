@@ -29,7 +29,7 @@ def figures():
 
 def kept(ax):
     """What the filled bars say, from the top one down."""
-    (container,) = [bars for bars in ax.containers if bars.get_label() == "kept: now"]
+    (container,) = [bars for bars in ax.containers if bars.get_label() == "kept: after"]
     return [bar.get_width() for bar in container]
 
 

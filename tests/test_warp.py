@@ -377,8 +377,8 @@ def test_numpy_numbers_are_numbers():
     ("histories", "words"),
     [
         (None, "needs the tokens before each row: pass histories"),
-        ([1, 2], "one sequence of tokens a row"),
-        ([[1, 2]], "needs one history a row: got 1 for 2 rows"),
+        ([1, 2], "one sequence of tokens per row"),
+        ([[1, 2]], "needs one history per row: got 1 for 2 rows"),
         ([[1], [2, 5]], r"history with \[5\], outside the vocabulary of 3"),
         ([[1], [-1]], r"history with \[-1\], outside the vocabulary of 3"),
     ],

@@ -1,7 +1,7 @@
-"""How language models choose their words: decoding methods that read like their papers.
+"""How language models choose their words: decoding methods in code that reads like the papers.
 
-This is the front door: every public name that the book uses most is here. The rest is one import deeper, for instance
-`tutorlib.viz`, which alone loads matplotlib.
+The names that the book uses most can be imported from here. Everything else is in the modules; for example, the
+drawings are in `tutorlib.viz`, the only module that loads matplotlib.
 """
 
 from . import checking, metrics, models, proof, storyworld, sweeps, zoo

@@ -1,4 +1,4 @@
-"""Arguments as readers give them: numbers are checked, and what can be read only once is made into lists."""
+"""Check arguments: numbers are checked, and iterators that can be read only once are turned into lists."""
 
 import functools
 import math
@@ -6,7 +6,7 @@ import numbers
 import operator
 from collections.abc import Callable, Iterator, Mapping, MappingView, Set
 
-_PLAIN = {int, float, str, bool, type(None)}  # most of what collections hold, known at a glance
+_PLAIN = {int, float, str, bool, type(None)}  # the types of most elements, for a quick check
 _INT = frozenset([int])
 
 
@@ -16,17 +16,18 @@ def is_number(value) -> bool:
 
 
 def check_whole_number(value, least: int, needs: str) -> None:
-    """Raise ValueError, beginning with `needs`, when `value` is not a whole number of at least `least`."""
+    """Raise ValueError, beginning with `needs`, if `value` is not a whole number of at least `least`."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{needs}, a whole number of {least} or more, got {value!r}")
 
 
 def ints(values, needs: str) -> list[int]:
-    """Return whole numbers of any kind as a list of ints; raise ValueError, beginning with `needs`, for anything else.
+    """Return whole numbers of any type as a list of ints; raise ValueError, beginning with `needs`, for anything else.
 
-    What has no order (sets, dicts) and what is text (bytes too) is refused: nobody means the numbers in it.
+    Collections without an order (sets, dicts) and texts (including bytes) are refused, because they are probably
+    mistakes.
     """
-    if type(values) is list and _INT.issuperset(map(type, values)):  # as it mostly is, several times in each step
+    if type(values) is list and _INT.issuperset(map(type, values)):  # the usual case, several times in each step
         return values.copy()
     try:
         if isinstance(values, str | bytes | bytearray | memoryview | Mapping | Set):
@@ -41,9 +42,7 @@ def ints(values, needs: str) -> list[int]:
 
 
 def concrete(value):
-    """`value` itself, or a list in its place if it is an iterator or a dict's view; the same for what is in it.
-
-    Only lists, tuples and dicts are looked into.
+    """Turn iterators and views of dicts into lists, also inside lists, tuples and dicts; return other values unchanged.
 
     Examples
     --------
@@ -62,7 +61,7 @@ def concrete(value):
 
 
 def takes_iterators(function: Callable) -> Callable:
-    """Let a function take iterators wherever it takes collections, however often it reads them."""
+    """Let a function accept iterators in place of collections, even if it reads them several times."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):

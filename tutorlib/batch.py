@@ -1,4 +1,4 @@
-"""Several sequences over a model, computed in one call: what `session.py` has for one, but for trees."""
+"""Several sequences over a model, computed together in one call: like `session.py` for one, but without trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Several sequences computed together, each as if it were alone. Made by `LM.batch(prompts)`.
+    """Several sequences computed together, with the same results as one by one. Made by `LM.batch(prompts)`.
 
     Rows may differ in length from the start, and may be fed and rolled back by different amounts.
 
@@ -58,13 +58,13 @@ class Batch:
         Parameters
         ----------
         lists : one iterable of int for each row
-            They may differ in length, and be empty for rows that have nothing to add (not for all of them, unless
-            prompts are still to be computed).
+            They may differ in length, and may be empty for rows that have nothing to add. Not all of them may be empty,
+            unless prompts still have to be computed.
 
         Returns
         -------
         list of (rows, vocab) tensors
-            For each row of the batch what `Session.feed` would return; (0, vocab) where nothing was computed.
+            For each row of the batch, what `Session.feed` would return; (0, vocab) if nothing was computed for it.
         """
         lists = concrete(lists)
         self._expect_one_each(lists, "feed")
@@ -76,7 +76,7 @@ class Batch:
         new = [old + tokens for old, tokens in zip(pending, lists, strict=True)]
         if not any(new):
             raise ValueError("feed: no row has anything to compute: give at least one of them a token")
-        # Each row wants logits from its prompt's last token, or its first new one, to its end; nobody wants the others.
+        # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
         firsts = [max(len(old) - 1, 0) for old in pending]
         spans = [range(first, len(tokens)) for first, tokens in zip(firsts, new, strict=True)]
         wanted = sorted(set().union(*spans))
@@ -97,19 +97,19 @@ class Batch:
         return rows
 
     def rollback(self, counts: Sequence[int]) -> None:
-        """Forget the last tokens of each row, as many as `counts` says for it."""
+        """Forget the last ``counts[i]`` tokens of each row i."""
         counts = concrete(counts)
         self._expect_one_each(counts, "rollback")
         counts = ints(counts, "rollback needs how many tokens each row forgets (ints)")
         for row, (count, tokens) in enumerate(zip(counts, self._tokens, strict=True)):
             if not 0 <= count <= len(tokens):
-                raise ValueError(f"rollback: row {row} has {len(tokens)} tokens, but {count} are to be forgotten")
+                raise ValueError(f"rollback: row {row} has {len(tokens)} tokens, so it cannot forget {count}")
         for row, count in enumerate(counts):
             del self._tokens[row][len(self._tokens[row]) - count :]
             self._computed[row] = min(self._computed[row], len(self._tokens[row]))
 
     def reorder(self, rows: Sequence[int]) -> None:
-        """Let row i go on from what row `rows[i]` is now: what beam search does to its beams.
+        """Let row i continue from the present state of row `rows[i]`, as beam search does with its beams.
 
         Rows may be repeated or left out, and there may be more or fewer of them than before.
         """

@@ -1,13 +1,14 @@
-"""Keys and values of rows of tokens, and the one place where a model is called with them.
+"""The key-value cache for rows of tokens, and the only code that calls a model with it.
 
-Everything that touches the internals of transformers' caches is here: where the tokens of a call go, who may attend to
-whom, and what is left when tokens are forgotten, a branch of a tree is kept, or rows change places. `uncached.py` has
-the same verbs for models that cannot be computed in this way.
+All code that depends on the internals of transformers' caches is here: it decides where the tokens of a call are
+stored, which tokens may attend to which, and what remains when tokens are forgotten, a branch of a tree is kept, or
+rows are reordered. `uncached.py` has the same functions for models that cannot be computed in this way.
 
-How it works: a row's token at position s always has its keys and values in slot s of that row's cache. So forgetting
-tokens is counting down a length, a row of a batch needs no padding mask (what lies beyond a row's length is never
-attended to, and is overwritten before it comes within the length), and keeping a branch of a tree is copying its slots
-to the front. Layers with a sliding window keep their past too, or nothing could be undone; the window is in the mask.
+How it works: the keys and values of a row's token at position s are always in slot s of that row's cache. So to forget
+tokens, it is enough to reduce a length. A row of a batch needs no padding mask, because slots beyond its length are
+never attended to, and are overwritten before the length reaches them. To keep a branch of a tree, its slots are copied
+to the front. Layers with a sliding window keep all earlier tokens too, because otherwise nothing could be undone; the
+window is part of the mask.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from transformers.cache_utils import Cache, DynamicLayer
 from . import probe
 from .tree import TokenTree
 
-# Slots that a static cache has beyond the context: a tree takes one slot a node, though its nodes share positions.
+# Slots of a static cache beyond the context: a tree takes one slot per node, although nodes share positions.
 TREE_SLOTS = 128
-# How many slots a growing cache has to spare at least, each time that it is made larger.
+# The smallest number of spare slots that a growing cache gets each time it is enlarged.
 _SPARE_SLOTS = 64
 
 
 class KeyValues:
-    """Keys and values of some rows of tokens. The token at position s of a row lies in slot s of that row."""
+    """Keys and values of some rows of tokens. The token at position s of a row is in slot s of that row."""
 
     def __init__(self, lm, static: bool = False):
         if static and lm.context > 1_000_000:
@@ -37,7 +38,7 @@ class KeyValues:
         self.lm = lm
         self.device = lm.device
         self.dtype = lm.dtype
-        self.reach = probe.next_window(lm.windows, 0)  # how long a sequence may get until the model is tried again
+        self.reach = probe.next_window(lm.windows, 0)  # the length of a sequence at which the model is tested again
         self.slots = _Slots(lm.context + TREE_SLOTS if static else None)
         layer = _StaticLayer if static else _Layer
         self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])
@@ -52,24 +53,24 @@ class KeyValues:
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """One forward call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
 
-        Shorter rows are filled up on the right with tokens that no other token attends to, so any id will do; what
-        they leave in the cache lies beyond the row's length.
+        Shorter rows are padded on the right. No other token attends to the padding, so any id can be used, and its
+        slots in the cache are beyond the row's length.
 
         Parameters
         ----------
         keep : int or list of int
-            Which columns of logits to compute: the last so many, or these.
+            Which columns of logits to compute: the last `keep`, or those in the list.
         tree : TokenTree, optional
             The last len(tree) tokens of the only row are the nodes of this tree.
         hidden : sequence of int
-            The layers whose hidden states are wanted.
+            The layers whose hidden states are needed.
 
         Returns
         -------
         logits : (rows, columns kept, vocab)
         hidden : dict from layer to (rows, columns, width)
         """
-        # What the model is given is made in NumPy, whose small operations are quicker than PyTorch's.
+        # The model's inputs are made in NumPy, which is faster than PyTorch for small operations.
         width = max(map(len, rows))
         tokens = np.array([row + [0] * (width - len(row)) for row in rows])
         positions = self._positions(starts, width, tree)
@@ -81,11 +82,11 @@ class KeyValues:
         uneven = min(starts) != max(starts)
         self.slots.aim(starts, width, uneven, self.device)
         mask = None
-        # Tokens of a fresh cache, and a single one, need no mask. That of a chain after others the model could make
-        # itself, but it would be made into numbers anew in each layer.
+        # The tokens of a new cache, and a single token, need no mask. For a chain after other tokens the model could
+        # make the mask itself, but it would be converted to numbers in each layer.
         if tree is not None or uneven or self.slots.fixed or (width > 1 and starts[0] > 0):
             mask = self._mask(positions, tree)
-        if uneven:  # what fills up short rows may lie beyond the context, where there are no position embeddings
+        if uneven:  # padding of short rows may be beyond the context, where there are no position embeddings
             positions = positions.clip(max=self.lm.context - 1)
         self.lm._count_call()
         try:
@@ -110,7 +111,7 @@ class KeyValues:
         return logits.to(self.device).clone(), states
 
     def move(self, start: int, path: list[int]) -> None:
-        """Bring the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
+        """Move the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
         if path == list(range(len(path))):
             return
         source = torch.tensor(path) + start
@@ -119,9 +120,9 @@ class KeyValues:
                 states[..., start : start + len(path), :] = states.index_select(-2, source.to(states.device))
 
     def _stacked(self) -> list[torch.Tensor]:
-        """All keys and values, those of a kind in one tensor: what is done to them all is then one operation."""
+        """All keys and values, stacked by their shape, so that one operation changes all of them."""
         layers = [layer for layer in self.cache.layers if layer.is_initialized]
-        if self.slots.fixed:  # a static cache stays where it is
+        if self.slots.fixed:  # the tensors of a static cache must not move
             return [states for layer in layers for states in (layer.keys, layer.values)]
         if self.slots.stacked is None:
             alike = {}
@@ -142,23 +143,24 @@ class KeyValues:
                 layer.reorder(source, length)
 
     def _positions(self, starts: list[int], width: int, tree: TokenTree | None) -> np.ndarray:
-        """The position of each token, (rows, width); (1, width) where all rows begin alike."""
+        """The position of each token, (rows, width); (1, width) if all rows begin at the same position."""
         if tree is not None:
-            top = starts[0] + width - len(tree)  # before it come tokens of the prompt, computed in the same call
+            top = starts[0] + width - len(tree)  # tokens of the prompt come before it, in the same call
             return np.array([[*range(starts[0], top), *(top + depth for depth in tree.depths)]])
         if min(starts) == max(starts):
             return np.arange(starts[0], starts[0] + width)[None]
         return np.array(starts)[:, None] + np.arange(width)
 
     def _mask(self, positions: np.ndarray, tree: TokenTree | None):
-        """Who attends to whom, for every kind of attention that the model has: additive, (rows, 1, queries, slots)."""
+        """The additive mask (rows, 1, queries, slots) for every kind of attention that the model has."""
         end = self.slots.end
         slot = np.arange(self.slots.fixed or end)
         queries = positions[:, :, None]
         unseen = slot > queries
         slot_positions = slot
         if tree is not None:
-            # Slots of the tree hold nodes, whose positions are their depths and whom only descendants may see.
+            # Slots of the tree hold nodes. Their positions depend on their depths, and only descendants may attend to
+            # them.
             top = end - len(tree)
             unseen[:, :, top:] = True
             unseen[0, -len(tree) :, top:end] = ~tree.mask().numpy()
@@ -174,10 +176,10 @@ class KeyValues:
 
 
 class _Slots:
-    """Where the tokens of the present call go: the same for every layer, so it is kept once.
+    """The slots for the tokens of the present call. They are the same for every layer, so they are stored once.
 
-    `start` and `end` bound the slots in use, as far as the longest row; `rows` and `columns` name the slots one by one
-    where the rows do not all begin at `start` (and in a static cache).
+    `start` and `end` are the bounds of the slots for the longest row. `rows` and `columns` list the slots one by one,
+    if not all rows begin at `start` (and in a static cache).
     """
 
     def __init__(self, fixed: int | None):
@@ -199,9 +201,9 @@ class _Slots:
 
 
 class _Layer(DynamicLayer):
-    """One layer's keys and values, (rows, heads, slots, head size), in tensors with slots to spare.
+    """Keys and values of one layer, (rows, heads, slots, head size), in tensors with spare slots.
 
-    Written in place, so that adding a token copies one token, and forgetting one copies nothing.
+    They are written in place: adding a token copies only this token, and forgetting tokens copies nothing.
     """
 
     def __init__(self, slots: _Slots):
@@ -216,13 +218,15 @@ class _Layer(DynamicLayer):
             self.keys[:, :, slots.start : slots.end] = keys
             self.values[:, :, slots.start : slots.end] = values
         else:
-            rows, columns = slots.rows.to(keys.device), slots.columns.to(keys.device)  # layers may be on other devices
+            rows, columns = slots.rows.to(keys.device), slots.columns.to(keys.device)  # layers may be elsewhere
             self.keys[rows, :, columns] = keys.transpose(1, 2)
             self.values[rows, :, columns] = values.transpose(1, 2)
         return self.keys[:, :, : slots.end], self.values[:, :, : slots.end]
 
     def _grow(self, keys, values):
-        """Make room for `slots.end` tokens and then some. Zeros, because a weight of 0 times NaN would be NaN."""
+        """Make room for at least `slots.end` tokens. New slots are zero, because a weight of 0 times NaN would be
+        NaN.
+        """
         size = self.slots.fixed or grown(self.slots.end)
         old = (self.keys, self.values) if self.is_initialized else None
         self.keys, self.values = (new.new_zeros(*new.shape[:2], size, new.shape[3]) for new in (keys, values))
@@ -251,7 +255,7 @@ class _Layer(DynamicLayer):
 
 
 class _StaticLayer(_Layer):
-    """Keys and values for the whole context from the start: the same tensors, and shapes, at every call."""
+    """Keys and values for the whole context: the tensors and their shapes are the same in every call."""
 
     def update(self, keys, values, *args, **kwargs):
         if not self.is_initialized:
@@ -263,7 +267,7 @@ class _StaticLayer(_Layer):
 
 
 def grown(tokens: int) -> int:
-    """How many slots a growing cache makes when it has too few for so many tokens."""
+    """The new number of slots for a growing cache that has too few for `tokens` tokens."""
     return tokens + max(_SPARE_SLOTS, tokens // 2)
 
 
@@ -272,9 +276,9 @@ def forward_parameters(model):
 
 
 def kinds_of_attention(model, config) -> dict[str, int | None]:
-    """The kinds of attention in a model, as it names them, with the size of the window that each one sees.
+    """The kinds of attention in a model, by the model's own names, with the window size of each.
 
-    Models with one kind take one mask, whatever its name; models that mix kinds take a dict of masks by name.
+    Models with one kind take a single mask; models with several kinds take a dict of masks by name.
     """
     name = type(model).__name__
     if getattr(config, "is_encoder_decoder", False):

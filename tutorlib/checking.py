@@ -1,17 +1,18 @@
-"""How drafts are checked: one rule for tokens that were drawn, one for tokens that were not, and one that is lossy.
+"""How drafts are checked: a rule for drafts that were drawn at random, one for those that were not, and a lossy one.
 
-Candidates are a `TokenTree`; a draft model's tokens are a tree with one branch, a chain. A *rule* is a function
-``accept(tree, probs_at, rng) -> (path, token)``. ``probs_at(node)`` gives the target's warped probabilities after a
-node, a float64 tensor of shape (vocab,), where -1 stands for the text itself. `path` are the nodes accepted, from the
-top of the tree down, and `token` is what comes after the last of them.
+Candidates are given as a `TokenTree`; the tokens of a draft model are a tree with one branch, a chain. A *rule* is a
+function ``accept(tree, probs_at, rng) -> (path, token)``. ``probs_at(node)`` returns the target's warped probabilities
+after a node, a float64 tensor of shape (vocab,); the node -1 stands for the end of the text. `path` is the list of
+accepted nodes, from the top of the tree down, and `token` is the token after the last of them.
 
-Candidates that were not drawn (found, looked up, or the best of many) are checked by `exact`, tokens drawn from
-probabilities of their own by `drawn`. Both are *lossless*: everything that they emit has the target's distribution.
-`typical_acceptance` is *lossy*. `check_tree` scores the candidates in one call of the target and applies a rule.
+The rule `exact` checks candidates that were not drawn at random (for example looked up in the text, or the most likely
+tokens of a network). The rule `drawn` checks tokens that were drawn from a draft's probabilities. Both are *lossless*:
+the tokens they emit have the target's distribution. `typical_acceptance` is *lossy*. `check_tree` scores the candidates
+in one call of the target and applies a rule.
 
-A row that cannot be warped, because the filters leave it no token for instance, is an error only where plain sampling
-would have met it. After an accepted token such a row ends the round: the token is None, and the next round, which has
-the row in front, raises its error, unless the run is over by then.
+Sometimes a row cannot be warped, for example because the filters leave no token in it. This is an error only if plain
+sampling would have come to the same row. After an accepted token, such a row ends the round: the returned token is
+None. The next round begins with this row and raises the error, unless the run is over by then.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from .step import Candidates
 from .tree import ROOT, TokenTree
 from .warp import probabilities, reads_histories, takes, warp_names
 
-# Up to so many logits, a softmax over all rows takes no longer than one over two or three of them, one by one.
+# Up to this many logits, a softmax over all rows takes no longer than over two or three rows one by one.
 FEW_NUMBERS = 2**13
 
 ProbsAt = Callable[[int], torch.Tensor]
@@ -35,16 +36,16 @@ Accept = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int | None]
 
 
 class NotWarped(ValueError):
-    """The row after a candidate cannot be warped. A rule that has accepted the candidate ends the round there."""
+    """The row after a candidate cannot be warped. If a rule has accepted this candidate, the round ends there."""
 
 
 class Rows:
-    """The target's probabilities after each node of a tree, warped when a rule asks for them.
+    """The target's probabilities after each node of a tree, which are warped only when a rule needs them.
 
     Parameters
     ----------
     logits : tensor, shape (nodes + 1, vocab)
-        What follows the text, and then what follows each node.
+        The logits after the text, and then those after each node.
     warp : sequence of functions
     text : list of int
     tree : TokenTree
@@ -52,16 +53,16 @@ class Rows:
     Raises
     ------
     NotWarped
-        When asked for a node's row that cannot be warped. The error of the text's own row is raised as it is.
+        If the row of a node cannot be warped. For the row after the text, the original error is raised.
     """
 
     def __init__(self, logits: torch.Tensor, warp, text: list[int], tree: TokenTree):
         self.logits, self.warp, self.text, self.tree = logits, warp, text, tree
         self._probs: dict[int, torch.Tensor] = {}
-        # Most of a chain's rows are asked for, and warping all of them in one go is quicker. So is a softmax alone, or
-        # its one-hot counterpart, over all rows of a tree that is small.
+        # In a chain most rows are needed, and warping all of them at once is faster. In a small tree, so is a plain
+        # softmax, or one_hot, over all rows.
         if tree.is_chain or (logits.numel() <= FEW_NUMBERS and not reads_histories(warp)):
-            with contextlib.suppress(Exception):  # where one of them cannot be warped, each is when it is asked for
+            with contextlib.suppress(Exception):  # if one row cannot be warped, each is warped when it is needed
                 nodes = [ROOT, *range(len(tree))]
                 self._probs = dict(zip(nodes, self._warped(nodes).unbind(), strict=True))
 
@@ -83,14 +84,15 @@ class Rows:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Candidates that were not drawn
+# Candidates that were not drawn at random
 
 
 def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) -> tuple[list[int], list[int]]:
-    """Go down a tree of deterministic candidates, drawing each token from the target; exact by construction.
+    """Go down a tree of candidates that were not drawn at random, and draw each token from the target.
 
-    At a node, draw one token from the (warped) target. If a child holds it, go there; otherwise it is the last token.
-    Every token is drawn from the target's own distribution, and the tree only decides how many are drawn in one step.
+    At each node, draw a token from the target's warped distribution. If a child has this token, go to the child;
+    otherwise stop. The result is lossless by construction: every token is drawn from the target's own distribution, and
+    the tree only decides how many tokens are drawn in one step.
 
     Parameters
     ----------
@@ -98,15 +100,15 @@ def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) ->
     choose_at : callable
         `choose_at(node) -> token` draws the token that follows `node`; -1 stands for the session's last token.
     start : int
-        Where to begin: -1 (default), or a node that is known to be right, such as a root holding the last token drawn.
+        The node to start from: -1 (default), or a node whose token is already accepted.
 
     Returns
     -------
     path : list of int
-        The nodes passed, below `start`: what `Session.keep` wants (after `start`'s own path).
+        The nodes passed below `start`. (`Session.keep` needs them after the path to `start`.)
     tokens : list of int
-        Their tokens and, at the end, the one that no child held: one more than `path`. That one is missing where
-        `choose_at` raises `NotWarped`.
+        Their tokens, and at the end the token that no child has, so one more than in `path`. The last token is missing
+        if `choose_at` raises `NotWarped`.
     """
     node, path, tokens = start, [], []
     while True:
@@ -122,23 +124,24 @@ def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) ->
 
 
 def exact(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int], int | None]:
-    """Draw each token from the target, and go on as long as the tree holds it: *lossless*, see `walk`."""
+    """Draw each token from the target, and continue as long as the tree contains it. *Lossless*: see `walk`."""
     path, tokens = walk(tree, lambda node: rng.choose(probs_at(node)))
     return path, tokens[-1] if len(tokens) > len(path) else None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Candidates that were drawn
+# Candidates that were drawn at random
 
 
 def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
-    """Keep each drafted token with probability min(1, p/q); where none is kept, draw from what p has more than q.
+    """Keep each drafted token with probability min(1, p/q); if it is rejected, draw from the normalised max(p - q, 0).
 
-    *Lossless*. With one child after each node, kept or redrawn, a token has the distribution p: it is x with
-    probability q(x) · min(1, p(x)/q(x)) = min(p(x), q(x)) by being drafted and kept, and with what p(x) has above that
-    by the `residual`. Several children are tried in the order in which they were drawn. After a rejection a token is
-    due that has the distribution of the residual, so that takes the place of p, and the next child is checked in the
-    same way; only when no child is kept is the token drawn. After a node without children it is a bonus.
+    *Lossless*. With one child after each node, the token has the distribution p. It is x with probability q(x) · min(1,
+    p(x)/q(x)) = min(p(x), q(x)) because x was drafted and kept; the rest, p(x) - min(p(x), q(x)), comes from the
+    `residual`. If a node has several children, they are tried in the order in which they were drawn. After a rejection,
+    the token must have the distribution of the residual. So the residual takes the place of p, and the next child is
+    checked in the same way. Only if all children are rejected is the token drawn from the last residual. If a node has
+    no children, the token is drawn from p, as a bonus.
 
     Source: Leviathan, Kalman and Matias (2023), "Fast Inference from Transformers via Speculative Decoding", algorithm
     1, proof in appendix A.1; Chen et al. (2023), "Accelerating Large Language Model Decoding with Speculative
@@ -148,14 +151,14 @@ def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
     Parameters
     ----------
     draft_probs : sequence of float64 tensors of shape (vocab,)
-        For each node the distribution q that it was really drawn from, warps included: where children were drawn
-        without replacement, q without the earlier children, made to sum to 1 again.
+        For each node, the distribution q from which its token was actually drawn, after warps. If children were drawn
+        without replacement, this is q without the earlier children, normalised again.
 
     Returns
     -------
     function, a rule
-        It raises ValueError when a drafted token has probability 0 in its row of `draft_probs`: it was drawn from
-        another distribution.
+        It raises ValueError if a drafted token has probability 0 in its row of `draft_probs`, because it was then drawn
+        from another distribution.
     """
 
     def accept_drawn(tree, probs_at, rng):
@@ -169,7 +172,7 @@ def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
                 draft_prob = float(draft_probs[child][token])
                 if not draft_prob > 0:
                     raise ValueError(
-                        f"token {token}, drafted in place {child}, has probability {draft_prob} in draft_probs: they "
+                        f"token {token}, drafted at node {child}, has probability {draft_prob} in draft_probs: they "
                         "must be the probabilities it was drawn from"
                     )
                 if rng.accept(float(row[token]) / draft_prob):
@@ -189,32 +192,32 @@ def check_sampled(
     target_probs: torch.Tensor,
     rng: Randomness,
 ) -> tuple[int, int]:
-    """The rule `drawn` for a draft whose rows are all there.
+    """Apply the rule `drawn` to a chain whose rows have all been computed.
 
     Parameters
     ----------
     drafted : sequence of int, length n
     draft_probs : float64 tensor, shape (n, vocab), or n rows of shape (vocab,)
     target_probs : float64 tensor, shape (n + 1, vocab)
-        Row i is what the target says after the text and the first i drafted tokens.
+        Row i holds the target's probabilities after the text and the first i drafted tokens.
     rng : Randomness
 
     Returns
     -------
     accepted : int
-        How many drafted tokens are kept, from the front.
+        How many drafted tokens are kept. They are the first ones.
     token : int
-        The one after them.
+        The token after them.
     """
     path, token = drawn(draft_probs)(TokenTree.chain(drafted), lambda node: target_probs[node + 1], rng)
     return len(path), token
 
 
 def residual(target_row: torch.Tensor, draft_row: torch.Tensor) -> torch.Tensor:
-    """What the target has more than the draft: max(p - q, 0), divided by its sum.
+    """The part of p that exceeds q: max(p - q, 0), divided by its sum.
 
-    Where p and q are equal but for rounding, nothing may be left: then p itself. (A token is hardly ever rejected
-    there, but hardly ever is not never.)
+    If p and q are equal except for rounding, the sum may be 0; then p itself is returned. (A token is almost never
+    rejected in that case, but it can happen.)
 
     Parameters
     ----------
@@ -240,20 +243,21 @@ def residual(target_row: torch.Tensor, draft_row: torch.Tensor) -> torch.Tensor:
 
 
 def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Accept:
-    """Accept every candidate that the target finds likely enough: p(x) > min(ε, δ·exp(−H(p))).
+    """Accept every candidate that is likely enough under the target: p(x) > min(ε, δ·exp(−H(p))).
 
-    *Lossy*. Where the target is sure, its entropy H is near 0 and a candidate needs a probability of almost δ or ε,
-    whichever is less; where it is not, less will do. Of the paths on which every candidate is accepted the longest is
-    kept, of equally long ones the most probable. Nothing is drawn for them: the only random draw is that of the token
-    after the path, from the target. (The authors' code takes that token greedily too, as the root of the next tree.)
+    *Lossy*. If the target is sure of the next token, its entropy H is near 0, and a candidate needs a probability of
+    about δ or ε, whichever is smaller. If the target is unsure, a smaller probability is enough. Among the paths on
+    which every candidate is accepted, the longest is kept; among equally long ones, the most probable. Accepting takes
+    no random draws. The only draw is that of the token after the path, from the target. (The authors' code also takes
+    this token greedily, as the root of the next tree.)
 
-    Source: Cai et al. (2024), "Medusa", section 2.3.1. In the authors' runs ε = 0.09, a cap, and δ = 0.3 = √ε, a
-    factor. A function in the same code, and a survey that quotes it, has the two swapped.
+    Source: Cai et al. (2024), "Medusa", section 2.3.1. In the authors' runs the cap is ε = 0.09 and the factor is δ =
+    0.3 = √ε. One function in their code swaps the two, and so does a survey that quotes it.
 
     Parameters
     ----------
     epsilon : float
-        From 0 (all candidates of any probability) to 1.
+        From 0 (every candidate of nonzero probability is accepted) to 1.
     delta : float
         Above 0.
 
@@ -273,7 +277,7 @@ def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Accept:
 
     def accept_typical(tree, probs_at, rng):
         logs = {ROOT: (0, 0.0)}  # accepted node -> its depth, and the log-probability of its path
-        rows = {}  # after which nodes the target has been asked
+        rows = {}  # the target's probabilities after the nodes looked at so far
         for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
             if parent not in logs:
                 continue
@@ -293,7 +297,7 @@ def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Accept:
 
 
 def threshold(probs: torch.Tensor, epsilon: float, delta: float) -> float:
-    """What probability `typical_acceptance` asks for where the target says `probs`: min(ε, δ·exp(−H)), H in nats.
+    """The probability that `typical_acceptance` requires if the target gives `probs`: min(ε, δ·exp(−H)), H in nats.
 
     Examples
     --------
@@ -305,7 +309,7 @@ def threshold(probs: torch.Tensor, epsilon: float, delta: float) -> float:
 
 
 def check_rule(accept) -> None:
-    """Raise ValueError for anything but a rule (tree, probs_at, rng) -> (path, token)."""
+    """Raise ValueError unless `accept` is a rule (tree, probs_at, rng) -> (path, token)."""
     if not takes(accept, 3):
         raise ValueError(
             "accept must be a rule (tree, probs_at, rng) -> (path, token), such as exact or "
@@ -315,7 +319,7 @@ def check_rule(accept) -> None:
 
 
 def row_or_none(probs_at: ProbsAt, node: int) -> torch.Tensor | None:
-    """The target's probabilities after a node; None where they cannot be had, and the round ends."""
+    """The target's probabilities after a node; None if the row cannot be warped, and the round ends."""
     try:
         return probs_at(node)
     except NotWarped:
@@ -327,18 +331,18 @@ def row_or_none(probs_at: ProbsAt, node: int) -> torch.Tensor | None:
 
 
 class Checked(NamedTuple):
-    """What came of a tree of candidates.
+    """The result of checking a tree of candidates.
 
     Attributes
     ----------
     path : list of int
         The nodes of the tree that were accepted.
     tokens : list of int
-        Their tokens, and one more (unless the row after them cannot be warped).
+        Their tokens, and one more token (unless the row after them cannot be warped).
     weighed : Candidates
-        What the target said, warped, in the position of each of the tokens.
+        The target's most likely tokens, after warps, at the position of each of the tokens.
     logits : tensor, shape (nodes + 1, vocab)
-        What follows the text, and then what follows each node.
+        The logits after the text, and then those after each node.
     """
 
     path: list[int]
@@ -348,37 +352,38 @@ class Checked(NamedTuple):
 
     @property
     def rows(self) -> list[int]:
-        """For each token the row, of `logits` and of the session's hidden states, after which it came."""
+        """For each token, the row of `logits` (and of the session's hidden states) from which it was chosen."""
         return [0, *(node + 1 for node in self.path)][: len(self.tokens)]
 
 
 def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Accept = exact) -> Checked:
-    """Score candidates in one call, accept a way down their tree, and keep that branch in the session.
+    """Score candidates in one call, accept a path down their tree, and keep this path in the session.
 
     Parameters
     ----------
     session : Session
-        Holds all of `text` but its last token. Afterwards it holds all but the last of the new tokens.
+        It must hold all of `text` except its last token. Afterwards it holds all new tokens except the last.
     text : list of int
     tree : TokenTree
-        What may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so that the token
-        that is drawn after it has room too.
+        The candidates that may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so
+        that the context also has room for the token after the path.
     rng, warp
     accept : function
-        A rule. Only the rows that it asks for are warped, but for a chain, whose rows are warped together.
+        A rule. Only the rows that it needs are warped; the rows of a chain are warped together.
 
     Raises
     ------
     ValueError
-        For a session that holds another number of tokens.
+        If the session holds a different number of tokens.
     """
-    held = session.lm.context - session.room  # asked for so, no list of tokens is copied in every step
+    held = session.lm.context - session.room  # computed like this, no list of tokens has to be copied
     if held != len(text) - 1:
         raise ValueError(
             f"the session holds {held} tokens and the text {len(text)}: check_tree feeds the last token "
             "of the text itself, so call session.rollback(1) before the first step"
         )
-    # The last token goes in as the root, so that row 0 is what follows the text and row n + 1 what follows node n.
+    # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
+    # n.
     rooted = TokenTree([text[-1], *tree.tokens], [ROOT, *(parent + 1 for parent in tree.parents)])
     checked = check(session.feed_tree(rooted), text, tree, rng, warp, accept)
     session.keep(checked.rows)
@@ -386,7 +391,7 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
 
 
 def check(logits: torch.Tensor, text: list[int], tree: TokenTree, rng, warp, accept: Accept = exact) -> Checked:
-    """Apply a rule to candidates whose logits (nodes + 1, vocab) are known; otherwise as `check_tree`."""
+    """Like `check_tree`, for candidates whose logits (nodes + 1, vocab) are already known."""
     probs_at = Rows(logits, warp, text, tree)
     path, token = accept(tree, probs_at, rng)
     tokens = [tree.tokens[node] for node in path] + ([] if token is None else [token])

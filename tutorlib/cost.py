@@ -1,7 +1,7 @@
-"""What a call of a language model costs, measured: its time by the number of tokens in it, and its memory.
+"""Measure what a call of a language model costs: its time, depending on the number of tokens, and its memory.
 
-`tutorlib.theory` counts what should be; here the clock and the tensors are asked. Methods never read a clock: where one
-adapts to cost, it is given these figures as numbers.
+`tutorlib.theory` calculates what a call should cost; here it is measured. Methods never read a clock: if a method
+adapts to cost, it takes these measurements as an argument.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class CallTimes(NamedTuple):
-    """Measured times of one call, by the number of tokens in it; all arrays have shape (widths,).
+    """Measured times of one call for several numbers of tokens. All arrays have shape (widths,).
 
     Attributes
     ----------
     widths : array of int
-        Tokens in the call.
+        Number of tokens in the call.
     seconds : array of float64
         Median over the repeats.
     low, high : arrays of float64
@@ -39,7 +39,7 @@ class CallTimes(NamedTuple):
 
     @property
     def relative(self) -> np.ndarray:
-        """Each median over that of the narrowest call."""
+        """Each median, divided by that of the call with the fewest tokens."""
         return self.seconds / self.seconds[self.widths.argmin()]
 
 
@@ -51,10 +51,10 @@ def call_times(
     repeats: int = 20,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CallTimes:
-    """Time one call by the number of new tokens in it, after `cached` tokens.
+    """Measure the time of a call for several numbers of new tokens, after `cached` tokens.
 
-    All widths are timed in turn, then again, so that a slow spell of the machine falls on all of them alike. The time
-    includes what a method pays: `Session.feed`, and waiting for the result.
+    All widths are timed in turn, and then again, so that a slow phase of the machine affects all of them equally. The
+    time is that of `Session.feed`, including the wait for the result.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def call_times(
     cached : int
         Tokens in the cache before each call, at least 1.
     repeats : int
-        How often each width is timed, after one call that is not.
+        How often each width is timed, after one call that is not counted.
     clock : function
-        Seconds.
+        Returns the time in seconds.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def call_times(
     Raises
     ------
     ValueError
-        When the widest call does not fit into the context, or a number is below 1.
+        If the widest call does not fit into the context, or a number is below 1.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time
 
 
 class Shape(NamedTuple):
-    """The numbers that `tutorlib.theory` describes a model with."""
+    """The numbers by which `tutorlib.theory` describes a model."""
 
     parameters: int
     layers: int
@@ -146,10 +146,10 @@ class Shape(NamedTuple):
 
 
 def shape_of(lm: LM) -> Shape:
-    """Read off a model what the formulas of `tutorlib.theory` need.
+    """Find the numbers of a model that the formulas of `tutorlib.theory` need.
 
-    Parameters that a token is multiplied with are those of all matrices. An input embedding that is not also the output
-    head is only looked up, and so are learned positions: they do not count.
+    `parameters` counts the parameters of all matrices that a token is multiplied with. Learned positions are only
+    looked up and do not count, and neither does an input embedding, unless it is also the output head.
     """
     model = lm.model
     config = model.config.get_text_config()
@@ -172,16 +172,16 @@ def shape_of(lm: LM) -> Shape:
 
 
 def attention_widths(config) -> tuple[int, int]:
-    """How many numbers a token's queries have in a layer, and how many its keys, by a transformers configuration."""
+    """The widths of a token's queries and keys in one layer, from a transformers configuration."""
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     return heads * head_size, (getattr(config, "num_key_value_heads", None) or heads) * head_size
 
 
 def weight_bytes(lm: LM | torch.nn.Module) -> int:
-    """Bytes of a model's or of some heads' weights and buffers in memory; a weight that is used twice counts once.
+    """Bytes in memory of the weights and buffers of a model or of heads. A weight that is used twice counts once.
 
-    Of weights that are quantized, their scales count too.
+    For quantized weights, their scales count too.
     """
     module = getattr(lm, "model", lm)
     everything = [*module.parameters(), *module.buffers(), *scales(module)]
@@ -190,7 +190,7 @@ def weight_bytes(lm: LM | torch.nn.Module) -> int:
 
 
 def cache_bytes(lm: LM, tokens: int) -> int:
-    """Bytes of the key-value cache after `tokens` tokens, read off the cache that the model itself makes."""
+    """Bytes of the key-value cache after `tokens` tokens, measured on the cache that the model itself makes."""
     if not 1 <= tokens <= lm.context:
         raise ValueError(f"tokens must be from 1 to the context, {lm.context}; got {tokens}")
     text = torch.arange(tokens, device=lm.device)[None] % lm.vocab_size
@@ -200,7 +200,7 @@ def cache_bytes(lm: LM, tokens: int) -> int:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given: a GPU takes calls faster than it answers them."""
+    """Wait until the device has finished its work. A GPU accepts calls faster than it computes them."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

@@ -1,6 +1,7 @@
-"""Turn a generator of steps into a method with ``@decoder``, and pull its steps with ``run``.
+"""Turn a generator of steps into a decoding method with ``@decoder``, and run it with ``run``.
 
-No method is named here. `run` cuts the last step to fit, times the run, and returns a `Trace`.
+This file does not depend on any particular method. `run` cuts the last step to fit, times the run, and returns a
+`Trace`.
 """
 
 import functools
@@ -30,24 +31,24 @@ PROGRESS_DELAY = 2.0
 
 
 class Steps:
-    """What calling a method returns: its steps, not begun yet, with the model and the prompt they are for.
+    """The result of calling a method: an iterator over its steps, not started yet, with the model and the prompt.
 
-    An iterator of `Step`. `run` is the usual way to use it; ``next(steps)`` looks at one step at a time.
+    Usually it is passed to `run`; ``next(steps)`` returns one `Step` at a time.
 
     Attributes
     ----------
     name : str
         The method's name.
     lm : LM
-        The method's first argument: the model whose text this is.
+        The method's first argument: the model whose text is written.
     counter : LM
-        The same model as the method has it, which counts the calls of these steps alone (see `LM.counted`).
+        The copy of this model that the method uses, which counts only the calls of these steps (see `LM.counted`).
     prompt : list of int
         The prompt's tokens.
     begun : bool
-        Whether a step has been asked for.
+        Whether the first step has been requested.
     max_new_tokens : int or None
-        The budget that the method was given, if it is a search, which takes it itself.
+        The budget, if the method is a search and takes it as an argument.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Steps:
         return next(self._generator)
 
     def close(self) -> None:
-        """Let go of the method's caches. There are no more steps after this."""
+        """Release the method's caches. There are no more steps after this."""
         self.begun = True
         self._generator.close()
 
@@ -80,10 +81,10 @@ class Steps:
 
 
 class BatchSteps:
-    """What calling a method for several prompts returns: its rounds, not begun yet. `run_batch` is the way to use it.
+    """The result of calling a method for several prompts: an iterator over its rounds. Pass it to `run_batch`.
 
-    An iterator of rounds. A round is a list with one `Step` for each prompt; that of a row which has ended is empty.
-    The method's ``yield`` hands it the set of rows that are to go on (None: all), so that it computes no others.
+    A round is a list with one `Step` for each prompt; the step is empty for a row that has ended. The ``yield`` in the
+    method returns the set of rows that should continue (None means all), so that the method computes no others.
 
     Attributes
     ----------
@@ -104,15 +105,15 @@ class BatchSteps:
         return self.next_round()
 
     def next_round(self, rows: set[int] | None = None) -> list[Step]:
-        """The next round, for these rows alone; rows that are left out once are gone for good. None: all.
+        """The next round for these rows only; None means all. A row that is left out once cannot come back.
 
-        The first round is made for all of them, whatever is asked for: a generator listens only once it has begun.
+        The first round always includes all rows, because a generator can receive a value only after it has started.
         """
         rows, self.begun = rows if self.begun else None, True
         return self._generator.send(rows)
 
     def close(self) -> None:
-        """Let go of the method's caches. There are no more rounds after this."""
+        """Release the method's caches. There are no more rounds after this."""
         self.begun = True
         self._generator.close()
 
@@ -121,7 +122,7 @@ class BatchSteps:
 
 
 class Decorator(Protocol):
-    """What ``decoder(check=...)`` is: it makes a method of a generator function, as `decoder` does."""
+    """The type of ``decoder(check=...)``, which turns a generator function into a method."""
 
     @overload
     def __call__(self, method: Callable[P, Iterator[Step]], /) -> Callable[P, Steps]: ...
@@ -140,18 +141,18 @@ def decoder(method: None = None, *, check: Callable[..., Any] | None = None) -> 
 def decoder(
     method: Callable[..., Iterator[Any]] | None = None, *, check: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Make a method out of a generator function ``method(lm, prompt, ...)`` that yields steps.
+    """Turn a generator function ``method(lm, prompt, ...)`` that yields steps into a decoding method.
 
-    Calling the method then returns `Steps`, and everything that can be wrong with its arguments is said at that call,
-    before any model is asked:
+    Calling the method then returns `Steps`. All arguments are checked at that call, before any model is run:
 
-    - the first argument must be an `LM`; `prompt` may be a string or a list of token ids and arrives as ids;
-    - ``rng`` (where the method has it) must have `choose` and `accept`. ``rng=None`` is greedy: the method is handed a
-      `Greedy` and a warp that ends in `one_hot`, so it needs no greedy branch of its own;
-    - ``warp`` (where it has it) must be a sequence of functions;
-    - a method for several texts has ``prompts`` and ``rngs`` in place of ``prompt`` and ``rng``: lists, with one entry
-      for each text. It yields lists of steps, as `BatchSteps` says, and its call returns these;
-    - `check` is called with those of the method's arguments that it names, and raises ValueError for what is wrong.
+    - The first argument must be an `LM`. `prompt` may be a string or a list of token ids; the method receives ids.
+    - ``rng`` (if the method has this argument) must have `choose` and `accept`. ``rng=None`` means greedy: the method
+      receives a `Greedy` and a warp that ends in `one_hot`, so it needs no code of its own for greedy decoding.
+    - ``warp`` (if the method has this argument) must be a sequence of functions.
+    - A method for several texts has ``prompts`` and ``rngs`` in place of ``prompt`` and ``rng``: lists with one entry
+      for each text. It yields lists of steps, and calling it returns `BatchSteps`.
+    - `check` is called with those of the method's arguments that it has as parameters. It raises ValueError if one is
+      wrong.
 
     Parameters
     ----------
@@ -167,7 +168,7 @@ def decoder(
     Raises
     ------
     ValueError
-        At the call of the method, for a bad argument. (TypeError for a missing or unknown one, as in any call.)
+        When the method is called with a bad argument. (TypeError for a missing or unknown argument, as in any call.)
 
     Examples
     --------
@@ -182,7 +183,7 @@ def decoder(
     names = list(signature.parameters)
     returned = BatchSteps if "prompts" in names else Steps
     plain = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
-    how = inspect.Signature(plain)  # as an error message shows it: without types
+    how = inspect.Signature(plain)  # shown in error messages, without types
     if not inspect.isgeneratorfunction(method) or not {"prompt", "prompts"} & set(names[1:]):
         raise TypeError(f"@decoder needs a generator function (lm, ..., prompt, ...) that yields steps; got {method!r}")
     checked = list(inspect.signature(check).parameters) if check else []
@@ -196,7 +197,7 @@ def decoder(
             raise TypeError(f"{method.__name__}: {error}{hint}; call it as {method.__name__}{how}") from None
         bound.apply_defaults()
         given = bound.arguments
-        for name, value in given.items():  # a number of numpy's becomes an ordinary one, and an iterator a list
+        for name, value in given.items():  # NumPy numbers become plain ones, and iterators lists
             given[name] = value.item() if isinstance(value, np.generic) else concrete(value)
         lm = given[names[0]]
         if not hasattr(lm, "session") or not hasattr(lm, "prompt_tokens"):
@@ -231,7 +232,7 @@ def decoder(
 
 
 def checked_prompts(prompts, lm) -> list[list[int]]:
-    """Return prompts as lists of token ids; raise ValueError when they are not a list of at least one prompt."""
+    """Return prompts as lists of token ids; raise ValueError if they are not a list of at least one prompt."""
     if isinstance(prompts, str | bytes | Mapping | Set) or not isinstance(prompts, Iterable):
         raise ValueError(f"prompts must be a list of prompts, got {prompts!r}: for one prompt write [prompt]")
     prompts = list(prompts)
@@ -247,16 +248,18 @@ def checked_prompts(prompts, lm) -> list[list[int]]:
 
 
 def checked_rng(rng) -> Randomness:
-    """Return `rng`, with a check of its answers if it is not one of ours; ValueError when it has not the verbs."""
+    """Return `rng`, wrapped so that its answers are checked if its class is not from this package; ValueError if it is
+    wrong.
+    """
     if not isinstance(rng, Randomness) or isinstance(rng, type):
         raise ValueError(
-            f"rng must have the verbs choose and accept, as Seeded(7) has, or be None for greedy; got {rng!r}"
+            f"rng must have the methods choose and accept, as Seeded(7) has, or be None for greedy; got {rng!r}"
         )
     return rng if type(rng) in (Seeded, Greedy, Exhaustive) else CheckedRandomness(rng)
 
 
 def checked_rngs(rngs, count: int) -> list[Randomness]:
-    """Return one `Randomness` for each of `count` texts, None meaning greedy for all; or raise ValueError."""
+    """Return one `Randomness` for each of `count` texts (None means greedy for all); raise ValueError if that fails."""
     if rngs is None:
         return [Greedy()] * count
     one_each = f"rngs must hold one for each of the {count} prompts, as [Seeded(seed) for seed in range({count})] does"
@@ -275,28 +278,30 @@ def run(
     on_text: Callable[[str], Any] | None = None,
     progress: bool | None = None,
 ) -> Trace:
-    """Pull steps from a method until the budget, a stop token, the context's end or the method's own end.
+    """Run a method until the budget is used up, a stop token appears, the context is full, or the method ends.
 
-    Pressing Ctrl-C loses nothing: the trace so far is returned, with ``stopped == "interrupted"`` (a step that was
-    being made at that moment is not in it). An error in the method or the model, NaN logits for instance, is raised.
+    If you press Ctrl-C, the trace so far is returned, with ``stopped == "interrupted"`` (without the step that was
+    being computed at that moment). Errors in the method or the model, such as NaN logits, are raised.
 
     Parameters
     ----------
     steps : iterable of Step
-        What a method returned, for instance ``greedy(lm, "Once upon a time")``. Used up by the run. Any other iterable
-        of steps will do; without an `lm` attribute there is no text, no context's end and no count of calls.
+        The result of calling a method, for example ``greedy(lm, "Once upon a time")``. It can be run only once. Any
+        other iterable of steps works too; if it has no attribute `lm`, the trace has no text and no count of calls, and
+        the context is not checked.
     max_new_tokens : int, optional
-        The budget, at least 1. A last step that is longer is cut, and its count of accepted tokens with it. It may be
-        left out for searches, which have been given it already: ``run(beam_search(..., max_new_tokens=40))``.
+        The budget, at least 1. If the last step goes beyond it, the step is cut, and its number of accepted tokens is
+        reduced. It may be left out for searches, which take it as an argument:
+        ``run(beam_search(..., max_new_tokens=40))``.
     stop : token ids, optional
-        The run ends with the first of them, which stays the last of the new tokens. None means the model's own
-        (``lm.stop_tokens``), ``()`` means none.
+        The run ends when one of them appears; it is then the last of the new tokens. None means the stop tokens of the
+        model (``lm.stop_tokens``), and ``()`` means no stop tokens.
     on_text : function, optional
-        Called with each new piece of text as it comes. The pieces together are ``trace.text``; one never ends in the
-        middle of a character, which several tokens may share.
+        Called with each new piece of text as it comes. All pieces joined give ``trace.text``. A piece never ends in the
+        middle of a character, even if the character is spread over several tokens.
     progress : bool, optional
-        Whether to show a progress bar on stderr. None shows one only in a terminal, and only once the run has taken
-        two seconds.
+        Whether to show a progress bar on stderr. With None, a bar is shown only in a terminal, and only after two
+        seconds.
 
     Returns
     -------
@@ -305,9 +310,9 @@ def run(
     Raises
     ------
     ValueError
-        For a budget below 1 or none at all, a stop id outside the vocabulary, or steps that have been run before.
+        If the budget is missing or below 1, a stop id is outside the vocabulary, or the steps have been run before.
     TypeError
-        When the method yields anything but a `Step`; for a method that makes several texts (use `run_batch`).
+        If the method yields something that is not a `Step`, or makes several texts (then use `run_batch`).
     """
     if isinstance(steps, BatchSteps):
         raise TypeError(f"{steps.name} makes several texts at once: use run_batch, which returns a trace for each")
@@ -317,7 +322,7 @@ def run(
         max_new_tokens = getattr(steps, "max_new_tokens", None)
     if max_new_tokens is None:
         name = getattr(steps, "name", "what yields these steps")
-        raise ValueError(f"{name} goes on without an end: say how many tokens, run(steps, max_new_tokens=40)")
+        raise ValueError(f"{name} goes on without an end: give the number of tokens, run(steps, max_new_tokens=40)")
     budget = checked_budget(max_new_tokens)
     stop = checked_stop(stop, lm)
     refuse_begun(steps)
@@ -335,31 +340,31 @@ def run(
 def run_batch(
     steps: BatchSteps, max_new_tokens: int, stop: Iterable[int] | None = None, *, progress: bool | None = None
 ) -> list[Trace]:
-    """Pull rounds from a method for several prompts, until each row has ended as it would have by itself.
+    """Run a method for several prompts, until each text has ended as it would have ended alone.
 
-    A row that has its budget, a stop token or a full context is left out of the rounds that follow.
+    A row that has used up its budget, reached a stop token or filled its context is left out of the following rounds.
 
     Parameters
     ----------
     steps : BatchSteps
-        What a method for several prompts returned. Used up by the run.
+        The result of calling a method for several prompts. It can be run only once.
     max_new_tokens : int
         The budget of each row, at least 1.
     stop, progress
-        As for `run`. Ctrl-C loses nothing here either.
+        As for `run`. Ctrl-C returns the traces so far.
 
     Returns
     -------
     list of Trace, one for each prompt
-        A row's `target_calls` and `seconds` are those up to its end; calls that rows share are counted in each. So the
-        whole batch took as long as its slowest row.
+        `target_calls` and `seconds` of a row are counted up to its end, and a call that several rows share counts for
+        each of them. So the time of the whole batch is that of its slowest row.
 
     Raises
     ------
     ValueError
-        For a budget below 1, a stop id outside the vocabulary, or steps that have been run before.
+        If the budget is below 1, a stop id is outside the vocabulary, or the steps have been run before.
     TypeError
-        When `steps` are those of a single text (`run` is for them), or the method yields anything but lists of steps.
+        If `steps` belong to a single text (then use `run`), or the method yields something that is not a list of steps.
     """
     if not isinstance(steps, BatchSteps):
         raise TypeError(f"run_batch needs what a method for several prompts returned, got {steps!r}: for one, use run")
@@ -371,7 +376,7 @@ def run_batch(
 
 
 def pull(steps: Iterable[Step] | BatchSteps, texts: list[Text]) -> Iterator[tuple[Text, Step]]:
-    """Begin some texts, and pull steps until all have ended: each step with the text that it is to be added to."""
+    """Start some texts, and yield steps until all have ended: each step together with the text it belongs to."""
     for text in texts:
         text.begin()
     source = steps if isinstance(steps, BatchSteps) else iter(steps)
@@ -379,7 +384,7 @@ def pull(steps: Iterable[Step] | BatchSteps, texts: list[Text]) -> Iterator[tupl
         try:
             made = source.next_round(going) if isinstance(source, BatchSteps) else [next(source)]
         except StopIteration as end:
-            for row in going:  # a method that ends because some model's context is full says so
+            for row in going:  # a method returns "context" if it ended because a model's context is full
                 texts[row].end("context" if end.value == "context" else "end")
             return
         if not isinstance(made, list) or len(made) != len(texts):
@@ -389,7 +394,7 @@ def pull(steps: Iterable[Step] | BatchSteps, texts: list[Text]) -> Iterator[tupl
 
 
 def _pull_all(steps, texts: list[Text], progress: bool | None, stream: TextStream | None = None) -> None:
-    """Add steps to the texts until all have ended, or until Ctrl-C; with a progress bar, and a stream of the text."""
+    """Add steps to the texts until all have ended or Ctrl-C is pressed; update the progress bar and the text stream."""
     bar = progress_bar(sum(text.limit for text in texts), progress)
     try:
         for text, step in pull(steps, texts):
@@ -410,13 +415,13 @@ def _pull_all(steps, texts: list[Text], progress: bool | None, stream: TextStrea
 
 
 def refuse_begun(steps) -> None:
-    """Raise ValueError for steps that have been run before."""
+    """Raise ValueError if the steps have been run before."""
     if getattr(steps, "begun", False):
         raise ValueError("these steps have already been run, or begun: call the method again for fresh ones")
 
 
 def checked_budget(max_new_tokens) -> int:
-    """Return the budget as an int; raise ValueError when it is not a whole number of at least 1."""
+    """Return the budget as an int; raise ValueError if it is not a whole number of at least 1."""
     try:
         budget = operator.index(max_new_tokens)
     except TypeError:
@@ -427,7 +432,7 @@ def checked_budget(max_new_tokens) -> int:
 
 
 def checked_stop(stop, lm) -> frozenset[int]:
-    """Return the stop ids as a set; raise ValueError when one is not a token of the model."""
+    """Return the stop ids as a set; raise ValueError if one of them is not a token of the model."""
     if stop is None:
         return frozenset(getattr(lm, "stop_tokens", ()))
     if isinstance(stop, str | bytes | Mapping) or not isinstance(stop, Iterable):
@@ -442,7 +447,7 @@ def checked_stop(stop, lm) -> frozenset[int]:
 
 
 def progress_bar(total: int, progress: bool | None) -> tqdm | None:
-    """A bar on stderr, or None. None asks for one where a person is watching, and there only after a while."""
+    """A progress bar on stderr, or None. With ``progress=None``, a bar appears only in a terminal and after a delay."""
     if progress is None:
         progress, delay = sys.stderr.isatty(), PROGRESS_DELAY
     else:

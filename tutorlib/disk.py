@@ -1,4 +1,4 @@
-"""Files of every kind: JSON that is read with suspicion, and whatever is written is written whole or not at all."""
+"""Read and write files: JSON is checked when it is read, and every file is written completely or not at all."""
 
 import contextlib
 import errno
@@ -14,18 +14,19 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def read_json(path, cure: str = "download or copy it again"):
-    """What a JSON file holds.
+    """The contents of a JSON file.
 
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        If there is no such file.
     ValueError
-        That names the file, and says `cure`: if it is broken, half-written, nested too deeply, or no ordinary file.
+        If the file is broken, incomplete, nested too deeply, or not an ordinary file. The message names the file and
+        ends with `cure`.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no ordinary file: {cure}")
+        raise ValueError(f"{path} is not an ordinary file: {cure}")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
@@ -35,30 +36,33 @@ def read_json(path, cure: str = "download or copy it again"):
 
 
 def differences(found: dict, wanted: dict) -> str:
-    """What a file says otherwise than is wanted, in words: "rows 4 instead of 8, seed 1 instead of 0", or nothing."""
+    """The differences between two dicts in words, such as "rows 4 instead of 8, seed 1 instead of 0", or an empty
+    text.
+    """
     other = [name for name, value in wanted.items() if found.get(name) != value]
     return ", ".join(f"{name} {found.get(name)!r} instead of {wanted[name]!r}" for name in other)
 
 
 def plain_name(name) -> bool:
-    """Whether a name, as a file gives it, is that of a file beside it: no path, and no way out of the folder."""
+    """Whether a name that is given in a file is a plain file name: not a path, and no way out of the folder."""
     return isinstance(name, str) and name not in ("", ".", "..") and not set("/\\\0") & set(name)
 
 
 @contextlib.contextmanager
 def replacing(path, size: int = 0) -> Iterator[Path]:
-    """A place to write to, which becomes `path` once all is written: what fails before that leaves the old file whole.
+    """A temporary path to write to, which becomes `path` once everything is written. If that fails, the old file is
+    unchanged.
 
     Parameters
     ----------
     path : path
     size : int
-        How many bytes it will take, if that is known: for the message.
+        How many bytes it will take, if this is known; for the error message.
 
     Raises
     ------
     OSError
-        If the disk is full: it names the folder, what is free there and what was needed.
+        If the disk is full. The message names the folder, the free space and the space needed.
     """
     path = Path(path)
     fresh = path.with_name(path.name + ".new")
@@ -73,7 +77,7 @@ def replacing(path, size: int = 0) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def filling(folder, size: int = 0) -> Iterator[Path]:
-    """A folder to write files to, which take their places in `folder` once all are written. See `replacing`."""
+    """A temporary folder to write files to, which are moved to `folder` once all are written. See `replacing`."""
     folder = Path(folder)
     fresh = folder / ".new"
     shutil.rmtree(fresh, ignore_errors=True)
@@ -89,15 +93,15 @@ def filling(folder, size: int = 0) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(path) -> Iterator[None]:
-    """Keep a file or folder to this process while the context lasts. The lock ends with the process, however that ends.
+    """Lock a file or folder for this process, until the context ends or the process ends for any reason.
 
-    It is on a file of its own beside `path`, ``.NAME.lock``. Where there can be none, in a folder that nobody may write
-    to or on a file system without locks, there is none.
+    The lock is a file next to `path`, called ``.NAME.lock``. If there can be none, because the folder is not writable
+    or the file system has no locks, nothing is locked.
 
     Raises
     ------
     ValueError
-        If another process, or another thread, has it: the message names the process and its machine.
+        If another process or thread holds the lock. The message names the process and its machine.
     """
     path = Path(path).absolute()
     lock, file = path.with_name(f".{path.name}.lock"), None
@@ -160,7 +164,7 @@ def _take(file) -> None:
 
 
 def write_text(path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file completely or not at all."""
     content = text.encode()
     with replacing(path, len(content)) as fresh:
         fresh.write_bytes(content)
@@ -168,7 +172,7 @@ def write_text(path, text: str) -> None:
 
 @contextlib.contextmanager
 def room_in(folder, what: str, size: int = 0):
-    """Say it in words if the disk is full, whatever the writing library makes of that."""
+    """Raise a readable error if the disk is full, whatever error the writing library raises."""
     try:
         yield
     except Exception as error:
@@ -186,7 +190,7 @@ def room_in(folder, what: str, size: int = 0):
 
 
 def disk_full(error: BaseException | None) -> int | None:
-    """The error number, if what failed at the bottom of an error is that the disk is full; else None."""
+    """The error number, if a full disk is the cause of an error; otherwise None."""
     while error is not None:
         told = re.search(r"\(os error (\d+)\)", str(error))  # of safetensors, which gives no number
         number = getattr(error, "errno", None) or (int(told[1]) if told else None)

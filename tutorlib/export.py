@@ -1,10 +1,11 @@
-"""Heads, drafts and lookups for other engines: the files that vLLM and SGLang load, and the command that serves them.
+"""Export heads, drafts and lookups for vLLM and SGLang: the files that they load, and the command that serves them.
 
 ``python -m tutorlib.export eagle3 --head FOLDER --target NAME --engine vllm --out FOLDER`` writes the head's files to
 the folder, with ``serve.sh``, which starts the server, and ``serving.json``, which holds the same settings.
 
-What an engine asks of a head was read in its own loader, in the versions of `READ_IN`. A head that the engine would
-load without a word and then compute otherwise is refused here. What this file does not do: run an engine.
+What an engine expects of a head was found in the code of its loader, in the versions of `READ_IN`. If an engine would
+load a head without an error but compute something else with it, the export is refused. What this file does not do: run
+an engine.
 """
 
 from __future__ import annotations
@@ -35,48 +36,48 @@ KINDS = {
     "lookup": "prompt lookup",
 }
 HEADS = ("medusa", "eagle", "eagle3")
-TOKENS = 4  # drafted for each call of the target, where neither a head nor anybody else says how many
+TOKENS = 4  # drafted for each call of the target, unless the head or the caller gives another number
 LOOKED_UP = 3  # the longest n-gram, as in `prompt_lookup`
 
 
 def export(
     kind: str, engine: str, out, *, target=None, head=None, draft=None, tokens: int | None = None, dtype=None
 ) -> list[str]:
-    """Write to a folder what an engine needs to serve a target with a head, a draft model or lookups.
+    """Write a folder with everything an engine needs to serve a target with a head, a draft model or prompt lookup.
 
     Parameters
     ----------
     kind : {"medusa", "eagle", "eagle3", "draft", "lookup"}
     engine : {"vllm", "sglang"}
     out : path
-        Made if missing; must be empty. The command names it, so write to where the engine will read.
+        Created if it is missing; must be empty. The command contains this path, so choose one that the engine can read.
     target : str or path, optional
-        As `tutorlib.models.load` takes it; by default the one that the head's folder names.
+        As for `tutorlib.models.load`; by default the target that is named in the head's folder.
     head : path, optional
         The folder of the heads, in any layout of `tutorlib.heads.formats`.
     draft : str or path, optional
-        For "draft": another draft model than the family's own.
+        For "draft": a draft model to use in place of the family's own.
     tokens : int, optional
-        How many tokens are drafted in a row. By default as many as the head's tree is deep; there is one for each
-        Medusa head. vLLM drafts chains; SGLang takes the other sizes of an EAGLE network's tree too.
+        How many tokens are drafted in a row; by default the depth of the head's tree. Medusa heads draft one token
+        each. vLLM drafts chains. SGLang also uses the other sizes of an EAGLE network's tree.
     dtype : torch.dtype or str, optional
-        In which the target is read, to compare sizes and embeddings with and to borrow from; see `load`.
+        The dtype in which the target is read, to compare or copy its weights; see `load`.
 
     Returns
     -------
     list of str
-        The command that serves it.
+        The command that starts the server.
 
     Raises
     ------
     ValueError
-        For an engine that cannot serve this; a head of another kind, for another target, or that the engine would
-        compute otherwise; a target that is not named, or not known; a folder that is not empty, or in use.
+        If the engine cannot serve this; if the head is of another kind, belongs to another target, or would be computed
+        differently by the engine; if the target is missing or unknown; if the folder is not empty or is in use.
 
     Notes
     -----
-    Heads that borrow from their target get copies. What engines take from the target in any case, the embeddings
-    (SGLang) and the output head (EAGLE-1), must be the target's.
+    If heads borrow weights from their target, copies are written. Weights that an engine always takes from the target
+    (the embeddings in SGLang, the output head for EAGLE-1) must be those of the target.
     """
     if kind not in KINDS or engine not in READ_IN:
         raise ValueError(f"{kind!r} for {engine!r}: expected one of {', '.join(KINDS)}, and {' or '.join(READ_IN)}")

@@ -1,4 +1,4 @@
-"""Which models there are: the bundled family, and the published ones with their licences and sizes.
+"""The list of models: the bundled family, and the published ones with their licences and sizes.
 
 What this file does not do: find, download or check files (`hub`), or load models (`models`).
 """
@@ -9,10 +9,10 @@ import difflib
 from dataclasses import dataclass
 
 BUNDLED = "storyworld"
-ENVIRONMENT = "TUTORLIB_MODELS"  # says which family `load()` gives
+ENVIRONMENT = "TUTORLIB_MODELS"  # names the family that `load()` returns
 MODELS = ("target", "draft", "other_draft")
 HEADS = {"medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network"}  # for the target
-RESERVE = 2.0  # GB beside the weights: cache, logits, and what CUDA takes for itself
+RESERVE = 2.0  # GB besides the weights: cache, logits, and CUDA itself
 _T4 = 15.0  # GB
 
 
@@ -30,7 +30,7 @@ class Model:
         Size of its weights as published, in GB.
     licence : str
     gated : bool
-        Whether its licence has to be accepted on the hub before it can be downloaded.
+        Whether you have to accept its licence on the hub before you can download it.
     """
 
     hub: str
@@ -47,24 +47,24 @@ class Model:
 
 @dataclass(frozen=True, repr=False)
 class Published:
-    """A published target with its drafts, where it has any.
+    """A published target with its drafts, if there are any.
 
     Attributes
     ----------
     name : str
-        What `load` takes.
+        The name to pass to `load`.
     target : Model
     draft : Model, optional
-        With the same tokenizer.
+        A draft with the same tokenizer.
     other_draft : Model, optional
-        With another tokenizer.
+        A draft with another tokenizer.
     medusa, eagle, eagle3 : str, optional
         Hub names of published heads for the target.
     chat : str, optional
-        The chat template, where the repository has none although the model wants one.
+        The chat template, if the model needs one but the repository has none.
     note : str
     in_a_wheel : float
-        Size of the Python package that the target comes in, in GB; see `tutorlib.wheel`. 0 where it comes from the hub.
+        Size in GB of the Python package that contains the target, see `tutorlib.wheel`; 0 if it comes from the hub.
     """
 
     name: str
@@ -91,27 +91,27 @@ class Published:
 
     @property
     def download(self) -> float:
-        """Size of target and draft as published, in GB. The other draft is downloaded when it is used."""
+        """Size of target and draft as published, in GB. The other draft is downloaded only when it is used."""
         return self.in_a_wheel or sum(model.download for model in (self.target, self.draft) if model)
 
     @property
     def licence(self) -> str:
-        """The licences of all its models, each once."""
+        """The licences of all its models, without repetitions."""
         return ", ".join(dict.fromkeys(model.licence for model in self.models))
 
     @property
     def gated(self) -> bool:
-        """Whether target or draft are."""
+        """Whether the target or the draft is gated."""
         return self.target.gated or bool(self.draft and self.draft.gated)
 
     def memory(self, bytes_per_weight: float = 2) -> float:
-        """GB that the weights of target and draft take; the draft's with at least 2 bytes each."""
+        """GB that the weights of target and draft take. The draft's weights take at least 2 bytes each."""
         of_the_draft = self.draft.parameters * max(bytes_per_weight, 2) if self.draft else 0
         return (self.target.parameters * bytes_per_weight + of_the_draft) / 1000
 
     @property
     def t4(self) -> str:
-        """How target and draft fit a T4 of 15 GB: "float16", "4 bits" (of the target), or "no"."""
+        """Whether target and draft fit on a T4 with 15 GB: "float16", "4 bits" (for the target), or "no"."""
         # Four bits a weight, and half precision for embeddings and scales: about 0.7 bytes a weight.
         for way, size in (("float16", 2), ("4 bits", 0.7)):
             if self.memory(size) + RESERVE <= _T4:
@@ -197,12 +197,14 @@ PUBLISHED = (
 
 
 def families() -> list[Published]:
-    """The published families (the bundled one is not among them), each with licence, size and whether it fits a T4."""
+    """The published families, each with its licence, its size and whether it fits on a T4. (Without the bundled
+    one.)
+    """
     return list(PUBLISHED)
 
 
 def published_named(name: str) -> Published | None:
-    """The published family of this name, or whose target has this name on the hub, with its owner or without."""
+    """The published family with this name, or whose target has this hub name, with or without its owner."""
     for row in PUBLISHED:
         target = row.target.hub
         names = [row.name] if row.in_a_wheel else [row.name, target, target.partition("/")[2]]
@@ -212,7 +214,7 @@ def published_named(name: str) -> Published | None:
 
 
 def largest_family(gigabytes: float, bytes_per_weight: float, below: float) -> str:
-    """The open family with the largest target that fits into this much memory and has fewer weights, in millions."""
+    """The open family with the largest target that fits into the memory and has fewer than `below` million weights."""
     fitting = [row for row in PUBLISHED if not row.gated and row.memory(bytes_per_weight) + RESERVE <= gigabytes]
     smaller = [row for row in fitting if row.target.parameters < below]
     return max(smaller, key=lambda row: row.target.parameters).name if smaller else BUNDLED
@@ -224,11 +226,11 @@ def by_hub_name() -> dict[str, Model]:
 
 
 def by_short_name() -> dict[str, str]:
-    """The hub names, by what stands after the owner, in lower case."""
+    """The hub names, by the part after the owner in lower case."""
     return {hub.partition("/")[2].casefold(): hub for hub in by_hub_name()}
 
 
 def nearest(name: str, known: dict[str, str], cutoff: float = 0.6) -> str:
-    """A question that ends a message: what the nearest of the known names stands for; empty if none is near."""
+    """The end of an error message that suggests the nearest known name; empty if none is near."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f" Did you mean {known[near[0]]!r}?" if near else ""

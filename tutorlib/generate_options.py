@@ -1,7 +1,7 @@
-"""Which options of Hugging Face's `generate` our methods keep, and what to do in place of the others.
+"""Which options of Hugging Face's `generate` the methods of this book support, and what to use in place of the others.
 
-`hugging_face` asks here. An option that is not named in `KEPT` is refused, by its name, as soon as it has another value
-than its default: one that a new version of transformers brings too, until somebody has seen to it.
+This file is used by `hugging_face`. An option that is not in `KEPT` is refused by name if its value is not the default.
+This includes options of new versions of transformers, until support for them is added.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 from .decoders.dola import lower_layers, upper_layers
 from .lm import LM
 
-# Those that `generate` makes processors and criteria of, or arguments; a test has each of them do what it does there.
+# Options that `generate` turns into processors, criteria or arguments; a test compares the effect of each.
 KEPT = {
     "max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time", "stop_strings",
     "eos_token_id", "bos_token_id", "pad_token_id", "num_return_sequences", "return_dict_in_generate",
@@ -21,14 +21,14 @@ KEPT = {
     "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "remove_invalid_values",
     "watermarking_config",
 }  # fmt: skip
-_NOTES = {"transformers_version"}  # which say something about the options, and ask for nothing
+_NOTES = {"transformers_version"}  # only information about the options
 _LONG = {"assistant_model", "assistant_tokenizer", "negative_prompt_ids", "negative_prompt_attention_mask"}
 
 _BEAMS = "it is a setting of the method, custom_generate(beam_search, beams=4, {name}={value!r})"
 _DRAFT = "a draft and its length are settings of the method, custom_generate(speculative, draft=LM(model), gamma=4)"
 _LOOKUP = "it is a setting of the method, custom_generate(prompt_lookup, gamma=10, max_ngram={value})"
 _CACHE = "methods keep caches of their own, which can be rolled back"
-_SCORES = "methods score a token once, never or several times, and return sequences alone; look at .traces"
+_SCORES = "methods may score a token never, once or several times, and return only sequences; look at .traces"
 _GUIDANCE = (
     "contrast with a negative prompt is a method here, custom_generate(context_contrast, without=negative_prompt, "
     "weight=guidance_scale - 1)"
@@ -44,7 +44,7 @@ def _dola(layers, model) -> str:
     return f"use custom_generate(dola, layers={list(layers)})"
 
 
-# What to do in place of an option: a text, or a function of its value and the model that returns one.
+# What to use in place of an option: a text, or a function of its value and the model that returns one.
 _ADVICE: dict[str, str | Callable] = {
     "num_beams": "use custom_generate(beam_search, beams={value})",
     "early_stopping": _BEAMS,
@@ -60,7 +60,7 @@ _ADVICE: dict[str, str | Callable] = {
     "guidance_scale": _GUIDANCE,
     "token_healing": "heal the prompt before the call",
     "decoder_start_token_id": "it is for models with an encoder",
-    "assistant_tokenizer": "a draft knows its own, custom_generate(string_match, draft=LM(model, tokenizer))",
+    "assistant_tokenizer": "a draft has its own, custom_generate(string_match, draft=LM(model, tokenizer))",
     "synced_gpus": "these methods decode on one process",
     **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask"), _GUIDANCE),
     "trust_remote_code": "nothing is fetched here",
@@ -81,29 +81,29 @@ _ADVICE: dict[str, str | Callable] = {
 
 
 def refuse(name: str, value, model) -> None:
-    """Raise a ValueError about this option that says what to do."""
-    advice = _ADVICE.get(name, "no method here keeps it")
+    """Raise a ValueError about this option, with advice."""
+    advice = _ADVICE.get(name, "no method here supports it")
     advice = advice(value, model) if callable(advice) else advice.format(name=name, value=value)
     shown = name if name in _LONG else f"{name}={value!r}"
-    raise ValueError(f"{shown}: these methods do not keep this option of generate. Leave it out: {advice}")
+    raise ValueError(f"{shown}: these methods do not support this option of generate. Leave it out: {advice}")
 
 
 def refuse_options(config: GenerationConfig, model) -> None:
-    """Raise ValueError for the first option that is neither kept nor at its default.
+    """Raise ValueError for the first option that is neither supported nor at its default.
 
     Parameters
     ----------
     config : GenerationConfig
-        As `generate` has put it together, from what it was given and from ``model.generation_config``.
+        The configuration that `generate` has put together from its arguments and ``model.generation_config``.
     model : transformers model
     """
     unset = vars(GenerationConfig())
-    # What `generate` sets where nobody has; older versions set it when a config is made.
+    # Values that `generate` sets by default; older versions set them when a config is made.
     defaults = unset | getattr(GenerationConfig, "_get_default_generation_params", dict)()
     for name, value in vars(config).items():
         if name.startswith("_") or name in KEPT | _NOTES:
             continue
-        # Other programs' options may stand in a model's own file, and `generate` passes over them.
+        # A model's own file may contain options of other programs, which `generate` ignores.
         default = defaults[name] if name in defaults else getattr(model.generation_config, name, None)
         is_off = value is None or (value is False and not default)
         if not is_off and value != default:

@@ -1,6 +1,6 @@
-"""A model's files: where they are on this machine, or how they come there, and whether they are what they should be.
+"""The files of a model: find them on this machine or download them, and check that they are correct.
 
-What this file does not do: know which models there are (`families`), or load one (`models`).
+What this file does not do: list the models (`families`), or load one (`models`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a hub repository:
 
 
 def directory(place) -> Path | None:
-    """The directory of a name, if there is one."""
+    """The directory with this name, if there is one."""
     try:
         folder = Path(place).expanduser()
         return folder if place and folder.is_dir() else None
@@ -37,7 +37,7 @@ def directory(place) -> Path | None:
 
 
 def models_in(folder: Path) -> dict[str, Path]:
-    """What a directory holds, by role: a model, which is a target, or a family's subdirectories."""
+    """The contents of a directory by role: a model, which is the target, or the subdirectories of a family."""
     if (folder / "config.json").is_file():
         return {"target": folder}
     roles = _roles(folder)
@@ -47,7 +47,7 @@ def models_in(folder: Path) -> dict[str, Path]:
 
 
 def bundled_with(name: str) -> dict[str, Path]:
-    """The drafts and heads that the package brings for a target from elsewhere, by role, checked."""
+    """The drafts and heads that come with the package for a published target, by role, checked."""
     folder = WEIGHTS / name
     if not folder.is_dir():
         return {}
@@ -67,7 +67,9 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def model_folder(source, weights: bool = False) -> Path:
-    """Where a model's settings and tokenizer, and its weights if they are wanted, are; downloaded first if need be."""
+    """The folder of a model's settings and tokenizer, and of its weights if `weights`; downloaded first if
+    necessary.
+    """
 
     def whole(folder):
         files = weight_files(folder) if weights else []
@@ -79,7 +81,7 @@ def model_folder(source, weights: bool = False) -> Path:
 
 
 def heads_folder(source, files) -> Path:
-    """Where the files of some heads are: `config.json`, and the first of these files that there is, or that is had."""
+    """The folder of heads: with `config.json` and the first of `files` that exists; downloaded first if necessary."""
 
     def whole(folder):
         return (folder / "config.json").is_file() and any((folder / name).is_file() for name in files)
@@ -88,13 +90,13 @@ def heads_folder(source, files) -> Path:
 
 
 def _fetched(source, whole, wanted, lacking) -> Path:
-    """The folder of a source: itself, or a repository's, with the first kind of the wanted files that it has."""
+    """The folder of a source (itself, or that of a repository) with the first kind of wanted files that it has."""
     if isinstance(source, Path):
         return source
     folder = _snapshot(source)
     if folder is not None and whole(folder):
         return folder
-    with quiet(bars=bool(wanted)):  # gigabytes without a sign of life would be worse than a progress bar
+    with quiet(bars=bool(wanted)):  # a progress bar, because gigabytes take long
         for pattern in wanted or _SMALL_FILES[:1]:
             folder = _download(source, pattern)
             if any(folder.glob(pattern)):
@@ -105,7 +107,7 @@ def _fetched(source, whole, wanted, lacking) -> Path:
 
 
 def _snapshot(hub) -> Path | None:
-    """What this machine has of a repository, whole or not."""
+    """The part of a repository that is on this machine, complete or not."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -133,7 +135,7 @@ def _download(hub, pattern) -> Path:
         raise ValueError(
             f"there is no directory {hub!r}, and no such model on the hub (or a private one: `hf auth login`).{hint}"
         ) from error
-    except Exception as error:  # no network looks different on every machine: refused, timed out, a proxy, switched off
+    except Exception as error:  # a missing network raises different errors on different machines
         if disk_full(error) is not None:
             with room_in(HF_HOME, hub, int(1e9 * _gigabytes(hub))):
                 raise
@@ -143,7 +145,7 @@ def _download(hub, pattern) -> Path:
 
 
 def _gigabytes(hub) -> float:
-    """Size of a repository's weights, as far as the table knows it; else 0."""
+    """Size of a repository's weights if it is in the table; otherwise 0."""
     known = by_hub_name().get(hub)
     return known.download if known else 0
 
@@ -160,7 +162,7 @@ def _unreachable(hub, cause) -> ConnectionError:
 
 @contextlib.contextmanager
 def quiet(bars=False):
-    """No progress bars (unless wanted), log messages or warnings while files are fetched and read."""
+    """Suppress progress bars (unless wanted), log messages and warnings while files are fetched and read."""
     import huggingface_hub.utils.logging as hub_logging
     import transformers.utils.logging as logging
 
@@ -188,7 +190,7 @@ def quiet(bars=False):
 
 
 def write_checksums(folder) -> Path:
-    """Write down size and SHA-256 of every file that loading a family reads, for `load` to compare.
+    """Write the size and SHA-256 of every file that is read when a family is loaded, so that `load` can check them.
 
     Parameters
     ----------
@@ -207,7 +209,7 @@ def write_checksums(folder) -> Path:
 
 
 def _checked_files(folder) -> list[str]:
-    """The files of a family that have checksums, by their paths in its folder: all that loading might look at."""
+    """The files of a family that need checksums, by their paths in its folder: all that loading may read."""
     files = [path for path in sorted(folder.glob("**/*")) if not path.is_dir()]
     files = [path for path in files if not any(path.match(pattern) for pattern in _UNCHECKED)]
     return [path.relative_to(folder).as_posix() for path in files]
@@ -220,7 +222,7 @@ def checksum(path) -> dict:
 
 
 def verify(folder):
-    """Raise a ValueError that names the file if anything in the folder is not as its checksums say."""
+    """Raise a ValueError that names the file if anything in the folder does not agree with its checksums."""
     cure = (
         "restore it (in a clone with `git checkout`, else by installing tutorlib again), or make the models anew with "
         f"the command in {folder / 'MODEL_CARD.md'}"
@@ -253,7 +255,7 @@ def verify(folder):
 
 
 def weight_files(folder) -> list[Path]:
-    """The files that hold a model's weights, there or not: safetensors if there are any, else pickles, else none."""
+    """The files with a model's weights, which may be missing: safetensors if there are any, otherwise pickles."""
     for single in ("model.safetensors", "pytorch_model.bin"):
         index = folder / f"{single}.index.json"
         if (folder / single).is_file():
@@ -271,9 +273,10 @@ def weight_files(folder) -> list[Path]:
 
 
 def count_weights(files) -> tuple[int, int]:
-    """How many numbers the files hold, and the most of anything that there can be: tensors, or a tensor's longest side.
+    """The number of weights in the files, and an upper bound on any size: the number of tensors or the longest side of
+    one.
 
-    Both are from their headers alone; a ValueError if one is missing or cut off.
+    Both are read from the headers only; a ValueError if a file is missing or cut off.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -305,7 +308,9 @@ _SIZES = {  # in any configuration of a language model: no such number is larger
 
 
 def check_config(place, most):
-    """Raise ValueError for a configuration with a size beyond all that its weights have, before it is made."""
+    """Raise ValueError if a size in a configuration is larger than anything in its weights, before a model is made from
+    it.
+    """
     config = read_json(place)
     if not isinstance(config, dict):
         raise ValueError(f"{place} must hold an object with keys and values, got {str(config)[:80]!r}")

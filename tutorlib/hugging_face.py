@@ -1,8 +1,8 @@
-"""The methods of this book inside Hugging Face's `generate`: ``model.generate(..., custom_generate=...)``.
+"""Use the methods of this book inside Hugging Face's `generate`: ``model.generate(..., custom_generate=...)``.
 
-`generate` prepares what it always does: it reads its options, builds the processors of logits and the criteria for
-stopping. Then it hands all that to a function in place of its own loop. `custom_generate` makes such a function of one
-of our methods. What this file does not do: any decoding. For example::
+`generate` first does its usual preparations: it reads its options and builds the logits processors and the stopping
+criteria. Then it passes all of them to a given function, which runs in place of its own loop. `custom_generate` turns a
+method of this book into such a function. What this file does not do: any decoding. For example::
 
     import transformers
     from tutorlib import LM, custom_generate, speculative
@@ -33,16 +33,16 @@ from .step import Step
 from .trace import Text, Trace, cut_to_fit
 from .warp import Warp, checked_histories, checked_warp, named
 
-# Arguments of `generate` that it keeps from a custom function, and of which our methods keep none.
+# Arguments that `generate` does not pass to a custom function, and that these methods do not support.
 _DROPPED = (
     "assistant_model", "assistant_tokenizer", "synced_gpus", "negative_prompt_ids", "negative_prompt_attention_mask",
     "trust_remote_code",
 )  # fmt: skip
-# What `generate` itself prepares for the model; sessions make their own.
+# Arguments that `generate` prepares for the model; sessions make their own.
 _PREPARED = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
 
-# Processors by what they depend on besides the logits. Those that are not named here depend on the text before.
-_NOTHING = {  # so that all rows can go through them at once
+# Processors, by what they depend on besides the logits. Those not named here depend on the text.
+_NOTHING = {  # so all rows can be processed at once
     "TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper", "TypicalLogitsWarper",
     "EpsilonLogitsWarper", "EtaLogitsWarper", "TopHLogitsWarper", "SuppressTokensLogitsProcessor", "LogitNormalization",
 }  # fmt: skip
@@ -62,57 +62,58 @@ def custom_generate(
 ) -> "CustomGenerate":
     """Make a method usable as ``model.generate(..., custom_generate=custom_generate(method, ...))``.
 
-    The output is that of ``run(method(LM(model), prompt, ...))``, in the shape that `generate` gives it: prompt and new
-    tokens, filled up with `pad_token_id`. For a lossless method it has the distribution of ``generate(do_sample=True)``
-    under the same options and, with ``do_sample=False``, the same tokens (rounding aside).
+    The output is that of ``run(method(LM(model), prompt, ...))`` in the format of `generate`: prompt and new tokens,
+    padded with `pad_token_id`. For a lossless method, it has the distribution of ``generate(do_sample=True)`` with the
+    same options; with ``do_sample=False``, it has the same tokens (apart from rounding).
 
-    What becomes of the options of `generate`:
+    The options of `generate` are treated as follows:
 
     - *temperature, top_k, top_p, min_p, typical_p, repetition_penalty, no_repeat_ngram_size* and all others that change
-      logits, ``logits_processor=[...]`` among them: `generate` makes one list of them, and this very list is the warp.
-      It is computed in float64, like every warp here. The defaults hold too, so ``do_sample=True`` is *not* plain
-      sampling: it keeps the 50 likeliest tokens unless told otherwise (``top_k=0`` keeps all). Processors of
-      your own must depend on nothing but what they are called with.
-    - *do_sample*: False is greedy, as ``rng=None``. With True the draws come from ``Seeded(seed)``, the same in every
-      call. Without a `seed`, one is drawn from torch's generator: ``torch.manual_seed(7)`` makes it repeatable.
-      (The tokens are not those which `generate` itself draws with that seed: a lossless method keeps the distribution.)
+      logits, including ``logits_processor=[...]``: `generate` makes a list of processors from them, which becomes the
+      warp. It is computed in float64, like every warp here. The defaults of `generate` apply too, so ``do_sample=True``
+      is *not* plain sampling: it keeps only the 50 most likely tokens (``top_k=0`` keeps all). Your own processors must
+      depend only on their arguments.
+    - *do_sample*: False is greedy, like ``rng=None``. With True, the random draws come from ``Seeded(seed)``, and are
+      the same in every call. Without a `seed`, a seed is drawn from torch's generator; ``torch.manual_seed(7)`` makes
+      this repeatable. (The tokens are not those that `generate` itself would draw with this seed. Only the distribution
+      is the same, if the method is lossless.)
     - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*, *stop_strings* (with ``tokenizer=...``):
-      kept. Criteria are asked after each new token of each text, with its tokens alone.
+        supported. Criteria are checked after each new token of each text, with the tokens of this text only.
     - *num_return_sequences*, and several rows of `input_ids`: for methods that take several prompts, `sample_batch` and
-      `speculative_batch`. Rows of different lengths are padded on the left and need their `attention_mask`. Each is
-      what it would be alone; with a `seed` row i takes ``Seeded(seed + i)``.
-    - *streamer*: gets the tokens of each step together.
-    - *return_dict_in_generate*: `sequences` alone.
-    - All others, those about caches, drafts and beams among them, are refused by name unless they have their defaults:
-      see `tutorlib.generate_options`. (``cache_implementation="paged"`` is out of reach: with it, `generate` calls no
-      custom function at all.)
+        `speculative_batch`. Rows of different lengths are padded on the left and need their `attention_mask`. Each row
+        gives the same text as it would alone; with a `seed`, row i uses ``Seeded(seed + i)``.
+    - *streamer*: receives all tokens of a step together.
+    - *return_dict_in_generate*: the dict has only `sequences`.
+    - All others, including those for caches, drafts and beams, are refused by name unless they have their defaults: see
+      `tutorlib.generate_options`. (``cache_implementation="paged"`` cannot be refused, because `generate` then never
+      calls a custom function.)
 
-    Text ends where the context does (``max_position_embeddings``), where `generate` itself might go on.
+    The text ends when the context is full (``max_position_embeddings``), where `generate` itself might continue.
 
     Parameters
     ----------
     method : function
-        One of the methods, such as `speculative`. Its first model is the one that `generate` is called on.
+        A method such as `speculative`. Its first model is the one whose `generate` is called.
     seed : int, optional
-        For ``do_sample=True``. In its place a method's own `rng` (or `rngs`) may be given, any `Randomness`; it goes on
-        from one call to the next.
+        The seed for ``do_sample=True``. Instead you may pass the method's own `rng` (or `rngs`), which can be any
+        `Randomness`. It is not reset between calls.
     tokenizer : transformers tokenizer, optional
-        The target's, for methods which compare texts (`string_match`, `token_intersection`). None takes the one that
-        `generate` is given.
+        The target's tokenizer, for methods that compare texts (`string_match`, `token_intersection`). None means the
+        tokenizer that is passed to `generate`.
     **settings
-        The method's own arguments, by their names: ``draft=LM(small)``, ``gamma=4``. A `warp` comes before what
-        `generate` adds.
+        The method's own arguments by name: ``draft=LM(small)``, ``gamma=4``. A `warp` is applied before the processors
+        of `generate`.
 
     Returns
     -------
     CustomGenerate
-        It may be used for many calls. `traces` holds what the last one left.
+        It may be used for many calls. Its `traces` are those of the last call.
 
     Raises
     ------
     ValueError
-        At once, for a setting that the method does not have or that is missing. In `generate`, for options that are
-        none of the method's business (``num_beams=4``), cannot be kept, or are named above with a condition.
+        At once, if a setting is missing or the method does not have it. In `generate`, for options that do not apply to
+        the method (``num_beams=4``), are not supported, or do not meet a condition named above.
 
     Examples
     --------
@@ -125,10 +126,10 @@ def custom_generate(
 
 
 class _HandedOn:
-    """The signature of a `CustomGenerate`. While `generate` reads it, it is given back the tokenizers.
+    """The signature of a `CustomGenerate`. When `generate` reads it, the tokenizers are given back to `generate`.
 
-    `generate` hands on to a custom function those of its arguments that are in the function's signature, but takes the
-    tokenizers out of them before it looks. So ``stop_strings=[...]`` would fail there for want of a tokenizer.
+    `generate` passes to a custom function those of its arguments that are in the function's signature, but it removes
+    the tokenizers first. So ``stop_strings=[...]`` would fail there without a tokenizer.
     """
 
     def __get__(self, made, owner):
@@ -145,12 +146,12 @@ class _HandedOn:
 
 
 class CustomGenerate:
-    """What `custom_generate` makes of a method: `generate` calls it with all that it has prepared.
+    """The result of `custom_generate`: a function that `generate` calls after its preparations.
 
     Attributes
     ----------
     traces : list of Trace
-        What the last call left, a trace for each text.
+        The traces of the last call, one for each text.
     """
 
     __signature__ = _HandedOn()
@@ -173,7 +174,7 @@ class CustomGenerate:
                 raise ValueError(f"{self.name} has no setting {name!r} to make here: there are {', '.join(open_names)}")
         if seed is not None:
             if self._rng_name in self.settings:
-                raise ValueError(f"give either seed or {self._rng_name}: both say where the random draws come from")
+                raise ValueError(f"give either seed or {self._rng_name}: both determine the random draws")
             Seeded(seed)  # raises ValueError for what is no seed
         if "warp" in self.settings:
             self.settings["warp"] = checked_warp(self.settings["warp"])
@@ -201,7 +202,7 @@ class CustomGenerate:
         assistant_tokenizer=None,
         **model_kwargs,
     ):
-        """What `generate` calls; see `custom_generate`. `input_ids` has shape (rows, longest prompt)."""
+        """Called by `generate`; see `custom_generate`. `input_ids` has shape (rows, longest prompt)."""
         if model.config.is_encoder_decoder:
             raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
         # transformers (5.15 to 5.23 at least) hands these to its own loops and drops them for all others, though it has
@@ -229,11 +230,11 @@ class CustomGenerate:
             raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")
         lm, tokenizer = self._lm, tokenizer if self.tokenizer is None else self.tokenizer
         if lm is None or lm.model is not model or lm.tokenizer is not tokenizer:
-            self._lm = lm = LM(model, tokenizer)  # kept, with what is found out about the model
+            self._lm = lm = LM(model, tokenizer)  # kept, because it remembers what it has found out about the model
         budget, stop, criteria = read_criteria(stopping_criteria, input_ids.shape[1], lm)
         may_end_apart = criteria or any(lm.context - len(prompt) < budget for prompt in prompts)
         if len(prompts) > 1 and pad is None and may_end_apart:
-            raise ValueError("rows may end after different numbers of tokens: pass pad_token_id to fill them up with")
+            raise ValueError("rows may end after different numbers of tokens: pass pad_token_id to pad them with")
         warp = as_warps(logits_processor, padding, input_ids[0, : padding[0]].tolist())
         steps = self._steps(lm, prompts, warp, bool(getattr(generation_config, "do_sample", False)), budget, stop)
         texts = [Text(steps, prompt, budget, frozenset(stop)) for prompt in prompts]
@@ -274,9 +275,9 @@ class CustomGenerate:
 
 
 def _variables_of_generate(*names: str) -> dict:
-    """What `generate`, which called the caller, knows by these names; None where something else called it."""
+    """Local variables of `generate`, which called the caller; None if it was called by something else."""
     frame = inspect.currentframe()
-    for _ in range(4):  # decorators may lie between
+    for _ in range(4):  # there may be decorators in between
         frame = frame.f_back if frame is not None else None
         if frame is not None and frame.f_code.co_name == "generate":
             return {name: frame.f_locals.get(name) for name in names}
@@ -288,11 +289,11 @@ def _variables_of_generate(*names: str) -> dict:
 
 
 def refuse_model_kwargs(model_kwargs: dict) -> None:
-    """Raise ValueError for what `generate` would hand to the model and our sessions cannot."""
+    """Raise ValueError for arguments that `generate` would pass to the model and sessions cannot."""
     cache = model_kwargs.get("past_key_values")
     if cache is not None and cache.get_seq_length():
         raise ValueError(
-            "past_key_values holds tokens already: methods keep caches of their own, so leave it out and give the "
+            "past_key_values already holds tokens: methods keep caches of their own, so leave it out and give the "
             "whole text as input_ids"
         )
     for name, value in model_kwargs.items():
@@ -306,7 +307,7 @@ def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None
     Parameters
     ----------
     input_ids, mask : tensors, shape (rows, columns)
-        0 in the mask is padding. No mask, or 1 everywhere: nothing is.
+        0 in the mask means padding. Without a mask there is no padding.
     pad : int or None
         The token that pads.
 
@@ -314,7 +315,7 @@ def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None
     -------
     prompts : list of lists of int
     padding : list of int
-        How many columns were taken off the left of each row.
+        How many columns were removed at the left of each row.
     """
     rows = input_ids.tolist()
     if mask is None:
@@ -349,7 +350,9 @@ def refuse_positions(position_ids: torch.Tensor | None, padding: list[int]) -> N
 
 
 def read_criteria(criteria: Sequence[Callable], width: int, lm: LM) -> tuple[int, list[int], list[Callable]]:
-    """Take from the criteria how many new tokens there may be and which of them end a text; the rest as they are."""
+    """Find in the criteria the largest number of new tokens and the stop tokens; return the other criteria
+    unchanged.
+    """
     budgets, stop, others = [], [], []
     for one in criteria:
         if isinstance(one, transformers.generation.MaxLengthCriteria):
@@ -362,21 +365,21 @@ def read_criteria(criteria: Sequence[Callable], width: int, lm: LM) -> tuple[int
 
 
 def as_warps(processors: Sequence[Callable], padding: Sequence[int] = (0,), front: Sequence[int] = ()) -> list[Warp]:
-    """The processors of `generate` as warps: the same change of the same logits, one warp for each.
+    """Turn the processors of `generate` into warps that change logits in the same way, one warp for each.
 
     Parameters
     ----------
     processors : sequence of functions
         ``(input_ids (n, length), scores (n, vocab)) -> scores``, as transformers has them.
     padding : sequence of int
-        How many tokens of padding each text had, which the histories do not hold.
+        How many tokens of padding each text had. They are not in the histories.
     front : sequence of int
         The padding of the first row.
 
     Raises
     ------
     ValueError
-        For a processor that depends on more than logits and text.
+        If a processor depends on more than logits and text.
     """
     return [_as_warp(processor, padding, list(front)) for processor in processors]
 
@@ -412,7 +415,9 @@ def _as_warp(processor: Callable, padding: Sequence[int], front: list[int]) -> W
 
 
 def _beside(processor: Callable, logits: torch.Tensor) -> Callable:
-    """The processor with its tensors where the logits are: on the CPU, where the model's GPU has no float64."""
+    """The processor with its tensors on the device of the logits: the CPU if the model's GPU does not support
+    float64.
+    """
     held = getattr(processor, "__dict__", {})
     moved = {name: value.to(logits.device) for name, value in held.items() if isinstance(value, torch.Tensor)}
     if all(moved[name] is held[name] for name in moved):
@@ -423,7 +428,7 @@ def _beside(processor: Callable, logits: torch.Tensor) -> Callable:
 
 
 def _without_padding(processor: Callable, padding: Sequence[int]) -> Callable:
-    """A repetition penalty which `generate` has told how much padding to pass over, made for texts without padding."""
+    """Adapt a repetition penalty that skips padding to texts without padding."""
     ignored = getattr(processor, "prompt_ignore_length", None)
     if ignored is None or (len(padding) == 1 and not padding[0]):
         return processor
@@ -441,9 +446,9 @@ def _without_padding(processor: Callable, padding: Sequence[int]) -> Callable:
 
 
 def decode(steps: Steps | BatchSteps, texts: list[Text], criteria: Sequence[Callable], streamer=None) -> None:
-    """What `run` and `run_batch` do, with what `generate` wants besides: criteria, and tokens for a streamer.
+    """Like `run` and `run_batch`, with the additions that `generate` needs: criteria, and tokens for a streamer.
 
-    Ctrl-C and errors are the caller's, as in `generate`.
+    Ctrl-C and errors are passed on to the caller, as in `generate`.
     """
     try:
         for text, step in pull(steps, texts):
@@ -460,20 +465,20 @@ def decode(steps: Steps | BatchSteps, texts: list[Text], criteria: Sequence[Call
 
 
 def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Step, bool]:
-    """A step up to the first token with which one of the criteria is met; and whether one is."""
+    """Cut a step after the first token that meets one of the criteria; also return whether there was one."""
     if not criteria:
         return step, False
     step, _ = cut_to_fit(step, text.limit - len(text.tokens), text.stop)
     for count in range(1, len(step.tokens) + 1):
         tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=text.lm.device)
         answers = [bool(torch.as_tensor(criterion(tokens, None)).all()) for criterion in criteria]
-        if any(answers):  # all were asked: some keep count
+        if any(answers):  # all are called, because some of them count
             return step.first(count), True
     return step, False
 
 
 def padded(input_ids: torch.Tensor, new: list[list[int]], pad: int | None) -> torch.Tensor:
-    """Prompts as they were given and the new tokens of each, filled up on the right: shape (rows, columns)."""
+    """The prompts as given and the new tokens of each, padded on the right: shape (rows, columns)."""
     longest = max(map(len, new))
     rows = [tokens + [pad] * (longest - len(tokens)) for tokens in new]
     new_ids = torch.tensor(rows, dtype=input_ids.dtype, device=input_ids.device).reshape(len(rows), longest)

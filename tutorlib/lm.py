@@ -1,9 +1,9 @@
-"""A causal language model, and where sequences over it begin.
+"""A causal language model, and how to begin a sequence over it.
 
 `LM` wraps any transformers causal LM. `LM.session(prompt)` is one sequence with a key-value cache and an undo
-(`session.py`); `LM.batch(prompts)` is several in one call (`batch.py`). Decoding methods are written with their verbs
-alone: they never touch a cache, an attention mask or a position id. What this file does not do: choose tokens (methods
-do), warp logits (`warp.py`), count a budget or look for stop tokens (`decoding.py`).
+(`session.py`); `LM.batch(prompts)` is several sequences in one call (`batch.py`). Decoding methods use only the
+functions of these two: they never touch a cache, an attention mask or a position id. What this file does not do: choose
+tokens (the methods do), warp logits (`warp.py`), count a budget or look for stop tokens (`decoding.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .uncached import TokenCache
 
 # What families call the modules between the last layer and the output head, in the order in which they are applied.
 _AFTER_LAYERS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "project_out")
-# One thread counts, or finds something out about a model, at a time.
+# Only one thread at a time counts calls, or finds something out about a model.
 _COUNTING, _FINDING = threading.Lock(), threading.RLock()
 
 
 def _found_once(find):
-    """A property that is found out once for an `LM` and all its copies, whoever asks first."""
+    """A property that is computed once for an `LM` and all its copies, when one of them first needs it."""
 
     @functools.wraps(find)
     def found(lm):
@@ -52,7 +52,7 @@ class LM:
         Any decoder-only model with `sdpa` or `eager` attention. It is put in evaluation mode. A model wrapped
         by `torch.compile` works; give its sessions `cache="static"`, so that shapes stay the same.
     tokenizer : transformers tokenizer, optional
-        Needed only where text is given or wanted.
+        Needed only if prompts are given as text or the new text is wanted as text.
     context : int, optional
         The longest sequence, prompt included, 1 or more; by default the number of positions in the configuration.
 
@@ -61,39 +61,41 @@ class LM:
     vocab_size : int
     context : int
     limit : int or None
-        The longest context that the model itself has.
+        The longest context that the model supports; None if there is no limit.
     windows : list of int
-        Lengths beyond which its tokens attend to some of those before them only.
+        The sizes of its sliding windows: in longer sequences, some layers attend only to the latest tokens.
     layers : int
-        How many layers the model has: its hidden states are numbered from 0, the embeddings, to this.
+        How many layers the model has. Its hidden states are numbered from 0 (the embeddings) to this number.
     width : int
-        Numbers in a hidden state of the last layer: what the output head reads.
+        The width of the hidden states of the last layer, which the output head reads.
     device, dtype : of the model's weights
-        The device is that of the first module, where they are on several: tokens go in and logits come out there.
+        If the weights are on several devices, the device is that of the first module. Tokens go in and logits come out
+        there.
     stop_tokens : tuple of int
-        End-of-text tokens of the tokenizer and of the model's generation settings; empty where there is none.
+        End-of-text tokens of the tokenizer and of the model's generation settings; may be empty.
     calls : int
-        Forward calls made by all sessions and batches of this object, and of those that `counted` has made of it.
+        Forward calls made by all sessions and batches of this object, and of the copies that `counted` has made of it.
 
     Raises
     ------
     ValueError
-        If the model is an encoder with a decoder, or its attention takes no mask; for what is no loaded model with an
-        output head, no tokenizer, or no context.
+        If the model has an encoder, or attention that takes no mask; if `model` is not a loaded model with an output
+        head, `tokenizer` not a tokenizer, or `context` not a whole number of at least 1.
 
     Notes
     -----
-    The first session of a class and configuration tries the model on a short text, with a cache and without one: in
-    pieces, as a tree, after a rollback, and in a batch of uneven rows. That takes about as long as 20 calls of one
-    token, which are not counted. A window of more than 64 tokens is tried when a sequence first gets longer than it.
-    Where the logits differ, `LM` warns once and computes every sequence in full, without a cache (`in_full`); where
-    that does not give the logits of a causal language model either, the session raises ValueError.
+    The first session over a model of a given class and configuration tests the model on a short text, with and without
+    a cache: in pieces, as a tree, after a rollback, and in a batch of rows with different lengths. The test takes about
+    as long as 20 calls of one token, and its calls are not counted. A window of more than 64 tokens is tested when a
+    sequence first gets longer than the window. If the logits differ, `LM` warns once and computes every sequence in
+    full, without a cache (`in_full`). If the model does not behave like a causal language model even then, the session
+    raises ValueError.
 
-    With rotary scaling that depends on a sequence's length ("longrope", "dynamic"), one call would change the logits
-    of earlier tokens. The context then ends where the scaling switches, and a longer one is refused.
+    If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
+    earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.
     """
 
-    _counts_for: LM | None = None  # whose calls these are too
+    _counts_for: LM | None = None  # the LM that also counts these calls
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any = None, *, context: int | None = None):
         _check_parts(model, tokenizer)
@@ -103,7 +105,7 @@ class LM:
         self.model = model.eval() if model.training else model
         self.tokenizer = tokenizer
         self.calls = 0
-        self._weight = next(model.parameters())  # for its type: finding it takes longer than a draw does
+        self._weight = next(model.parameters())  # for its dtype; finding it is slower than a draw
         self._found: dict = {}  # what `_found_once` remembers
         config = model.config.get_text_config(decoder=True)
         self._masks = kinds_of_attention(model, config)
@@ -140,23 +142,23 @@ class LM:
         return self._weight.dtype
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with the special tokens that the tokenizer itself adds."""
+        """The tokens of a text, with any special tokens that the tokenizer adds."""
         if not isinstance(text, str):
             raise ValueError(f"encode needs one text (a str), got {text!r}")
         return list(self._tokenizer("encode text")(text)["input_ids"])
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of some tokens, special tokens left out."""
+        """The text of some tokens, without special tokens."""
         tokens = self.check_tokens(tokens, "what is decoded")
-        # The clean-up would eat spaces before punctuation, so that decoding is not the reverse of encoding.
+        # The clean-up would remove spaces before punctuation, and decoding would not be the reverse of encoding.
         return self._tokenizer("decode tokens").decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
 
     def counted(self) -> LM:
-        """The same model with a count of its own, which begins at 0; its calls count here too.
+        """The same model with a call counter of its own, which starts at 0. Its calls are counted here as well.
 
-        Each run counts in this way what its own sessions do, whoever else uses the model meanwhile.
+        In this way each run counts only the calls of its own sessions, even if others use the model at the same time.
         """
         other = copy.copy(self)
         other.calls, other._counts_for = 0, self
@@ -164,7 +166,7 @@ class LM:
 
     @property
     def original(self) -> LM:
-        """The `LM` that `counted` made this of; itself if it was made of none."""
+        """The `LM` that this one was copied from by `counted`, or this one if it is not a copy."""
         return self if self._counts_for is None else self._counts_for.original
 
     def _count_call(self) -> None:
@@ -177,7 +179,7 @@ class LM:
     def session(
         self, prompt: str | Sequence[int], hidden: int | Sequence[int] | None = None, cache: str = "dynamic"
     ) -> Session:
-        """One sequence that begins with `prompt`; see `Session`. The prompt is computed at its first feed."""
+        """One sequence that begins with `prompt`; see `Session`. The prompt is computed at the first feed."""
         return Session(self, prompt, hidden=hidden, cache=cache)
 
     def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
@@ -185,17 +187,18 @@ class LM:
         return Batch(self, prompts)
 
     def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
-        """The logits that the output head makes of hidden states: what the model would say if it stopped there.
+        """The logits that the output head computes from hidden states, as if the model ended at that layer.
 
-        The final norm comes first, then the head, then whatever the family does to its logits (Gemma 2 caps them). The
-        first use computes a few tokens, in a call that is not counted, to see that the model's own logits come out.
+        First the final norm is applied, then the output head, then anything else that the model family does to its
+        logits (Gemma 2 caps them). The first use computes a few tokens in a call that is not counted, to check that the
+        result for the last layer agrees with the model's own logits.
 
         Parameters
         ----------
         hidden : (..., width) tensor
-            As `Session.hidden` holds them.
+            In the form of `Session.hidden`.
         normed : bool
-            Whether they have passed the final norm already, as those of the last layer have.
+            Whether they have already passed the final norm, like those of the last layer.
 
         Returns
         -------
@@ -204,7 +207,8 @@ class LM:
         Raises
         ------
         ValueError
-            If that does not give this model's own logits: `LM` does not know what lies between its layers and them.
+            If the result is not this model's own logits, because `LM` does not know what the model does after its
+            layers.
         """
         after_layers, device = self._after_layers, hidden.device
         with torch.no_grad():
@@ -214,11 +218,11 @@ class LM:
 
     @_found_once
     def _after_layers(self) -> list[torch.nn.Module]:
-        """The modules between the last layer and the output head, tried on a short text."""
+        """The modules between the last layer and the output head, tested on a short text."""
         model = getattr(self.model, "_orig_mod", self.model)
         decoder = model.get_decoder()
         found = [getattr(decoder, name) for name in _AFTER_LAYERS if getattr(decoder, name, None) is not None]
-        taken = []  # what the first of them was given
+        taken = []  # the input of the first of them
         thread = threading.get_ident()  # other threads may be computing with the same modules
 
         def take(_, inputs):
@@ -228,13 +232,13 @@ class LM:
         hooks = [module.register_forward_pre_hook(take) for module in found[:1]]
         try:
             with torch.no_grad():
-                # Several tokens: one of them may be padding, whose embedding is 0 and shows nothing.
+                # Several tokens, because one of them may be padding, whose embedding is 0 and tests nothing.
                 text = torch.arange(4, device=self.device)[None] % self.vocab_size
                 output = model(input_ids=text, use_cache=False, output_hidden_states=True)
                 state, normed = (taken[0] if taken else None), (output.hidden_states or [None])[-1]
                 for module in found if taken else ():
                     state = module(state)
-                # Both ways must end at the model's own logits: from what is normed now, and from what was before.
+                # Both must give the model's own logits: the state normed here, and the state that the model normed.
                 right = all(
                     state is not None
                     and state.shape[:2] == text.shape
@@ -260,20 +264,20 @@ class LM:
 
     @_found_once
     def _after_head(self) -> tuple[float, float | None]:
-        """What logits are multiplied by, and what they are capped at."""
+        """The factor by which logits are multiplied, and the value at which they are capped."""
         config = self.model.config.get_text_config()
         scale = getattr(config, "logit_scale", None) or 1  # Cohere
         scale /= getattr(config, "logits_scaling", None) or 1  # Granite
         return scale, getattr(config, "final_logit_softcapping", None)  # Gemma
 
     def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
-        """The tokens of a prompt, text or tokens, checked.
+        """Check a prompt, given as text or tokens, and return its tokens.
 
         Raises
         ------
         ValueError
-            If the prompt is empty or longer than the context, is neither text nor a sequence of whole numbers, holds
-            ids outside the vocabulary, or is text while there is no tokenizer.
+            If the prompt is empty or longer than the context, is neither text nor a sequence of whole numbers, contains
+            ids outside the vocabulary, or is text although there is no tokenizer.
         """
         if isinstance(prompt, str):
             tokens = self.encode(prompt)
@@ -292,7 +296,7 @@ class LM:
         return tokens
 
     def open_cache(self, rows: int, static: bool = False) -> KeyValues | TokenCache:
-        """An empty cache: what sessions and batches compute through. Models of another kind bring their own."""
+        """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
         if self._may_cache(static):
             return KeyValues(self, static)
         return TokenCache(self, [[] for _ in range(rows)])
@@ -302,9 +306,10 @@ class LM:
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
 
     def reach(self, cache: KeyValues | TokenCache, rows: list[list[int]], length: int) -> KeyValues | TokenCache:
-        """A cache for sequences of `length` tokens, more than this one reaches: this one if the model may cache so far.
+        """A cache for sequences of `length` tokens, for which this one is too short; the same one if the model allows
+        it.
 
-        `rows` are the tokens that it holds.
+        `rows` are the tokens that the cache holds.
         """
         if not self._may_cache(bool(cache.slots.fixed), length):
             return TokenCache(self, rows)
@@ -327,8 +332,8 @@ class LM:
     def _states(
         self, output, layers: Sequence[int], rows: int, width: int, device: torch.device
     ) -> dict[int, torch.Tensor]:
-        """Hidden states of a call by layer, (rows, width, features), as ordinary tensors on this device."""
-        # Those made in inference mode could not be changed in place outside of it.
+        """The hidden states of a call by layer, (rows, width, features), as ordinary tensors on this device."""
+        # Tensors made in inference mode cannot be changed in place outside of it.
         name = type(self.model).__name__
         if layers and output.hidden_states is None:
             raise ValueError(f"{name} gives no hidden states: this method needs them")
@@ -349,7 +354,7 @@ class LM:
         return self.tokenizer
 
     def check_tokens(self, tokens: Iterable[int], name: str) -> list[int]:
-        """`tokens` as a list of ints inside the vocabulary; a ValueError that says what is wrong otherwise."""
+        """Return `tokens` as a list of ints; raise ValueError if one of them is outside the vocabulary."""
         tokens = ints(tokens, f"{name} must be a sequence of token ids (ints)")
         if tokens and (min(tokens) < 0 or max(tokens) >= self.vocab_size):
             wrong = [token for token in tokens if not 0 <= token < self.vocab_size]
@@ -358,7 +363,7 @@ class LM:
 
 
 def _check_parts(model, tokenizer) -> None:
-    """Raise ValueError for what is no loaded model with an output head, or no tokenizer."""
+    """Raise ValueError if `model` is not a loaded model with an output head, or `tokenizer` not a tokenizer."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
         what = repr(model) if isinstance(model, str) else type(model).__name__
         raise ValueError(

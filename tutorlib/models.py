@@ -1,13 +1,14 @@
-"""How a family of models is found and loaded.
+"""Find and load a family of models.
 
-A family is a target with the drafts that go with it. `load()` gives the bundled family, on every machine;
-`load("smollm2")` a small published model that needs no hub, `load("gpt2")` one from the hub;
-`load("path/to/directory")` or `load("owner/name")` any other. `families()` lists the published ones. What this file
-does not do: say which models there are (`families`), find and check their files (`hub`), train (`training`), or decode
+A family is a target together with its drafts. `load()` returns the bundled family, which is on every machine.
+`load("smollm2")` returns a small published model that needs no download from the hub, and `load("gpt2")` one from the
+hub. `load("path/to/directory")` or `load("owner/name")` returns any other. `families()` lists the published ones. What
+this file does not do: list the models (`families`), find and check their files (`hub`), train (`training`), or decode
 (`decoders`).
 
-Nothing is printed, and nothing from a model's repository is executed: weights are safetensors or, where a repository
-has none, pickles read with `weights_only`. What is on this machine is used as it is; what is missing is downloaded.
+Nothing is printed, and no code from a model's repository is executed: weights are safetensors or, if a repository has
+none, pickles read with `weights_only`. Files that are already on this machine are used as they are; missing files are
+downloaded.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from .lm import LM
 from .metrics import memory
 from .ngram import is_ngram, load_ngram
 
-_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # what accelerate knows by name
+_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # the names that accelerate accepts
 
 __all__ = ["Family", "families", "load", "write_checksums"]
 
@@ -69,35 +70,36 @@ def load(
     Parameters
     ----------
     name : str or path, optional
-        - None: what the environment variable `TUTORLIB_MODELS` says; without it "storyworld".
+        - None: the family named in the environment variable `TUTORLIB_MODELS`, or "storyworld" if it is not set.
         - "storyworld": the bundled family.
-        - A published family, by its name or its target's hub name, see `families`.
-        - Any other model of the hub, as "owner/name": a family with a target only.
-        - A directory that holds a model (a family with a target only), or the subdirectories target, draft,
-          other_draft, medusa, eagle and eagle3, as `python -m tutorlib.training` writes them. A family's name goes
-          before a directory of that name; write "./gpt2" for the directory.
+        - The name of a published family, or the hub name of its target, see `families`.
+        - Any other model on the hub, as "owner/name": this gives a family with only a target.
+        - A directory that contains a model (a family with only a target), or the subdirectories target, draft,
+          other_draft, medusa, eagle and eagle3, as written by `python -m tutorlib.training`. If a directory has the
+          same name as a family, the family is loaded; write "./gpt2" for the directory.
     draft, other_draft, medusa, eagle, eagle3 : str or path, optional
-        A hub name or a directory, in place of the family's own.
+        A hub name or a directory, to be used in place of the family's own model.
     device : str or torch.device, optional
-        By default a GPU of the CUDA kind if there is one, else the processor. "mps", an Apple GPU, has to be
-        asked for: probabilities are then computed on the processor, in float64. Not yet run on one.
+        By default a CUDA GPU if there is one, otherwise the processor. An Apple GPU is used only if you pass "mps";
+        probabilities are then computed on the processor, in float64. This has not been tried on such a GPU yet.
     dtype : torch.dtype or str, optional
-        By default float32 on a processor, and for the bundled family and "smollm2" everywhere. For the others on a GPU
-        bfloat16 if it has it, else float16.
+        By default float32 on a processor, and on any device for the bundled family and "smollm2". Other families use
+        bfloat16 on a GPU that supports it, otherwise float16.
     quantize : "nf4", "int8", or dict from roles to one of these, optional
-        Keep the linear layers in four or eight bits, through bitsandbytes, on a GPU or a processor: those of the target
-        and its draft (an n-gram draft stays as it is), or of the roles named, as in ``{"draft": "nf4"}``. Embeddings,
-        norms, the output head and heads for drafting stay in `dtype`, in which everything is computed. Not yet run on
-        a GPU.
+        Store the linear layers in four or eight bits with bitsandbytes, on a GPU or a processor. This applies to the
+        target and its draft (an n-gram draft stays as it is), or to the given roles, as in ``{"draft": "nf4"}``.
+        Embeddings, norms, the output head and the drafting heads stay in `dtype`, in which everything is computed. This
+        has not been tried on a GPU yet.
     double_quantization : bool, optional
-        Whether the scales of "nf4" are quantized too, for 4.13 in place of 4.5 bits a weight. They are by default.
+        Whether the scales of "nf4" are quantized too, which takes 4.13 instead of 4.5 bits per weight. True by default.
     device_map : str or dict, optional
-        For a target that is larger than a GPU, in place of `device`: "auto" puts as many of its layers on the GPUs as
-        fit, others into the processor's memory and the rest on the disk, from where they are fetched at every call. A
-        dict says it by module, ``{"model.layers.0": 0, "model.layers.1": "cpu", ...}``; see `accelerate`, which it
-        needs. Not yet run on a GPU.
+        Use this in place of `device` for a target that does not fit on a GPU. "auto" puts as many layers as possible on
+        the GPUs, others into the processor's memory, and the rest on the disk, from where they are read in every call.
+        A dict gives a device for each module: ``{"model.layers.0": 0, "model.layers.1": "cpu", ...}``. It needs
+        `accelerate`. This has not been tried on a GPU yet.
     offload_folder : path, optional
-        For what is put on the disk, where the weights are no safetensors and cannot be fetched from their own files.
+        A folder for the layers on the disk, needed if the weights are not safetensors, which can be read from their own
+        files.
 
     Returns
     -------
@@ -106,18 +108,19 @@ def load(
     Raises
     ------
     ValueError
-        For both a device and a device_map; for an unknown name (the nearest is suggested), device or dtype; for a
-        directory without a model; for a file of the bundled family that is missing, truncated or altered; for a
-        `quantize` that is unknown, that names what the family lacks, or that this device or dtype cannot have. For a
-        model that has been quantized already, when it is first used.
+        If both `device` and `device_map` are given; if the name (the nearest known one is suggested), device or dtype
+        is unknown; if a directory contains no model; if a file of the bundled family is missing, truncated or altered;
+        if `quantize` is unknown, names a model that the family lacks, or is not possible with this device or dtype.
+        When it is first used, also for a model that is already quantized.
     ImportError
-        If `accelerate` is missing and a device_map or `quantize` asks for it, or bitsandbytes and `quantize` does.
+        If `device_map` or `quantize` is given and `accelerate` is missing, or `quantize` is given and bitsandbytes is
+        missing.
     ConnectionError
         If a published model is not on this machine and cannot be downloaded.
     PermissionError
-        If it is gated and this machine has no access.
+        If a published model is gated and this machine has no access to it.
     MemoryError
-        When a model is first used, if it does not fit.
+        When a model is first used, if it does not fit into memory.
 
     Examples
     --------
@@ -154,13 +157,13 @@ class Family:
     published : Published, or None
         Licence, size and so on, if it is one of the published families.
     forms : dict
-        How the models that are quantized are kept, by role.
+        The form of the quantized models, by role.
     """
 
     def __init__(self, name, sources, *, device, dtype, forms=None, published=None, placement=None):
         self.name, self.device, self.dtype, self.published = name, device, dtype, published
         self._sources, self._placement, self.forms = dict(sources), placement, dict(forms or {})
-        # The target's settings and tokenizer are fetched at once, so that what cannot be had is found out here.
+        # The target's settings and tokenizer are fetched now, so that a missing model is reported here.
         hub.model_folder(self._sources["target"])
 
     def __repr__(self) -> str:
@@ -170,14 +173,14 @@ class Family:
 
     @cached_property
     def target(self) -> LM:
-        """The model whose words are wanted."""
+        """The model whose text is written."""
         return self._load("target", self.tokenizer, self._placement)
 
     @cached_property
     def draft(self) -> LM:
-        """A smaller model, which writes with the target's tokenizer (see `same_tokenizer`).
+        """A smaller model with the same tokenizer as the target (see `same_tokenizer`).
 
-        It may be an n-gram model, which counts the target's tokens. The target is loaded with that.
+        It may be an n-gram model, which counts the target's tokens. Then the target is loaded too.
         """
         tokenizer = self._tokenizer_of("draft")
         if is_ngram(self._sources["draft"]):
@@ -186,65 +189,65 @@ class Family:
 
     @cached_property
     def other_draft(self) -> LM:
-        """A smaller model with a tokenizer of its own."""
+        """A smaller model with another tokenizer."""
         return self._load("other_draft", self._tokenizer_of("other_draft"))
 
     @cached_property
     def medusa(self) -> MedusaHeads:
-        """Medusa heads for the target, in its type and on its device. The target is loaded with them."""
+        """Medusa heads for the target, with its dtype and on its device. The target is loaded too."""
         folder = self._heads_folder("medusa", formats.FILES["medusa"] + formats.FILES["vllm"])
         return formats.load_medusa(folder, target=self.target).to(self.dtype)
 
     @cached_property
     def eagle(self) -> EagleHead:
-        """An EAGLE-1 network for the target, in its type and on its device. The target is loaded with it."""
+        """An EAGLE-1 network for the target, with its dtype and on its device. The target is loaded too."""
         return self._network("eagle", EagleHead)
 
     @cached_property
     def eagle3(self) -> Eagle3Head:
-        """An EAGLE-3 network for the target, in its type and on its device. The target is loaded with it."""
+        """An EAGLE-3 network for the target, with its dtype and on its device. The target is loaded too."""
         return self._network("eagle3", Eagle3Head)
 
     @cached_property
     def tokenizer(self):
-        """The target's tokenizer; None if its directory holds none."""
+        """The target's tokenizer; None if its directory contains none."""
         return self._tokenizer_of("target")
 
     @cached_property
     def same_tokenizer(self) -> bool:
-        """Whether the same ids stand for the same pieces of text in target and draft, as speculative decoding needs it.
+        """Whether target and draft use the same ids for the same pieces of text, which speculative decoding needs.
 
-        It is read from the tokenizers; no weights are loaded for it.
+        Only the tokenizers are read; no weights are loaded.
         """
         target, draft = self.tokenizer, self._tokenizer_of("draft")
         return target is not None and draft is not None and target.get_vocab() == draft.get_vocab()
 
     def place(self, role) -> str:
-        """Where other programs find the model or the heads of a role, "target" for instance: a hub name, or a path."""
+        """Where other programs find the model or heads of a role such as "target": a hub name, or a path."""
         if role == "target" and self.published:
             return self.published.target.hub
         place = self._sources[role]
         return str(place.resolve()) if isinstance(place, Path) else place
 
     def chat(self, messages: str | Iterable[Mapping[str, str]]) -> list[int]:
-        """The prompt that asks an instruct model to answer.
+        """Make the prompt for a chat (instruct) model from messages.
 
         Parameters
         ----------
         messages : str, or iterable of {"role": …, "content": …}
-            A text is one message of the user's; roles are "user", "assistant" and, for most models, "system".
+            A text is a single message by the user. Roles are "user", "assistant" and, for most models, "system".
 
         Returns
         -------
         list of int
-            Tokens, in the target's own chat format: text would get its special tokens twice. A model without a chat
-            format (a base model) gets a text as it is.
+            Tokens in the target's own chat format. (Tokens and not text, because the tokenizer would add special tokens
+            to a text once more.) For a model without a chat format (a base model), a text is only tokenised.
 
         Raises
         ------
         ValueError
-            If there is no message, one is not of that form, or the format refuses them; if there is no tokenizer, or no
-            chat format for messages with roles.
+            If there are no messages, if one of them has the wrong form or the chat format refuses it, if there is no
+            tokenizer, or if messages have roles but there is no chat format.
         """
         text = isinstance(messages, str)
         messages = [{"role": "user", "content": messages}] if text else list(messages)
@@ -256,13 +259,13 @@ class Family:
         if not self.tokenizer.chat_template:
             if not text:
                 raise ValueError(
-                    f"the family {self.name!r} has no chat format, so that the roles of {messages!r} would be lost: "
+                    f"the family {self.name!r} has no chat format, so the roles of {messages!r} would be lost: "
                     "write them into one text, or take a chat model"
                 )
             return list(self.tokenizer(messages[0]["content"])["input_ids"])
         try:
             tokens = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        except Exception as error:  # templates raise whatever they like
+        except Exception as error:  # templates may raise anything
             raise ValueError(f"the chat format of {self.name!r} refuses {messages!r}: {error}") from error
         return list(tokens)
 
@@ -307,7 +310,7 @@ class Family:
 
 
 def _find(name, argument):
-    """(name, {role: hub name or folder}, its row of the table or None, whether its files have checksums)."""
+    """(name, {role: hub name or folder}, its entry in the table or None, whether its files have checksums)."""
     if isinstance(name, str):
         if name.casefold() == BUNDLED:
             hub.verify(hub.WEIGHTS / BUNDLED)
@@ -328,7 +331,7 @@ def _find(name, argument):
 
 
 def _source(place, argument) -> str | Path:
-    """A folder that holds a model, or a hub name; a ValueError that says what there is for anything else."""
+    """A folder with a model, or a hub name; otherwise raise a ValueError that lists what there is."""
     folder = hub.directory(place)
     if folder is not None:
         return hub.models_in(folder)["target"]
@@ -341,7 +344,7 @@ def _source(place, argument) -> str | Path:
     hint = nearest(str(place).casefold(), short | {name: name for name in names}, cutoff=0.5)
     raise ValueError(
         f"{argument}={str(place)!r} is no known model and no directory.{hint} Families: {', '.join(names)}; any hub "
-        "name (owner/name) and any directory with a model will do too"
+        "name (owner/name) and any directory with a model can be loaded too"
     )
 
 
@@ -374,7 +377,7 @@ def _check_map(device_map, device, offload_folder):
 def _dtype(dtype, device, bundled) -> torch.dtype:
     if dtype is None:
         if bundled or device.type != "cuda":
-            return torch.float32  # half precision is slow on a processor, and gains nothing on models of this size
+            return torch.float32  # half precision is slow on a processor, and no gain for such small models
         return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
     given = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not (isinstance(given, torch.dtype) and given.is_floating_point):
@@ -401,7 +404,7 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
         settings = {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
     settings |= placement or {}
     needed = _bytes_needed(folder, weights, dtype, form)
-    for place in (torch.device("cpu"), device):  # weights go through the processor's memory
+    for place in (torch.device("cpu"), device):  # weights pass through the processor's memory
         if not placement and needed > _free(place):
             raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
     try:
@@ -419,7 +422,7 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
         model = quantization.settle(model) if form else model if placement else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
-    except pickle.UnpicklingError:  # without torch's message, whose advice is to run whatever the file brings
+    except pickle.UnpicklingError:  # without torch's message, which advises to run the code in the file
         raise ValueError(
             f"{where}: the pickle is broken, or holds more than weights; no code in it was run. "
             "Ask for a copy in safetensors"
@@ -437,7 +440,7 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
         )
     layers = {_any_layer(name) for name in model.state_dict()}
     further = sorted(name for name in report["unexpected_keys"] if _any_layer(name) in layers)
-    if further:  # left out, they would make another model of it
+    if further:  # ignoring them would give another model
         raise ValueError(
             f"{where}: {len(further)} tensors are of more layers than the config.json beside them "
             f"says, {further[0]} among them: the two do not belong together"
@@ -446,7 +449,7 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
 
 
 def _any_layer(name: str) -> str:
-    """A tensor's name with its layer's number left out."""
+    """The name of a tensor, without the number of its layer."""
     return re.sub(r"\.\d+\.", ".N.", name, count=1)
 
 
@@ -463,11 +466,11 @@ def _load_tokenizer(folder):
 
 
 def _free(device) -> float:
-    """Free bytes of memory on a device; infinite where there is no way to tell."""
+    """Free bytes of memory on a device; infinite if this cannot be found out."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    try:  # Linux ends a process that takes too much without a word, so ask first
+    try:  # Linux kills a process that takes too much memory, so check first
         found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:
         found = None
@@ -475,18 +478,18 @@ def _free(device) -> float:
 
 
 def _refuse_quantized(folder, form) -> None:
-    """Raise ValueError for a model that was saved quantized: it cannot be quantized once more."""
+    """Raise ValueError if the model was saved in quantized form, because it cannot be quantized again."""
     saved = read_json(Path(folder) / "config.json").get("quantization_config")
     if saved:
         method = saved.get("quant_method", "another form") if isinstance(saved, dict) else saved
         raise ValueError(
-            f"{folder} holds a model that is quantized already ({method}, says its config.json), and quantize= asks "
+            f"{folder} holds a model that is already quantized ({method}, says its config.json), and quantize= asks "
             f"for {form.name}: load it without quantize=, or take the original"
         )
 
 
 def _bytes_needed(folder, weights, dtype, form) -> float:
-    """What the weights will take in memory."""
+    """How many bytes the weights will take in memory."""
     if form is None:
         return weights * dtype.itemsize
     from transformers import AutoConfig
@@ -495,7 +498,7 @@ def _bytes_needed(folder, weights, dtype, form) -> float:
     with hub.quiet():
         try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except Exception:  # loading will say what is wrong with it
+        except Exception:  # loading will report what is wrong with it
             return 0
         return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
 

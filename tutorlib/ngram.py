@@ -1,7 +1,7 @@
-"""An n-gram model: a language model that only counts, and so the cheapest draft with probabilities of its own.
+"""An n-gram model: a language model that only counts, and therefore the cheapest draft that has probabilities.
 
-It looks up how often each token followed the last few tokens in some text. An n-gram is n tokens in a row. The counts
-of all n-grams up to some length lie in a trie, which is written as a few arrays. What this file does not do: count
+It looks up how often each token has followed the last few tokens in some text. An n-gram is n tokens in a row. The
+counts of all n-grams up to some length are stored in a trie, as a few arrays. What this file does not do: count
 (`training.train_ngram` does).
 """
 
@@ -26,16 +26,17 @@ KIND = "ngram"  # `model_type` in config.json
 
 
 class Level(NamedTuple):
-    """The n-grams of one length. Those that differ in the last token only lie together, in the order of that token.
+    """The n-grams of one length. Those that differ only in the last token are stored together, sorted by that token.
 
     Attributes
     ----------
     tokens : (n,) array of whole numbers
-        The last token of each. The first level has all tokens of the vocabulary.
+        The last token of each n-gram. The first level has all tokens of the vocabulary.
     counts : (n,) array of whole numbers
-        How often each was seen.
+        How often each n-gram was seen.
     children : (n,) array of whole numbers, or None
-        How many n-grams of the next length begin with each; None in the last level. They follow one another there.
+        How many n-grams of the next length begin with each n-gram; None in the last level. They are stored next to each
+        other there.
     """
 
     tokens: np.ndarray
@@ -44,17 +45,17 @@ class Level(NamedTuple):
 
 
 class NgramLM(TableLM):
-    """A language model that looks up how often each token followed the last few tokens.
+    """A language model that looks up how often each token has followed the last few tokens.
 
-    Counts alone would give a probability of 0 to whatever was never seen. So they are smoothed, by *interpolated
-    absolute discounting*: every count is reduced by the same d, between 0 and 1, and the probability that this sets
-    free is shared out among all tokens as the context without its first token would share it out::
+    Counts alone would give probability 0 to everything that was never seen. So they are smoothed by *interpolated
+    absolute discounting*: every count is reduced by the same number d between 0 and 1, and the probability that becomes
+    free is distributed like the predictions for the context without its first token::
 
         P(w | context) = max(count(context w) - d, 0) / count(context) + rest(context) P(w | shorter context)
 
-    ``rest(context)`` is what makes the row sum to 1. It also takes in the probability of n-grams that were left out to
-    save space. After the empty context the rest is shared out evenly. Every token has a probability above 0, and a row
-    costs a few lookups and a few passes over the vocabulary.
+    ``rest(context)`` makes the row sum to 1. It includes the probability of n-grams that were left out to save space.
+    After the empty context, the rest is distributed evenly over all tokens. So every token has a probability above 0. A
+    row takes a few lookups and a few passes over the vocabulary.
 
     Source: Ney, Essen and Kneser (1994), "On structuring probabilistic dependences in stochastic language modelling";
     Chen and Goodman (1999), "An empirical study of smoothing techniques for language modeling", section 2.7.
@@ -62,13 +63,13 @@ class NgramLM(TableLM):
     Parameters
     ----------
     levels : sequence of Level
-        Of n-grams of 1, 2, 3, ... tokens.
+        The n-grams of 1, 2, 3, ... tokens.
     discounts : sequence of float
         d for each level, above 0 and at most 1.
     tokenizer, stop_tokens
-        Those of the model whose texts were counted.
+        From the model whose texts were counted.
     device : torch.device
-        Where rows go; lookups are the processor's.
+        The device of the rows. Lookups are done on the processor.
 
     Attributes
     ----------
@@ -97,7 +98,7 @@ class NgramLM(TableLM):
         self.vocab_size = self.width = len(levels[0].counts)
         self.tokenizer, self.stop_tokens, self.device = tokenizer, tuple(stop_tokens), torch.device(device)
         self.order, self.context, self.calls = len(levels) - 1, 1_000_000_000, 0
-        # Where in the next level the children of each n-gram begin, and at last where all of them end.
+        # Where the children of each n-gram begin in the next level, and finally where all of them end.
         self._begins = [np.append(0, np.cumsum(level.children, dtype=np.int64)) for level in levels[:-1]]
         seen = torch.from_numpy(levels[0].counts.astype(np.float64)) - self.discounts[0]
         seen = seen.clamp(min=0) / max(int(levels[0].counts.sum()), 1)
@@ -108,19 +109,19 @@ class NgramLM(TableLM):
         return f"NgramLM(vocab_size={self.vocab_size}, order={self.order}, n-grams by length: {sizes})"
 
     def log_probs(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Log-probabilities of the token after `tokens`: float32, shape (vocab,). Not a call: nothing is counted."""
+        """Log-probabilities of the token after `tokens`: float32, shape (vocab,). This is not counted as a call."""
         probs = self._shortest
         for length in range(1, min(self.order, len(tokens)) + 1):
             node = self._find(tokens[len(tokens) - length :])
             if node is None:
-                break  # then longer contexts are not there either
+                break  # then longer contexts are missing too
             followers, discounted = self._followers(length, node)
             probs = probs * (1 - discounted.sum())
             probs[torch.from_numpy(followers)] += torch.from_numpy(discounted).float()
         return probs.log().to(self.device)
 
     def _find(self, context: Sequence[int]) -> int | None:
-        """The n-gram of these tokens, by its place in its level."""
+        """The index of the n-gram of these tokens in its level."""
         node = context[0]
         for length, token in enumerate(context[1:], 1):
             first, last = self._begins[length - 1][node : node + 2]
@@ -130,7 +131,7 @@ class NgramLM(TableLM):
         return int(node)
 
     def _followers(self, length: int, node: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens that followed an n-gram of so many tokens, and their discounted shares."""
+        """The tokens that followed an n-gram of `length` tokens, and their discounted shares."""
         first, last = self._begins[length - 1][node : node + 2]
         level, count = self.levels[length], int(self.levels[length - 1].counts[node])
         shares = (level.counts[first:last] - self.discounts[length]).clip(0) / max(count, 1)
@@ -141,7 +142,7 @@ class NgramLM(TableLM):
 
 
 def is_ngram(folder) -> bool:
-    """Whether a folder holds an n-gram model."""
+    """Whether a folder contains an n-gram model."""
     try:
         return read_json(Path(folder) / CONFIG).get("model_type") == KIND
     except (OSError, ValueError, AttributeError):
@@ -149,13 +150,13 @@ def is_ngram(folder) -> bool:
 
 
 def save_ngram(lm: NgramLM, folder, *, base: str = "") -> Path:
-    """Write an n-gram model to a folder: ``config.json`` and ``model.safetensors``, in the smallest types that do.
+    """Write an n-gram model to a folder: ``config.json`` and ``model.safetensors``, in the smallest types that suffice.
 
     Parameters
     ----------
     lm : NgramLM
     folder : path
-        Made if missing.
+        Created if it is missing.
     base : str
         The name of the model whose texts were counted.
 
@@ -177,12 +178,12 @@ def save_ngram(lm: NgramLM, folder, *, base: str = "") -> Path:
 
 
 def load_ngram(folder, target: LM) -> NgramLM:
-    """Read an n-gram model that is to draft for a target.
+    """Read an n-gram model to be used as a draft for a target.
 
     Raises
     ------
     ValueError
-        That names the file: for what is missing, half-written, or does not fit together; for a model that counted the
+        If a file is missing, incomplete or inconsistent (the message names the file), or if the model counted the
         tokens of another vocabulary than the target's.
     """
     _, config, tensors, place, path = read_folder(folder, _layout_of)
@@ -211,14 +212,14 @@ def load_ngram(folder, target: LM) -> NgramLM:
 
 
 def vocabulary_checksum(tokenizer) -> str | None:
-    """Tells a tokenizer's vocabulary from another one; None without a tokenizer."""
+    """A checksum by which vocabularies can be compared; None without a tokenizer."""
     if tokenizer is None:
         return None
     return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
 
 
 def as_tensors(lm: NgramLM) -> dict[str, torch.Tensor]:
-    """What is written of an n-gram model, by the names in the file."""
+    """The tensors that are stored for an n-gram model, by their names in the file."""
     return {
         name: torch.from_numpy(array.astype(np.min_scalar_type(int(array.max(initial=0)))))
         for length, level in enumerate(lm.levels)
@@ -228,7 +229,7 @@ def as_tensors(lm: NgramLM) -> dict[str, torch.Tensor]:
 
 
 def _names(length: int, order: int) -> dict[str, str]:
-    """The arrays of a level that are written, with their names; the first has all tokens, the last no children."""
+    """The names of the arrays that are stored for a level. The first has all tokens, and the last no children."""
     parts = ["tokens"] * (length > 0) + ["counts"] + ["children"] * (length < order)
     return {part: f"{length + 1}.{part}" for part in parts}
 
@@ -240,7 +241,7 @@ def _layout_of(config: dict, place: Path) -> str:
 
 
 def _check(levels: Sequence[Level], size: int, path: Path) -> None:
-    """Raise ValueError for arrays that are no trie of counts."""
+    """Raise ValueError if the arrays are not a trie of counts."""
     above, parents = np.array([size]), np.array([np.iinfo(np.int64).max])
     for length, level in enumerate(levels, 1):
         arrays = [array for array in level if array is not None]

@@ -1,10 +1,11 @@
-"""Does a model do what the mask and the positions say? Found out by trying, before `LM` relies on it.
+"""Test whether a model respects the mask and the positions, before `LM` relies on it.
 
-`LM` computes with a cache, and gives a model masks (for a tree, for rows of different lengths) and positions. Most
-families obey them; some count the slots of the cache instead, or number positions their own way, and would return
-wrong logits without an error. So the first time that a kind of model is used, a short text goes through everything that
-`LM` does with a cache, and the logits are compared with those of passes without one. What differs is computed without a
-cache from then on (`uncached.py`), and what is wrong even so is refused.
+`LM` computes with a cache, and passes masks (for a tree, or for rows of different lengths) and positions to a model.
+Most model families respect them. Some count the slots of the cache instead, or number positions in their own way, and
+would return wrong logits without an error. So when a kind of model is first used, a short text is computed in all the
+ways in which `LM` uses a cache, and the logits are compared with those of passes without a cache. If they differ, the
+model is computed without a cache from then on (`uncached.py`). If the logits without a cache are wrong too, the model
+is refused.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ import torch
 from .tree import TokenTree
 from .uncached import TokenCache
 
-# Tokens of the probe's text, where no window makes it longer.
+# Tokens in the test's text, unless a window requires more.
 _LENGTH = 12
-# Windows up to this long are passed at once, by a text that is long enough; longer ones when a sequence gets there.
+# Windows up to this length are tested at once, with a text that is longer; longer ones when a sequence gets there.
 _SHORT_WINDOW = 64
-# How many of a text's last tokens are fed one by one, in pieces, or as a tree; what precedes them is fed in one call.
+# The last tokens of a text are fed one by one, in pieces, or as a tree; all tokens before them in one call.
 _TAIL = 6
-# What differs between two models of one kind and is no part of how they attend.
+# Settings that may differ between two models of one kind and do not affect attention.
 _NO_PART = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 _lock = threading.Lock()
-# None for those that obey, what is wrong with a cache, or the error with which they are refused.
+# None for correct models, a description of what is wrong with a cache, or the error with which they are refused.
 _verdicts: dict[tuple, str | ValueError | None] = {}
 
 
 class _NothingLearned(Exception):
-    """The model's logits are the same after any text, or NaN: another model of its kind has to show more."""
+    """The model's logits are the same after any text, or NaN, so the test says nothing about its kind."""
 
 
 def kind(model) -> tuple:
-    """What models have in common that attend in the same way: their class and their configuration."""
+    """The class and configuration of a model. Models that share them attend in the same way."""
     config = {name: value for name, value in model.config.to_dict().items() if name not in _NO_PART}
     attention = getattr(model.config, "_attn_implementation", None)
     return type(model), json.dumps(config, sort_keys=True, default=str), attention
 
 
 def windows(config) -> list[int]:
-    """Every length, in order, beyond which tokens attend to some of those before them only, as far as it is named."""
+    """The sizes of all sliding windows in a configuration, as far as they are known, in ascending order."""
     found = {
         value
         for name, value in config.to_dict().items()
@@ -58,13 +59,15 @@ def windows(config) -> list[int]:
 
 
 def next_window(windows: list[int], length: int) -> float:
-    """How long a sequence may get until it passes another window than one of `length` tokens has passed."""
+    """The next window size above `length`: longer sequences have to be tested again."""
     longer = [window for window in windows if window > max(length, _SHORT_WINDOW)]
     return min(longer, default=float("inf"))
 
 
 def longest_sequence(model, config) -> tuple[int | None, str]:
-    """How long sequences may get (None: no end is known), and why, where the configuration says more."""
+    """The longest possible sequence (None if there is no limit), and the reason if the configuration gives a higher
+    number.
+    """
     name = type(model).__name__
     limit = getattr(config, "max_position_embeddings", None) or getattr(config, "max_target_positions", None) or 0
     limit = limit if limit > 0 else None
@@ -75,11 +78,11 @@ def longest_sequence(model, config) -> tuple[int | None, str]:
     ropes = getattr(config, "rope_parameters", None) or {}
     for rope in (ropes, *(rope for rope in ropes.values() if isinstance(rope, dict))):
         scaling = rope.get("rope_type") or ""
-        # Both rotate every token of a call by the position of its last one.
+        # Both rotate every token of a call by the position of the last token.
         if scaling == "longrope" or "long_mscale" in rope:
             short = rope.get("original_max_position_embeddings") or config.original_max_position_embeddings
         elif "dynamic" in scaling and limit:
-            short = limit - 1  # at the limit itself it depends on the calls before
+            short = limit - 1  # at the limit itself, it depends on earlier calls
         else:
             continue
         if limit is None or short < limit:
@@ -91,21 +94,21 @@ def longest_sequence(model, config) -> tuple[int | None, str]:
 
 
 def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
-    """Whether the model's logits with a cache are those without one, for sequences of `length` tokens.
+    """Whether the model's logits are the same with and without a cache, for sequences of `length` tokens.
 
     Parameters
     ----------
     lm : LM
     open_cache : function from an LM and a number of rows to an empty cache
     settings : tuple
-        What the cache depends on, besides the model.
+        Settings of the cache that the result depends on, besides the model.
     length : int
-        Windows up to this long are tried, beside the short ones.
+        Windows up to this length are tested, besides the short ones.
 
     Raises
     ------
     ValueError
-        If those without a cache are not those of a causal language model either.
+        If the model does not behave like a causal language model even without a cache.
     """
     passed = max([window for window in lm.windows if window <= max(length, _SHORT_WINDOW)], default=0)
     key = (*lm.kind, *settings, passed)
@@ -124,8 +127,8 @@ def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
 
 def _judge(lm, open_cache, window: int) -> str | ValueError | None:
     quiet = lm.counted()
-    quiet._counts_for = None  # its calls are nobody's
-    quiet.windows = []  # a probe is not probed
+    quiet._counts_for = None  # its calls are not counted
+    quiet.windows = []  # the test itself must not start a test
     quiet.model = getattr(lm.model, "_orig_mod", lm.model)  # compiling for the shapes of a probe would take minutes
     limit = lm.limit or window + _LENGTH
     length = min(max(_LENGTH, window + _TAIL), limit)
@@ -152,9 +155,9 @@ def _judge(lm, open_cache, window: int) -> str | ValueError | None:
 
 
 def _faults(lm, open_cache, length: int) -> str | None:
-    """What is wrong with a cache, in words; None if it gives the logits that a model gives without one."""
+    """Describe what is wrong with a cache; None if it gives the same logits as the model without one."""
     lm.open_cache = lambda rows, static=False: open_cache(rows)
-    texts = 2 if _epsilon(lm) > 1e-4 else 1  # rounded coarsely, one text may differ by a near tie between experts
+    texts = 2 if _epsilon(lm) > 1e-4 else 1  # with coarse rounding, a near tie between experts may change one text
     for seed in range(texts):
         found = _faults_of_a_text(lm, *_texts(lm, length, seed))
         if found is None:
@@ -163,7 +166,7 @@ def _faults(lm, open_cache, length: int) -> str | None:
 
 
 def _texts(lm, length: int, seed: int) -> tuple[list[int], list[int]]:
-    """A text of ordinary tokens, and two tokens for it to go on with wrongly."""
+    """A text of ordinary tokens, and two tokens for a wrong continuation."""
     special = {value for name, value in lm.model.config.to_dict().items() if name.endswith(("token_id", "token_index"))
                and isinstance(value, int)}  # fmt: skip
     rng = random.Random(seed)
@@ -207,7 +210,9 @@ def _in_words(error: Exception) -> str:
 
 
 def _everything(lm, text: list[int], aside: list[int]):
-    """All that `LM` does with a cache: what, whether on the text or on the branch aside, its end, its logits."""
+    """All uses of a cache in `LM`: a description, whether it is on the text or on the side branch, its end, its
+    logits.
+    """
     start = len(text) - _TAIL
     top = start + 1
     session = lm.session(text[:start])
@@ -230,7 +235,7 @@ def _everything(lm, text: list[int], aside: list[int]):
 
 
 def _epsilon(lm) -> float:
-    """How coarsely the model rounds. Models round to float32 inside, whatever their weights are in."""
+    """The rounding error of the model. Models compute some steps in float32, whatever their dtype is."""
     quantized = getattr(lm.model.config, "quantization_config", None) is not None
     coarse = lm.device.type != "cpu" and torch.get_float32_matmul_precision() != "highest"
     dtypes = [lm.dtype, torch.float32, *([torch.float16] if coarse else ()), *([torch.bfloat16] if quantized else ())]
@@ -238,6 +243,6 @@ def _epsilon(lm) -> float:
 
 
 def _tolerance(lm, logits: torch.Tensor) -> float:
-    """How far rounding may move logits: by this share of how far they differ from one position to another."""
-    logits = logits.float().nan_to_num(math.nan, 0, 0)  # tokens that can never come differ nowhere
+    """How much rounding may change logits, relative to their differences between positions."""
+    logits = logits.float().nan_to_num(math.nan, 0, 0)  # impossible tokens do not differ
     return _epsilon(lm) ** 0.5 * float((logits.amax(0) - logits.amin(0)).max())

@@ -1,8 +1,9 @@
-"""Is a method's output distribution the one it should be? Answered with numbers.
+"""Check, with numbers, whether the output of a method has the distribution that it should have.
 
-`exact_distribution` enumerates everything a method can draw and returns its output distribution, not an estimate;
-`target_distribution` multiplies out what it should be; `total_variation` is the distance of the two. For decoders that
-do not draw from our `Randomness`, `empirical_check` samples and tests. No method is known here by name.
+`exact_distribution` enumerates all random draws of a method and returns its output distribution, exactly and not as an
+estimate. `target_distribution` computes what the distribution should be, and `total_variation` is the distance between
+the two. For decoders that do not draw from a `Randomness` of this package, `empirical_check` takes samples and tests
+them. This file does not depend on any particular method.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ def exact_distribution(
 ) -> Sequences:
     """Enumerate the output distribution of a method.
 
-    The method is replayed once for each way its draws can fall (see `randomness.Exhaustive`), about 4 ms a branch on a
-    small real model and far less on a `TableLM`. Keep to a vocabulary of 2 or 3; for speculative methods to 2 drafted
-    tokens and a length two longer, which is what it takes to see the bonus token and the rollback after it.
+    The method is run once for every combination of outcomes of its random draws (see `randomness.Exhaustive`). A run
+    takes about 4 ms on a small real model, and much less on a `TableLM`. Use a vocabulary of 2 or 3 tokens. For
+    speculative methods, draft 2 tokens and look at 4 new ones: this is long enough to include the bonus token and the
+    rollback after it.
 
     Parameters
     ----------
     make_steps : function
-        Takes a `Randomness` and returns a method's steps, new each time:
-        ``lambda rng: sample(lm, prompt, rng=rng)``.
+        Takes a `Randomness` and returns new steps of the method each time: ``lambda rng: sample(lm, prompt, rng=rng)``.
     length : int
         How many new tokens to look at.
     stop : token ids, optional
-        As in `run`: None for the model's own, ``()`` for none. A sequence that meets one ends there.
+        As in `run`: None for those of the model, ``()`` for none. A sequence ends at its first stop token.
     max_branches : int
-        Raise ValueError beyond so many.
+        Raise ValueError if there are more branches.
 
     Returns
     -------
     dict from tuples of tokens to probabilities (float64), which sum to 1
-        Tuples are `length` long, or shorter where the run ended earlier.
+        The tuples are `length` tokens long, or shorter if the run ended earlier.
     """
     distribution: Sequences = {}
     for rng in Exhaustive(max_branches):
@@ -68,10 +69,10 @@ def exact_distribution(
 def target_distribution(
     lm: LM, prompt: str | Sequence[int], length: int, *, warp: Iterable[Warp] = (), stop: Iterable[int] | None = None
 ) -> Sequences:
-    """The distribution that plain sampling from the warped model has, and that every lossless method has to keep.
+    """The distribution of plain sampling from the warped model, which every lossless method must have.
 
-    Every probability comes from a session of its own that is fed its whole text as a prompt, so nothing rests on caches
-    being rolled back rightly, and no method is run.
+    Every probability is computed in a new session, with the whole text as the prompt. So the result does not depend on
+    a correct rollback of caches, and no method is run.
 
     Parameters
     ----------
@@ -101,12 +102,12 @@ def target_distribution(
 
 
 def total_variation(a: Mapping, b: Mapping) -> float:
-    """Half the sum of the absolute differences: the largest difference in probability that any event can show.
+    """Half the sum of the absolute differences: the largest difference that the probability of any event can have.
 
     Parameters
     ----------
     a, b : mapping from outcomes to probabilities
-        An outcome that is missing has none.
+        An outcome that is missing has probability zero.
 
     Returns
     -------
@@ -115,7 +116,7 @@ def total_variation(a: Mapping, b: Mapping) -> float:
     Raises
     ------
     ValueError
-        When the probabilities of one of them do not sum to 1.
+        If the probabilities of one of them do not sum to 1.
 
     Examples
     --------
@@ -130,28 +131,28 @@ def total_variation(a: Mapping, b: Mapping) -> float:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Decoders that are not ours
+# Decoders from outside this package
 
 
 @dataclass
 class Check:
-    """What `empirical_check` found.
+    """The result of `empirical_check`.
 
     Attributes
     ----------
     statistic : float
-        G = 2 Σ observed · ln(observed / expected), summed over cells; infinite when something impossible came up.
+        G = 2 Σ observed · ln(observed / expected), summed over cells; infinite if an impossible sequence occurred.
     dof : int
-        Degrees of freedom: cells less one.
+        Degrees of freedom: the number of cells minus one.
     p_value : float
-        How often a right decoder would show a G at least as large.
+        The probability that a correct decoder gives a G at least as large.
     samples : int
     level : float
-        The p value below which the decoder is said to be wrong.
+        The p value below which the decoder is judged to be wrong.
     impossible : int
         How many samples have probability zero under the reference.
     observed, expected : dict from cells to numbers of samples
-        A cell is a tuple of tokens. One that ends in None pools the rarer ways to go on from there.
+        A cell is a tuple of tokens. If it ends in None, it stands for all rarer continuations of the tokens before.
     """
 
     statistic: float
@@ -165,12 +166,12 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the samples are what the reference would give."""
+        """Whether the samples agree with the reference."""
         return self.p_value >= self.level
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The result in one sentence."""
         figures = f"G({self.dof}) = {self.statistic:.1f}, p = {self.p_value:.2g}, {self.samples} samples"
         if self.impossible:
             return f"wrong: {self.impossible} samples have probability zero under the reference ({figures})"
@@ -179,7 +180,7 @@ class Check:
         return f"wrong: a right decoder shows this in less than {self.level:g} of all checks ({figures})"
 
     def worst(self, count: int = 5) -> list[tuple[tuple, int, float]]:
-        """The cells furthest off, by (observed - expected)² / expected: lists of (cell, observed, expected)."""
+        """The cells that differ most, by (observed - expected)² / expected: a list of (cell, observed, expected)."""
         cells = [(cell, self.observed[cell], due) for cell, due in self.expected.items()]
         return sorted(cells, key=lambda cell: -((cell[1] - cell[2]) ** 2) / cell[2])[:count]
 
@@ -200,32 +201,34 @@ def empirical_check(
     level: float = 1e-4,
     least_expected: float = 5.0,
 ) -> Check:
-    """Sample from any decoder, and test whether its sequences have the distribution they should.
+    """Take samples from any decoder, and test whether its sequences have the correct distribution.
 
-    A G-test over whole sequences (all positions jointly), so that faults are seen which leave every single position's
-    distribution right. Sequences expected less than `least_expected` times are pooled: with the other rare ways to go
-    on from the same beginning, or, where those are too rare together, one token further up. Which cells there are
-    depends on the reference only, not on the samples. Passing is no proof: a small enough fault hides in any number of
-    samples. To prove, there is `exact_distribution`.
+    This is a G-test over whole sequences, that is, over all positions jointly. So it also finds errors that leave the
+    distribution at every single position correct. Sequences that are expected fewer than `least_expected` times are
+    pooled with the other rare continuations of the same beginning, or, if those are still too rare together, one token
+    earlier. The cells depend only on the reference, not on the samples. To pass the test is not a proof, because a
+    small error needs many samples to be seen. For a proof, use `exact_distribution`.
 
     Parameters
     ----------
     decode : function from a prompt to tokens
-        Called `samples` times with `prompt` as it is given here. Returns the *new* tokens, at least `length` of them
-        unless it ends with a stop token. It draws its own random numbers; seed it if the check is to be repeatable.
+        Called `samples` times with `prompt` as given here. It returns the *new* tokens: at least `length` of them,
+        unless they end with a stop token. It draws its own random numbers; seed it if you want to repeat the check.
     prompt : str or list of int
     reference : LM, or mapping from tuples of tokens to probabilities
-        What to compare with: plain sampling from this model under `warp`, or a distribution as `exact_distribution`
-        returns it.
+        The reference to compare with: plain sampling from this model under `warp`, or a distribution such as
+        `exact_distribution` returns.
     length : int
-        How many new tokens to look at; what comes after them, or after a stop token, is ignored.
+        How many new tokens to look at; tokens after them, or after a stop token, are ignored.
     samples : int
     warp, stop
-        As for `sample` and `run`; for an `LM` as the reference. With a mapping, sequences end where its own do.
+        As for `sample` and `run`, if the reference is an `LM`. If it is a mapping, sequences end where those of the
+        mapping end.
     level : float
-        The p value below which the decoder is called wrong: the chance that a right one is.
+        The p value below which the decoder is judged to be wrong. This is also the probability that a correct decoder
+        is judged to be wrong.
     least_expected : float
-        The smallest expected number of samples that makes a cell of its own.
+        The smallest expected number of samples for a cell of its own.
 
     Returns
     -------
@@ -234,7 +237,7 @@ def empirical_check(
     Raises
     ------
     ValueError
-        For too few samples to say anything, or a decoder that returns too few tokens.
+        If there are too few samples for a test, or the decoder returns too few tokens.
     """
     length = checked_budget(length)
     if samples < 1:
@@ -254,7 +257,7 @@ def empirical_check(
             f"{samples} samples are too few: no sequence of {length} tokens is expected {least_expected:g} times; "
             "take more samples, or shorter sequences"
         )
-    # A root pool too small for a cell of its own (it has no further up to go) joins the smallest cell there is.
+    # If the pool at the root is too small for a cell of its own, it joins the smallest cell.
     small = expected.get((None,), 1.0) * samples < least_expected
     pool = expected.pop((None,)) if small else 0.0
     smallest = min(expected, key=expected.get)
@@ -278,7 +281,7 @@ def empirical_check(
     return Check(statistic, len(expected) - 1, p_value, samples, level, impossible, observed, expected)
 
 
-# A reference is asked two things: next_probs(tokens), the probabilities of what follows as an array of shape (vocab,),
+# A reference has two functions: next_probs(tokens), the probabilities of the next token as an array of shape (vocab,),
 # and ended(tokens), whether a sequence is complete.
 
 
@@ -294,8 +297,8 @@ def _model_reference(lm: LM, prompt, warp):
 
 
 def _mapping_reference(distribution: Mapping, length: int):
-    """Conditional probabilities of a distribution that is given as a table of whole sequences."""
-    total_variation(distribution, distribution)  # raises ValueError where it does not sum to 1
+    """The conditional probabilities of a distribution that is given as a table of whole sequences."""
+    total_variation(distribution, distribution)  # raises ValueError if it does not sum to 1
     beginnings: Sequences = {}
     whole = set()
     vocab = 1 + max(token for tokens in distribution for token in tokens)
@@ -312,14 +315,15 @@ def _mapping_reference(distribution: Mapping, length: int):
 
 
 def _cells(next_probs, ended, least: float) -> tuple[dict[tuple, float], dict[tuple, np.ndarray]]:
-    """Divide all sequences into cells of at least `least` probability (but for the root's pool, which may have less).
+    """Divide all sequences into cells with a probability of at least `least`. (The pool at the root may have less.)
 
     Returns
     -------
     expected : dict from cells to probabilities
-        A cell is a sequence, or a beginning and None: all that begins so and has no cell of its own.
+        A cell is a sequence, or a beginning and None, which stands for all sequences that begin like this and have no
+        cell of their own.
     possible : dict from beginnings to bool arrays (vocab,)
-        Which tokens can follow, for each beginning that was looked into.
+        For each beginning that was looked at, which tokens can follow.
     """
     expected: dict[tuple, float] = {}
     possible: dict[tuple, np.ndarray] = {}
@@ -349,7 +353,7 @@ def _cell(tokens: tuple[int, ...], expected: Mapping, otherwise: tuple) -> tuple
 
 
 def _is_possible(tokens: tuple[int, ...], possible: Mapping[tuple, np.ndarray]) -> bool:
-    """Whether no token of the sequence has probability zero, as far as the reference has been looked into."""
+    """Whether no token of the sequence has probability zero, as far as the reference has been looked at."""
     for place, token in enumerate(tokens):
         follows = possible.get(tokens[:place])
         if follows is not None and not (0 <= token < len(follows) and follows[token]):
@@ -358,7 +362,7 @@ def _is_possible(tokens: tuple[int, ...], possible: Mapping[tuple, np.ndarray]) 
 
 
 def _cut(tokens: list[int], ended) -> tuple[int, ...] | None:
-    """The shortest beginning that is a complete sequence; None where there is none."""
+    """The shortest beginning that is a complete sequence; None if there is none."""
     for end in range(1, len(tokens) + 1):
         if ended(tuple(tokens[:end])):
             return tuple(tokens[:end])
@@ -366,12 +370,12 @@ def _cut(tokens: list[int], ended) -> tuple[int, ...] | None:
 
 
 def _g_test(observed: list[int], expected: list[float]) -> tuple[float, float]:
-    """G and its p value. One cell alone cannot be wrong."""
+    """G and its p value. A single cell always agrees."""
     if len(observed) == 1:
         return 0.0, 1.0
     from scipy import stats  # not at the top: it takes half a second to import
 
     total = sum(observed)
-    scale = total / sum(expected) if total else 1.0  # the sums must agree to the last digits
+    scale = total / sum(expected) if total else 1.0  # SciPy requires the sums to agree closely
     result = stats.power_divergence(observed, [due * scale for due in expected], lambda_="log-likelihood")
     return float(result.statistic), float(result.pvalue)

@@ -1,8 +1,8 @@
-"""Models in eight and four bits: what can be asked for, what bitsandbytes makes of it, and how many bytes it takes.
+"""Models in eight and four bits: the possible forms, how bitsandbytes stores them, and how many bytes they take.
 
-bitsandbytes replaces the linear layers; embeddings, norms and the output head stay as they are. It is imported here
-alone, and only where somebody asks for it. What this file does not do: load a model (`models`), or predict what a whole
-one takes (`metrics.memory`).
+bitsandbytes replaces the linear layers; embeddings, norms and the output head stay as they are. It is imported only
+here, and only when it is used. What this file does not do: load a model (`models`), or predict the memory of a whole
+model (`metrics.memory`).
 
 Sources: Dettmers et al. (2022), "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale"; Dettmers et al.
 (2023), "QLoRA: Efficient Finetuning of Quantized LLMs", section 3 (NF4 and double quantization).
@@ -22,7 +22,7 @@ BLOCKS = 256  # scales that share a scale with double quantization
 
 
 class Form(NamedTuple):
-    """How the linear layers of a model are kept: "nf4" or "int8", and whether the scales of nf4 are quantized too."""
+    """The form of a model's linear layers: "nf4" or "int8", and whether the scales of nf4 are quantized too."""
 
     name: str
     double: bool = False
@@ -32,11 +32,12 @@ class Form(NamedTuple):
 
 
 def layer_bytes(rows: int, columns: int, form: Form) -> int:
-    """Bytes of a linear layer's weight as bitsandbytes keeps it.
+    """Bytes of a linear layer's weight as stored by bitsandbytes.
 
-    int8: a byte a weight, and a float32 scale a row. nf4: half a byte a weight, and a float32 scale for each block of
-    64. Double quantization makes each of these scales a byte, and adds a float32 scale for every 256 of them, and their
-    float32 mean. Each layer also has a table of the values that its codes stand for: 16, and 256 of its scales.
+    int8 takes a byte per weight and a float32 scale per row. nf4 takes half a byte per weight and a float32 scale for
+    each block of 64 weights. Double quantization stores each of these scales in a byte, and adds a float32 scale for
+    every 256 of them and their float32 mean. Each layer also has a table of the values of its codes: 16 for the
+    weights, and 256 for the quantized scales.
     """
     weights = rows * columns
     if form.name == "int8":
@@ -47,20 +48,20 @@ def layer_bytes(rows: int, columns: int, form: Form) -> int:
 
 
 def forms(quantize: str | Mapping[str, str] | None, double: bool | None, names: Iterable[str]) -> dict[str, Form]:
-    """What is asked for, by role.
+    """The requested forms, by role.
 
     Parameters
     ----------
     quantize : str, mapping from roles to str, or None
     double : bool or None
-        None: yes, for what is in nf4.
+        None means True for roles in nf4.
     names : iterable of str
         The roles that a family has and that can be quantized.
 
     Raises
     ------
     ValueError
-        For anything else, a role that is not among the names, or a `double` with nothing that it is for.
+        If `quantize` is anything else or names an unknown role, or if `double` is given but nothing is in nf4.
     """
     names = list(names)
     asked = quantize if isinstance(quantize, Mapping) else {name: quantize for name in names if name != "other_draft"}
@@ -87,7 +88,7 @@ def forms(quantize: str | Mapping[str, str] | None, double: bool | None, names: 
 
 
 def check(device: torch.device, dtype: torch.dtype) -> None:
-    """Raise an error that says what to do where bitsandbytes is missing, or does not work in this type or device.
+    """Raise an error, with advice, if bitsandbytes is missing or does not support this dtype or device.
 
     Raises
     ------
@@ -126,14 +127,14 @@ def settings(form: Form, dtype: torch.dtype):
 
 
 def settle(model: torch.nn.Module) -> torch.nn.Module:
-    """Keep four-bit weights as they were quantized, and let go of the file that they came from; return the model.
+    """Keep four-bit weights as they were quantized, and release the file that they came from; return the model.
 
     On a processor with 16-bit vector instructions, bitsandbytes would repack them at the first call, undo double
-    quantization and compute in bfloat16 whatever type was asked for. That is quicker, but another result on each kind
-    of processor; and it fails where a layer's rows are no multiple of 32.
+    quantization and compute in bfloat16 whatever type was asked for. That is faster, but gives different results on
+    different processors, and it fails if the number of rows of a layer is not a multiple of 32.
 
-    What is not quantized may be a view of the file, which is mapped into memory as a whole: of SmolLM2, 538 MB for the
-    168 MB that are needed. So it is copied.
+    Tensors that are not quantized may be views of the file, which is mapped into memory as a whole (for SmolLM2, 538 MB
+    instead of the 168 MB that are needed). So they are copied.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -145,7 +146,7 @@ def settle(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def form_of(layer: torch.nn.Module) -> Form | None:
-    """How a linear layer is kept; None if it is not quantized."""
+    """The form of a linear layer; None if it is not quantized."""
     if type(layer).__name__ == "Linear8bitLt":
         return Form("int8")
     if type(layer).__name__ != "Linear4bit":

@@ -1,8 +1,8 @@
-"""Where a method's random draws come from: two verbs, ``choose`` and ``accept``, and three things that provide them.
+"""The source of a method's random draws: two functions, ``choose`` and ``accept``, and three classes that have them.
 
-``Seeded`` is an ordinary reproducible generator, ``Exhaustive`` takes every branch a method could take, one after the
-other, and knows the exact probability of each, and ``Greedy`` draws nothing at random. Any other object with the
-two verbs will do. Nothing here knows a model, a warp or a method.
+``Seeded`` is an ordinary reproducible generator. ``Exhaustive`` goes through every branch that a method could take and
+knows the exact probability of each. ``Greedy`` draws nothing at random. Any other object with these two functions can
+be used as well. Nothing here depends on a model, a warp or a method.
 """
 
 import operator
@@ -13,26 +13,26 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-# How far from 1 the probabilities given to ``choose`` may sum: the rounding of a float32 softmax over a large
-# vocabulary, and far below any real mistake (a forgotten normalisation, a row cut by a filter).
+# How far the sum of the probabilities given to ``choose`` may be from 1. A float32 softmax over a large vocabulary has
+# rounding errors of this size; real mistakes (a forgotten normalisation, a row cut by a filter) are far larger.
 SUM_TOLERANCE = 1e-4
 
 
 @runtime_checkable
 class Randomness(Protocol):
-    """What a method may draw. Any object with these two verbs is a ``Randomness``."""
+    """The random draws that a method may make. Any object with these two functions is a ``Randomness``."""
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         """Draw an index with the given probabilities, shape (n,)."""
         ...
 
     def accept(self, probability: float) -> bool:
-        """Say yes with this probability. Above 1 means surely, so that the ratio p/q can be passed as it is."""
+        """Return True with this probability. Numbers above 1 count as 1, so the ratio p/q can be passed directly."""
         ...
 
 
 def as_array(probs) -> np.ndarray:
-    """`probs` as a float64 array of the same shape, in NumPy: on one row its operations are quicker than PyTorch's."""
+    """`probs` as a NumPy float64 array of the same shape. For a single row, NumPy is faster than PyTorch."""
     if isinstance(probs, torch.Tensor):
         probs = probs.detach().to("cpu", torch.float64).numpy()
     return np.asarray(probs, dtype=np.float64)
@@ -54,13 +54,13 @@ def checked_probabilities(probs) -> np.ndarray:
     Raises
     ------
     ValueError
-        When they are not one row, hold NaN or a negative number, or do not sum to 1.
+        If they are not a single row, contain NaN or a negative number, or do not sum to 1.
     """
     probs = as_array(probs)
     if probs.ndim != 1 or probs.size == 0:
         raise ValueError(f"choose needs one row of probabilities, shape (n,); got shape {probs.shape}: pass one row")
     total = probs.sum()
-    # Written so that NaN fails it too; the questions of what exactly is wrong are asked only then.
+    # Written so that NaN fails it too. What exactly is wrong is found out only then.
     if not (probs.min() >= 0 and abs(total - 1) <= SUM_TOLERANCE):
         if np.isnan(probs).any():
             index = int(np.isnan(probs).argmax())
@@ -73,7 +73,7 @@ def checked_probabilities(probs) -> np.ndarray:
 
 
 def checked_acceptance(probability: float) -> float:
-    """Return `probability` as a float no larger than 1; raise ValueError when it is negative or NaN."""
+    """Return `probability` as a float of at most 1; raise ValueError if it is negative or NaN."""
     probability = float(probability)
     if not probability >= 0:
         raise ValueError(f"accept needs a probability of 0 or more, got {probability}")
@@ -81,10 +81,10 @@ def checked_acceptance(probability: float) -> float:
 
 
 class Seeded:
-    """Ordinary random draws that can be repeated: the same seed draws the same on every processor.
+    """Ordinary random draws that can be repeated: the same seed gives the same draws on every processor.
 
-    It draws from Python's own Mersenne Twister, in float64, whatever device the probabilities come from, by inverting
-    their running sum: one uniform number a draw.
+    Each draw takes one uniform number from Python's own Mersenne Twister, and finds where it falls in the running sum
+    of the probabilities. This is done in float64, whatever device the probabilities come from.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ class Seeded:
             checked_probabilities(probs)
         running_sum = probs.cumsum()
         total = float(running_sum[-1])
-        # Written so that NaN fails it too; `checked_probabilities` then says what is wrong.
+        # Written so that NaN fails it too; `checked_probabilities` then reports what is wrong.
         if not (probs.min() >= 0 and abs(total - 1) <= SUM_TOLERANCE):
             checked_probabilities(probs)
         # side="right" gives the first index whose running sum is *above* the number drawn, so an index of probability
         # zero is never chosen, not even when the number drawn is 0.
         index = int(running_sum.searchsorted(self._random.random() * total, side="right"))
-        if index == len(probs):  # the product was rounded up to the total itself
+        if index == len(probs):  # the product was rounded up to the total
             index = int(probs.nonzero()[0][-1])
         return index
 
@@ -128,16 +128,17 @@ class Seeded:
 
 
 class Greedy:
-    """Nothing random: ``choose`` takes the most probable index (the lowest of equals), ``accept`` only what is certain.
+    """Draws nothing: ``choose`` takes the most probable index (the lowest of equals), ``accept`` is True only for 1 or
+    more.
 
-    This is what ``rng=None`` means: see `tutorlib.decoding.decoder`.
+    This is used for ``rng=None``: see `tutorlib.decoding.decoder`.
     """
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         probs = as_array(probs)
         if probs.ndim == 1 and len(probs):
             best = int(probs.argmax())
-            if probs[best] == 1:  # one-hot, as rng=None makes every row: there is nothing else to look at
+            if probs[best] == 1:  # one-hot, like every row under rng=None: nothing else to check
                 return best
         return int(checked_probabilities(probs).argmax())
 
@@ -149,7 +150,7 @@ class Greedy:
 
 
 class CheckedRandomness:
-    """Somebody's `Randomness`, whose answers are made plain ints and bools, and refused where they are none.
+    """A `Randomness` from outside this package, whose answers are converted to plain ints and bools, or refused.
 
     Parameters
     ----------
@@ -179,30 +180,30 @@ class CheckedRandomness:
 
 
 class Exhaustive:
-    """Random draws that take every branch in turn, and know how probable each branch was.
+    """Random draws that go through every branch in turn, with the exact probability of each branch.
 
-    Iterating over it replays a method once for every way its draws can fall. Each time around, the same object is
-    handed out with a fresh ``weight``: after the method has run, the exact probability (float64) of the draws it saw.
-    Branches of probability zero are never entered, and a draw with one possible outcome opens no branch. The weights
-    of all branches sum to 1.
+    Use it in a loop that runs a method once per iteration. In every iteration the draws have other outcomes, until all
+    combinations have occurred. After the method has run, ``weight`` is the exact probability (float64) of the draws in
+    this iteration. Outcomes of probability zero are left out, and a draw with only one possible outcome makes no new
+    branch. The weights of all branches sum to 1.
 
     Parameters
     ----------
     max_branches : int
-        Raise ValueError when there are more: their number multiplies with every draw.
+        Raise ValueError if there are more. Their number multiplies with every draw.
 
     Attributes
     ----------
     weight : float
-        Probability of the branch taken so far.
+        Probability of the draws in this branch so far.
     branches : int
         How many branches have been begun.
 
     Raises
     ------
     RuntimeError
-        When a replay asks for other draws than before: the method then depends on something that is not its random
-        draws, for instance on state it keeps from one run to the next, and its distribution cannot be enumerated.
+        If a replay makes other draws than before. The method then depends on something besides its random draws, for
+        example on state that it keeps from one run to the next, and its distribution cannot be enumerated.
 
     Examples
     --------
@@ -220,8 +221,8 @@ class Exhaustive:
         self.max_branches = max_branches
         self.weight = 1.0
         self.branches = 0
-        self._draws = []  # one entry a draw of the current branch: (its outcomes, their probabilities, which is taken)
-        self._depth = 0  # how many draws this replay has asked for
+        self._draws = []  # for each draw of the branch: (outcomes, their probabilities, which is taken)
+        self._depth = 0  # how many draws this replay has made
 
     def __iter__(self) -> Iterator["Exhaustive"]:
         self._draws, self.branches = [], 0
@@ -236,7 +237,7 @@ class Exhaustive:
             yield self
             if self._depth < len(self._draws):
                 raise self._changed(f"it made {self._depth} draws where {len(self._draws)} were made before")
-            # On to the next branch: the last draw that has an outcome left takes it, and what came after is forgotten.
+            # Next branch: the last draw that has an outcome left takes it, and the draws after it are forgotten.
             while self._draws and self._draws[-1][2] + 1 == len(self._draws[-1][0]):
                 self._draws.pop()
             if not self._draws:
@@ -257,8 +258,8 @@ class Exhaustive:
         if self._depth == len(self._draws):
             self._draws.append((outcomes, probs, 0))
         before, before_probs, taken = self._draws[self._depth]
-        # A replay must see what was seen before. Bit-equality is not asked: a model's rounding may depend on timing.
-        # (`np.allclose` would ask the same, and most of the time of an enumeration would be its own.)
+        # A replay must see the same probabilities as before, but not bit for bit: a model's rounding may depend on
+        # timing. (`np.allclose` does the same, but would take most of the time of an enumeration.)
         same = np.array_equal(before, outcomes) and (np.abs(before_probs - probs) <= 1e-9 + 1e-6 * probs).all()
         if not same:
             raise self._changed(f"its draw number {self._depth + 1} was between other outcomes than before")

@@ -1,6 +1,6 @@
-"""One sequence over a model, with an undo: feed tokens, roll them back, try several ways at once, keep one of them.
+"""One sequence over a model, with an undo: feed tokens, roll them back, try several branches at once, keep one.
 
-What this file does not do: compute (`cache.py`, or `uncached.py`), or choose tokens (methods do).
+What this file does not do: compute (see `cache.py` and `uncached.py`), or choose tokens (the methods do).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class NaNLogits(ValueError):
-    """The model returned logits that are not numbers."""
+    """The model returned logits that are NaN."""
 
 
 class Session:
-    """One sequence over a model: its tokens, their cache, and verbs to go on, back, or several ways at once.
+    """One sequence over a model: its tokens, their cache, and methods to add tokens, remove them, or try a tree of
+    them.
 
     Made by `LM.session(prompt)`. The prompt is computed at the first feed.
 
@@ -31,23 +32,22 @@ class Session:
     lm : LM
     prompt : str or sequence of int
     hidden : int or sequence of int, optional
-        Layers whose hidden states are wanted after each call, counted as transformers counts them: 0 is the embeddings,
-        i is what layer i puts out and layer i + 1 takes in, and the last one (also -1) has passed the final norm: it is
-        what the output head reads.
+        Layers whose hidden states are kept after each call, numbered as in transformers: 0 is the embeddings, and i is
+        the output of layer i, which is the input of layer i + 1. The last one (also -1) has passed the final norm, and
+        is the input of the output head.
     cache : {"dynamic", "static"}
-        "dynamic" grows as needed. "static" allocates the whole context at once and keeps every shape the same from one
-        call to the next, as `torch.compile` wants; slower without it.
+        "dynamic" grows as needed. "static" allocates the whole context at once and keeps all shapes the same from call
+        to call, which `torch.compile` needs; without `torch.compile` it is slower.
 
     Attributes
     ----------
     prompt_length : int
     calls : int
-        Forward calls so far, the prompt's included (the prompt's is the first feed's: they are one call).
+        Forward calls so far. The prompt has no call of its own: it is computed together with the first feed.
     hidden : (rows, width) tensor, or a dict of them by layer, or None
-        Hidden states of the last call, row for row with the logits it returned; a dict if several layers were asked
-        for.
+        Hidden states of the last call, one row for each row of logits it returned; a dict if several layers were given.
     prompt_hidden : like `hidden`, with prompt_length rows
-        Hidden states of the prompt's tokens; None until it is computed.
+        Hidden states of the prompt's tokens; None until the prompt is computed.
 
     Examples
     --------
@@ -66,10 +66,10 @@ class Session:
         self.prompt_hidden = None
         self._tokens = lm.prompt_tokens(prompt)
         self.prompt_length = len(self._tokens)
-        self._single = hasattr(hidden, "__index__")  # hidden states of one layer: a tensor, not a dict
+        self._single = hasattr(hidden, "__index__")  # one layer: hidden states are a tensor and not a dict
         self._layers = _hidden_layers(hidden, lm.layers)
         self._cache = lm.open_cache(rows=1, static=cache == "static")
-        self._computed = 0  # how many of the tokens are in the cache; the rest is a prompt not yet computed
+        self._computed = 0  # how many tokens are in the cache; the others are a prompt that is not yet computed
         self._tree: TokenTree | None = None
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Session:
 
     @property
     def tokens(self) -> list[int]:
-        """All tokens so far, the prompt's included (a copy). Tokens of a tree count once they are kept."""
+        """All tokens so far, including the prompt (a copy). Tokens of a tree are included once they are kept."""
         return list(self._tokens)
 
     @property
@@ -86,7 +86,7 @@ class Session:
         return self.lm.context - len(self._tokens)
 
     def feed(self, tokens: Iterable[int] = ()) -> torch.Tensor:
-        """Add tokens, and get the logits of what follows each of them.
+        """Add tokens, and get the logits for the token after each of them.
 
         Parameters
         ----------
@@ -96,14 +96,15 @@ class Session:
         Returns
         -------
         (rows, vocab) tensor, in the model's dtype and on its device
-            One row for each token given. At the first feed the prompt's last row comes before them; the prompt's
-            other rows are not computed.
+            One row for each token given. At the first feed, the row after the last token of the prompt comes first; the
+            other rows of the prompt are not computed.
 
         Raises
         ------
         ValueError
-            If there is nothing to compute, more tokens than `room`, an id outside the vocabulary, or a tree of which
-            no branch has been kept; `NaNLogits` if the model returns what is not a number. The session is unchanged.
+            If there is nothing to compute, if there are more tokens than `room` or an id outside the vocabulary, or if
+            no branch of the last tree has been kept; `NaNLogits` if the model returns NaN. The session is then
+            unchanged.
         """
         tokens = self.lm.check_tokens(tokens, "tokens")
         self._refuse_open_tree("feed")
@@ -121,7 +122,7 @@ class Session:
         return logits
 
     def rollback(self, n: int) -> None:
-        """Forget the last n tokens, of the prompt too if n reaches that far. Costs nothing."""
+        """Forget the last n tokens, which may include tokens of the prompt. This takes no call of the model."""
         (n,) = ints([n], "rollback needs how many tokens to forget, a whole number")
         self._refuse_open_tree("rollback")
         if not 0 <= n <= len(self._tokens):
@@ -131,17 +132,17 @@ class Session:
             self._computed = min(self._computed, len(self._tokens))
 
     def advance_to(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Go to another sequence: back to what both begin with, then feed the rest.
+        """Change to another sequence: roll back to the beginning that both share, then feed the rest.
 
         Parameters
         ----------
         tokens : sequence of int
-            The whole sequence wanted, prompt included. Its last token is always fed, even if it is there already.
+            The whole new sequence, including the prompt. Its last token is always fed, even if it is already there.
 
         Returns
         -------
         (rows, vocab) tensor
-            As `feed` returns them; the last row tells what follows the sequence.
+            As for `feed`. The last row belongs to the token after the sequence.
         """
         tokens = self.lm.check_tokens(tokens, "tokens")
         if not tokens:
@@ -156,18 +157,19 @@ class Session:
         return self.feed(tokens[common:])
 
     def feed_tree(self, tree: TokenTree) -> torch.Tensor:
-        """Score every node of a tree in one call; `keep` must follow.
+        """Score every node of a tree in one call. Call `keep` afterwards.
 
         Returns
         -------
         (nodes, vocab) tensor
-            One row a node, in the tree's order: what follows the node's token, given the tokens so far and the node's
-            ancestors, and nothing else of the tree.
+            One row for each node, in the order of the tree: the logits after the node's token, given the tokens so far
+            and the ancestors of the node, but no other part of the tree.
 
         Raises
         ------
         ValueError
-            If the tree is empty or deeper than `room`, holds ids outside the vocabulary, or another tree is open.
+            If the tree is empty, deeper than `room` or contains ids outside the vocabulary, or if no branch of the last
+            tree has been kept.
         """
         self._refuse_open_tree("feed_tree")
         tokens = self.lm.check_tokens(tree.tokens, "the tree")
@@ -185,12 +187,12 @@ class Session:
         return logits
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep one branch of the tree just fed, and forget the rest of it.
+        """Keep one branch of the tree that was just fed, and forget the rest.
 
         Parameters
         ----------
         path : sequence of int
-            Nodes from the top of the tree downwards, each the child of the one before; empty keeps nothing.
+            Nodes from the top of the tree downwards, each a child of the node before it. An empty path keeps nothing.
         """
         if self._tree is None:
             raise ValueError("keep: there is no tree; call feed_tree first, and keep once after each")
@@ -213,7 +215,9 @@ class Session:
             raise ValueError(f"{verb}: a tree has been fed; keep a branch of it first, or keep(()) to forget it")
 
     def _call(self, pending: list[int], tokens: list[int], rows: int, tree: TokenTree | None = None) -> torch.Tensor:
-        """Compute `pending` (a chain) and then `tokens` (a chain, or the tree's nodes); the last `rows` rows."""
+        """Compute `pending` (a chain) and then `tokens` (a chain, or the nodes of the tree). Return the last `rows`
+        rows.
+        """
         length = self._computed + len(pending) + len(tokens)
         if length > self._cache.reach:
             self._cache = self.lm.reach(self._cache, [self._tokens[: self._computed]], length)

@@ -1,4 +1,4 @@
-"""What a method yields: one `Step` at a time, with the tokens it adds and how they were chosen."""
+"""What a method yields: one `Step` after another, each with the tokens it adds and how they were chosen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,18 +11,20 @@ from .warp import in_float64, one_hot, probabilities
 
 
 class Candidates(Sequence):
-    """What a method weighed for each token it emitted: a list of lists of (token, probability), likeliest first.
+    """The most likely alternatives for each emitted token: a list of lists of (token, probability), most likely first.
 
-    Filled in only when somebody looks, so that a method can offer its candidates on every step for nothing.
+    The lists are computed only when they are first read, so providing candidates with every step costs a method no
+    time.
 
     Parameters
     ----------
     logits : tensor of floats, shape (tokens, vocab)
-        Rows whose softmax, warped, is the distribution that was weighed. Not changed afterwards.
+        The logits from which the tokens were chosen, before the warps. They must not be changed afterwards.
     count : int
-        How many of the likeliest tokens to keep of each row.
+        How many of the most likely tokens to keep for each row.
     warp, histories
-        As for `probabilities`. A `one_hot` at the end is left out: it is how ``rng=None`` chooses, not what it weighs.
+        As for `probabilities`. A `one_hot` at the end is left out, because it would hide the alternatives of a greedy
+        choice.
 
     Examples
     --------
@@ -39,11 +41,11 @@ class Candidates(Sequence):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held until somebody looks; 0 afterwards."""
+        """Bytes that the logits take until the lists are computed; 0 afterwards."""
         return 0 if self._logits is None else self._logits.numel() * self._logits.element_size()
 
     def settled(self) -> list[list[tuple[int, float]]]:
-        """Compute the lists, if that has not been done yet, and let go of the rows."""
+        """Compute the lists, if that has not been done yet, and release the logits."""
         if self._logits is not None:
             rows = in_float64(self._logits)
             probs = probabilities(rows, self._warp, self._histories) if self._warp else rows.softmax(-1)
@@ -70,9 +72,9 @@ class Candidates(Sequence):
 
 
 def likeliest(probs: torch.Tensor, count: int) -> list[tuple[int, float]]:
-    """The `count` likeliest tokens of one row (vocab,), as (token, probability); none of probability zero.
+    """The `count` most likely tokens of a row (vocab,) as (token, probability), without tokens of probability zero.
 
-    Of equal probabilities the lowest id comes first, which `topk` alone does not promise.
+    If probabilities are equal, the lowest id comes first, which `topk` does not promise.
     """
     least = probs.topk(min(count, len(probs))).values[-1]
     tokens = ((probs >= least) & (probs > 0)).nonzero()[:, 0].tolist()
@@ -82,35 +84,35 @@ def likeliest(probs: torch.Tensor, count: int) -> list[tuple[int, float]]:
 
 @dataclass
 class Step:
-    """One step of a method: the tokens it added to the text, and what a reader may want to know of how it got there.
+    """One step of a method: the tokens it added to the text, and information on how they were chosen.
 
-    Only `tokens` is needed. A step without tokens is a search still looking.
+    Only `tokens` is required. A search yields steps without tokens until it has finished.
 
     Attributes
     ----------
     tokens : list of int
         The tokens emitted, in order.
     drafted : list of int
-        What was guessed beforehand: a chain of tokens, or the tokens of `tree` in its order.
+        The drafted tokens: a chain, or the tokens of `tree` in the order of its nodes.
     accepted : int
-        How many of `tokens`, counted from the front, were drafted and accepted.
+        How many of the drafted tokens were accepted. They are the first of `tokens`.
     tree : TokenTree or None
         The tree of candidates, for methods that draft one.
     path : tuple of int
-        The nodes of `tree` that were kept, from its root on.
+        The nodes of `tree` that were accepted, from the top down.
     candidates : list of lists of (token, probability)
-        For each token emitted, a few of the likeliest tokens it was chosen from. `Candidates` makes them when needed.
+        For each emitted token, the most likely tokens at its position. `Candidates` computes them when they are read.
     note : str
-        A remark for the reader.
+        A remark that the step view shows.
     hypotheses : list
-        For searches: what they hold, as lists ``[tokens, score]``.
+        For searches: the hypotheses at this step, as lists ``[tokens, score]``.
     score : float or None
-        For searches: the score of what was emitted.
+        For searches: the score of the emitted tokens.
     scored : int
-        For searches: how many hypotheses the model scored in this step, each with one distribution over what may
-        follow it.
+        For searches: how many hypotheses the model scored in this step. Scoring a hypothesis means computing the
+        distribution of the next token after it.
     cut : int
-        How many tokens `run` cut off the end, to keep the budget or to end at a stop token.
+        How many tokens `run` cut off at the end, because of the budget or a stop token.
     calls : int or None
         Calls of the target up to the end of this step, as `run` counted them.
     """
@@ -132,9 +134,9 @@ class Step:
     def judged(self) -> int:
         """How many drafted tokens were judged: the accepted ones, and one more if the next was rejected.
 
-        What was drafted after a rejection was never judged, and neither was what `run` cut off. In a tree, the draw at
-        a node is one judgement, however many children it has: the last one counts if no child was taken and there was
-        one to take.
+        Tokens that were drafted after a rejected one were never judged, and neither were those that `run` cut off. In a
+        tree, each draw at a node judges once, however many children the node has. The last draw counts if the node had
+        children but none of them was accepted.
         """
         last = self.path[self.accepted - 1] if self.accepted and self.tree is not None else -1
         goes_on = len(self.drafted) > self.accepted if self.tree is None else last in self.tree.parents
@@ -143,7 +145,7 @@ class Step:
     def first(self, count: int) -> "Step":
         """This step as if it had stopped after its first `count` tokens (itself, when it is no longer than that).
 
-        What was drafted beyond them is taken out of the count of drafted tokens too: nobody asked whether it was right.
+        Tokens that were drafted beyond them no longer count as drafted, because they were not judged.
         """
         if count >= len(self.tokens):
             return self
@@ -159,7 +161,7 @@ class Step:
         )
 
     def to_dict(self) -> dict:
-        """This step as plain lists, numbers and strings; what is empty is left out."""
+        """This step as plain lists, numbers and strings; empty fields are left out."""
         plain: dict[str, Any] = {"tokens": list(self.tokens)}
         if self.drafted:
             plain["drafted"] = list(self.drafted)

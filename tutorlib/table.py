@@ -1,9 +1,9 @@
-"""A language model that is a table: small enough to prove things on, and to count by hand.
+"""A language model that is a table: small enough for proofs, and for checking by hand.
 
-`TableLM` is an `LM` whose model is a table: the next token's distribution is looked up from the last few tokens, in
-float64, and its hidden state is its own log-probabilities. Sessions and batches are those of any `LM`, so every method
-runs on it unchanged; only the cache beneath them is another, one that holds the tokens themselves. A session that
-forgets too few tokens, or keeps the wrong branch of a tree, therefore goes wrong here as it would over a real model.
+`TableLM` is an `LM` whose model is a table: the distribution of the next token, in float64, is looked up by the last
+few tokens. The log-probabilities also serve as its hidden states. Sessions and batches are those of any `LM`, so every
+method runs on it unchanged. Only the cache is different: it holds the tokens themselves. If a session rolls back too
+few tokens or keeps the wrong branch of a tree, the error shows here just as with a real model.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from .uncached import TokenCache
 
 
 class TableLM(LM):
-    """A language model looked up in a table.
+    """A language model whose distributions are looked up in a table.
 
     Parameters
     ----------
     table : mapping from contexts to distributions
-        A context is the last tokens, as a tuple of ids or texts, or as one text; the longest one that the text so far
-        ends with is used. The empty context, ``()`` or ``""``, is used where no other fits; without it that is the
-        uniform distribution. A distribution is a list of probabilities, one for each token, or a mapping from tokens
-        (ids or texts) to probabilities, where a missing token has none. Zeros are allowed: such a token's logit is
-        -inf.
+        A context is the last few tokens, as a tuple of ids or texts, or as one text. The longest context that matches
+        the end of the text is used. The empty context, ``()`` or ``""``, is used if no other matches; if the table
+        lacks it, it is the uniform distribution. A distribution is a list of probabilities, one for each token, or a
+        mapping from tokens (ids or texts) to probabilities, in which missing tokens have probability zero. A token of
+        probability zero has the logit -inf.
     vocab : sequence of str, optional
         The tokens' texts. By default "a", "b", "c" … (``<0>``, ``<1>`` … when there are more than 26), as many as the
         lists in the table are long.
     context : int
-        How many tokens, prompt included, fit.
+        The largest number of tokens, including the prompt.
     stop_tokens : sequence of token ids or texts
-        Tokens that end a text. They are special: `decode` leaves them out.
+        Tokens that end a text. They are special tokens, which `decode` leaves out.
 
     Attributes
     ----------
     order : int
         Length of the longest context in the table.
     vocab_size, context, layers, stop_tokens, tokenizer, device, dtype, calls
-        As every `LM` has them; `dtype` is float64, `device` the CPU.
+        As for every `LM`. `dtype` is float64, and `device` is the CPU.
 
     Raises
     ------
     ValueError
-        For a distribution of the wrong length, with a negative number, or that does not sum to 1; a context or token
-        outside the vocabulary.
+        If a distribution has the wrong length, contains a negative number, or does not sum to 1; if a context or token
+        is outside the vocabulary.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class TableLM(LM):
     device = torch.device("cpu")
     dtype = torch.float64
     _limited_by = ""
-    layers = 0  # hidden states 0 and -1 are the same one: the log-probabilities
+    layers = 0  # hidden states 0 and -1 are both the log-probabilities
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class TableLM(LM):
     ) -> TableLM:
         """A table with a random distribution for every context of up to `order` tokens.
 
-        Each is drawn evenly from all distributions there are (Dirichlet, all parameters 1).
+        Each is drawn uniformly from all possible distributions (Dirichlet, all parameters 1).
 
         Parameters
         ----------
         vocab : int or sequence of str
             The size of the vocabulary, or the tokens' texts.
         order : int
-            Length of the longest contexts; there are ``vocab ** order`` of those.
+            Length of the longest contexts. There are ``vocab ** order`` contexts of this length.
         seed : int
             The same seed makes the same table on every machine.
         """
@@ -132,17 +132,17 @@ class TableLM(LM):
     def in_full(
         self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """Log-probabilities after each of the last `rows` tokens, which are the hidden states as well."""
+        """Log-probabilities after each of the last `rows` tokens, which also serve as hidden states."""
         ends = range(len(tokens) - rows + 1, len(tokens) + 1)
         logits = torch.stack([self.log_probs(tokens[:end]) for end in ends])
         return logits, {layer: logits.clone() for layer in hidden}
 
     def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
-        """The logits that hidden states stand for: here they are the same."""
+        """The logits of hidden states, which are the hidden states themselves here."""
         return hidden.clone()
 
     def log_probs(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Log-probabilities of the token after `tokens`: float64, shape (vocab,). Not a call: nothing is counted."""
+        """Log-probabilities of the token after `tokens`: float64, shape (vocab,). This is not counted as a call."""
         for length in range(min(self.order, len(tokens)), -1, -1):
             row = self._rows.get(tuple(tokens[len(tokens) - length :]))
             if row is not None:
@@ -174,17 +174,17 @@ class TableLM(LM):
 
 
 def default_vocab(size: int) -> list[str]:
-    """Names for `size` tokens: letters, or ``<0>``, ``<1>`` … when there are more than 26."""
+    """Names for `size` tokens: letters, or ``<0>``, ``<1>`` … if there are more than 26."""
     return [chr(ord("a") + token) for token in range(size)] if size <= 26 else [f"<{token}>" for token in range(size)]
 
 
 class TableTokenizer:
-    """The tokenizer of a `TableLM`, with as much of a transformers tokenizer as `LM` asks for.
+    """The tokenizer of a `TableLM`, with those parts of a transformers tokenizer that `LM` needs.
 
     Parameters
     ----------
     vocab : sequence of str
-        The tokens' texts, all different, none empty.
+        The texts of the tokens, all different and not empty.
     """
 
     eos_token_id = None
@@ -200,7 +200,7 @@ class TableTokenizer:
         return len(self.vocab)
 
     def __call__(self, text: str) -> dict[str, list[int]]:
-        """Split a text into tokens, at each place the longest that fits. Raise ValueError where none fits."""
+        """Split a text into tokens, always taking the longest that fits. Raise ValueError if none fits."""
         tokens, place = [], 0
         while place < len(text):
             fitting = (token for token in self._longest_first if text.startswith(self.vocab[token], place))

@@ -1,13 +1,14 @@
-"""What a call of a language model should cost, by counting, and what speculation should gain, by calculating.
+"""Calculate what a call of a language model should cost, and what speculative decoding should gain.
 
-Plain formulas on plain numbers; no model is asked. A decoder-only transformer is described by how many parameters its
-matrices have, and by its layers' attention: how many layers, how wide their queries are (heads × head size), and how
-wide their keys are (key-value heads × head size). `tutorlib.cost` measures the same things, and `shape_of` there reads
-these numbers off a model. Counted are the matrix products, which are all but a few per cent of the work: norms,
-activations and positions are left out.
+These are plain formulas on plain numbers, without a model. A decoder-only transformer is described by the number of
+parameters in its matrices, the number of its layers, the width of its queries (heads × head size) and the width of its
+keys (key-value heads × head size). `tutorlib.cost.shape_of` finds these numbers for a model, and `tutorlib.cost`
+measures the costs that are calculated here. Only matrix products are counted. They are nearly all of the work; norms,
+activations and positions are a few per cent.
 
-Of speculation, two things are known: alpha, the probability that a drafted token is accepted, and what calls cost. The
-formulas take acceptances to be independent of each other, which real texts only come near to.
+The formulas for speculative decoding need two things: alpha, the probability that a drafted token is accepted, and the
+costs of calls. They assume that acceptances are independent of each other, which is only approximately true of real
+texts.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from .arguments import check_whole_number, is_number, takes_iterators
 def call_operations(parameters: int, tokens: int, *, cached: int = 0, layers: int = 0, query_width: int = 0) -> int:
     """Floating-point operations of one call.
 
-    Each new token meets each parameter of the matrices in one multiplication and one addition. In the attention of each
-    layer it also meets the key and the value of each token before it and of itself: 2 operations for each number of
-    the query, twice.
+    For each new token, every parameter of the matrices takes one multiplication and one addition. The attention of each
+    layer also combines the token with the key and the value of every token before it and of itself. For each of these
+    tokens it takes 2 operations per number of the query with the key, and as many with the value.
 
     Parameters
     ----------
     parameters : int
-        Parameters of the matrices that a token passes, the output head among them; the input embedding is looked up,
-        not multiplied.
+        Parameters of all matrices that a token is multiplied with, including the output head. The input embedding does
+        not count, because it is only looked up.
     tokens : int
         New tokens in the call.
     cached : int
@@ -43,7 +44,7 @@ def call_operations(parameters: int, tokens: int, *, cached: int = 0, layers: in
     Returns
     -------
     int
-        Every new token is taken to be given a row of logits.
+        This assumes that logits are computed for every new token.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def call_operations(parameters: int, tokens: int, *, cached: int = 0, layers: in
     >>> call_operations(0, tokens=1, cached=9, layers=2, query_width=8)     # 10 keys and 10 values in each layer
     640
     """
-    pairs = tokens * cached + tokens * (tokens + 1) // 2  # which token looks at which
+    pairs = tokens * cached + tokens * (tokens + 1) // 2  # pairs of tokens of which one attends to the other
     return 2 * parameters * tokens + 4 * layers * query_width * pairs
 
 
@@ -72,16 +73,16 @@ def call_bytes(
 ) -> int:
     """Bytes that one call has to move between memory and processor.
 
-    The matrices are read once, however many tokens are in the call: that is why checking five costs little more than
-    making one. The keys and values of the tokens before are read, those of the new ones written. What the layers hand
-    to each other is left out; it is small and stays in the processor's caches.
+    The matrices are read once, however many tokens are in the call. That is why checking five tokens costs little more
+    than generating one. The keys and values of earlier tokens are read, and those of the new tokens are written. The
+    outputs of the layers are left out, because they are small and stay in the processor's caches.
 
     Parameters
     ----------
     parameters, tokens, cached, layers
         As for `call_operations`.
     key_width : int
-        Numbers in one token's key in one layer (key-value heads × head size); its value has as many.
+        Numbers in one token's key in one layer (key-value heads × head size). Its value has the same size.
     bytes_each : int
         Bytes of one number: 4 in float32, 2 in float16 and bfloat16.
 
@@ -98,13 +99,14 @@ def call_bytes(
 def arithmetic_intensity(operations: float, bytes_moved: float) -> float:
     """Operations for each byte moved.
 
-    Below what the processor can do in the time that memory takes to deliver a byte (its peak operations per second
-    over its bandwidth), a call waits for memory. One token in float32 has about 0.5, whatever the model.
+    A processor has a limit of its own: its peak operations per second divided by its memory bandwidth. If the intensity
+    of a call is below this limit, the call has to wait for memory. A call with one token in float32 has an intensity of
+    about 0.5 for any model.
 
     Raises
     ------
     ValueError
-        When no bytes are moved.
+        If no bytes are moved.
     """
     if bytes_moved <= 0:
         raise ValueError(f"bytes_moved must be above 0, got {bytes_moved}")
@@ -112,9 +114,9 @@ def arithmetic_intensity(operations: float, bytes_moved: float) -> float:
 
 
 def roofline_seconds(operations: float, bytes_moved: float, *, peak_operations: float, bandwidth: float) -> float:
-    """The least time a call can take: moving its bytes or doing its operations, whichever is longer.
+    """The shortest time a call can take: that of moving its bytes or of doing its operations, whichever is longer.
 
-    The "roofline" of Williams, Waterman and Patterson (2009).
+    This is the "roofline" model of Williams, Waterman and Patterson (2009).
 
     Parameters
     ----------
@@ -147,16 +149,16 @@ def roofline_seconds(operations: float, bytes_moved: float, *, peak_operations: 
 
 @takes_iterators
 def acceptance_rate(target_probs: Sequence[float], draft_probs: Sequence[float]) -> float:
-    """How probable it is that a token drawn from the draft's distribution is accepted: Σ min(p, q).
+    """The probability that a token drawn from the draft's distribution is accepted: Σ min(p, q).
 
-    One less the total variation of the two. Its mean over the places of a text is alpha.
+    This is 1 minus the total variation distance of the two. Its mean over the positions of a text is alpha.
 
     Source: Leviathan et al. (2023), theorem 3.5 and corollary 3.6.
 
     Parameters
     ----------
     target_probs, draft_probs : sequences of floats, of one length
-        Probabilities of every token at one place, each summing to 1.
+        Probabilities of all tokens at one position. Each sequence sums to 1.
 
     Examples
     --------
@@ -169,10 +171,10 @@ def acceptance_rate(target_probs: Sequence[float], draft_probs: Sequence[float])
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
-    """Tokens that one round gives on average: 1 + α + α² + ... + α^γ = (1 - α^(γ+1)) / (1 - α).
+    """The average number of tokens from one round: 1 + α + α² + ... + α^γ = (1 - α^(γ+1)) / (1 - α).
 
-    The token that the target adds itself is the 1; the i-th drafted one is there when it and all before it are
-    accepted.
+    The 1 stands for the token that the target adds. The term α^i is the probability that the i-th drafted token is
+    accepted, together with all before it.
 
     Source: Leviathan et al. (2023), section 3.1, equation 1.
 
@@ -186,7 +188,7 @@ def expected_tokens(alpha: float, gamma: int) -> float:
     Raises
     ------
     ValueError
-        For an `alpha` that is no probability or a `gamma` that is no whole number.
+        If `alpha` is not a probability, or `gamma` is not a whole number of at least 0.
 
     Examples
     --------
@@ -199,18 +201,19 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def walltime_factor(alpha: float, gamma: int, c: float) -> float:
-    """How much faster than the plain loop speculation is, if a target call costs the same however wide it is.
+    """How much faster speculative decoding is than plain decoding, if a target call takes the same time for any width.
 
-    (1 - α^(γ+1)) / ((1 - α)(γc + 1)): a round gives `expected_tokens`, and costs γ draft calls and one target call.
+    (1 - α^(γ+1)) / ((1 - α)(γc + 1)): a round gives `expected_tokens`, and takes γ draft calls and one target call.
 
-    Source: Leviathan et al. (2023), theorem 3.8. Where the width does matter, see `measured_factor`.
+    Source: Leviathan et al. (2023), theorem 3.8. If the time depends on the number of tokens in the call, use
+    `measured_factor`.
 
     Parameters
     ----------
     alpha, gamma
         As for `expected_tokens`.
     c : float
-        Time of one draft call over that of one target call, 0 or more.
+        Time of one draft call divided by that of one target call, 0 or more.
 
     Examples
     --------
@@ -222,10 +225,11 @@ def walltime_factor(alpha: float, gamma: int, c: float) -> float:
 
 
 def operations_factor(alpha: float, gamma: int, c_operations: float) -> float:
-    """How many times the operations of the plain loop speculation does: (1 - α)(γĉ + γ + 1) / (1 - α^(γ+1)).
+    """The operations of speculative decoding, divided by those of plain decoding: (1 - α)(γĉ + γ + 1) / (1 - α^(γ+1)).
 
-    A round computes γ + 1 tokens on the target and γ on the draft, and keeps `expected_tokens` of them. This is what
-    speed is bought with: nothing where operations are free, all of it where they are not (a large batch, say).
+    A round computes γ + 1 tokens on the target and γ on the draft, and keeps `expected_tokens` of them. This is the
+    price of the higher speed. It does not matter while calls wait for memory, but it does once they wait for
+    operations, for example with a large batch.
 
     Source: Leviathan et al. (2023), theorem 3.11.
 
@@ -234,7 +238,7 @@ def operations_factor(alpha: float, gamma: int, c_operations: float) -> float:
     alpha, gamma
         As for `expected_tokens`.
     c_operations : float
-        The paper's ĉ: the draft's operations for one token over the target's, 0 or more.
+        The paper's ĉ: the draft's operations for one token, divided by the target's; 0 or more.
 
     Examples
     --------
@@ -247,10 +251,11 @@ def operations_factor(alpha: float, gamma: int, c_operations: float) -> float:
 
 @takes_iterators
 def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], draft_seconds: float) -> float:
-    """How much faster than the plain loop speculation is, by what calls were measured to cost.
+    """How much faster speculative decoding is than plain decoding, from measured times of calls.
 
-    `walltime_factor` with a target call that costs more, the more tokens are in it: a round takes γ draft calls and one
-    target call of γ + 1 tokens, and gives `expected_tokens`; the plain loop takes a call of one token for each.
+    Like `walltime_factor`, but the time of a target call depends on how many tokens it has. A round takes γ draft calls
+    and one target call of γ + 1 tokens, and gives `expected_tokens`. Plain decoding takes a call of one token for each
+    token.
 
     Parameters
     ----------
@@ -265,7 +270,7 @@ def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], dra
     Raises
     ------
     ValueError
-        For a `gamma` that `call_seconds` says nothing of, and for times that are not above 0.
+        If `call_seconds` has no time for this `gamma`, or a time is not above 0.
 
     Examples
     --------
@@ -287,11 +292,11 @@ def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], dra
 
 @takes_iterators
 def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
-    """Alpha as rounds show it: accepted tokens over judged ones.
+    """Estimate alpha from rounds: the number of accepted tokens divided by the number of judged tokens.
 
-    After the first token that is rejected the others are not judged. So a round that drafted more than it accepted
-    judged one more than it accepted. This is the most likely alpha, if acceptances are independent. `Trace.acceptance`
-    is the same for a run, whose drafts may be trees.
+    Tokens after the first rejected one are not judged. So if a round drafted more tokens than it accepted, it judged
+    one more than it accepted. If acceptances are independent, this is the maximum likelihood estimate of alpha.
+    `Trace.acceptance` is the same for a run, whose drafts may be trees.
 
     Parameters
     ----------
@@ -300,7 +305,7 @@ def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
     Returns
     -------
     float
-        NaN where nothing was drafted.
+        NaN if nothing was drafted.
 
     Examples
     --------
@@ -315,25 +320,26 @@ def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
 def rounds_factor(
     rounds: Sequence[tuple[int, int, int]], call_seconds: Sequence[float], draft_seconds: float = 0.0
 ) -> float:
-    """How much faster than the plain loop some rounds are, by what calls were measured to cost.
+    """How much faster given rounds are than plain decoding, from measured times of calls.
 
-    Like `measured_factor`, but for rounds as they were, in which drafts may have differed in length, or been trees: a
-    round takes its draft calls and one target call, of as many tokens as were drafted and one more. The prompt's calls,
-    which both have, are left out.
+    Like `measured_factor`, but for actual rounds, whose drafts may have different lengths or be trees. A round takes
+    its draft calls and one target call, which has one token more than were drafted. The calls that read the prompt are
+    left out, because both methods need them.
 
     Parameters
     ----------
     rounds : sequence of (drafted, draft calls, emitted)
-        How many tokens were drafted, in how many calls of what drafts them, and how many came out.
+        For each round: the number of drafted tokens, the number of calls that drafted them, and the number of new
+        tokens.
     call_seconds : sequence of floats
         Time of a target call with 1, 2, 3, ... tokens.
     draft_seconds : float
-        Time of a draft call; 0 for tokens that were looked up.
+        Time of a draft call; 0 if the tokens were looked up.
 
     Raises
     ------
     ValueError
-        For a draft that `call_seconds` says nothing of, no rounds, and times that are not above 0.
+        If `call_seconds` has no time for one of the drafts, if there are no rounds, or if a time is not above 0.
 
     Examples
     --------
@@ -354,7 +360,8 @@ def rounds_factor(
 
 
 def best_gamma(alpha: float, c: float, most: int) -> int:
-    """The γ up to `most` with the highest `walltime_factor`; 0 where nothing beats the plain loop, the least of equals.
+    """The γ up to `most` with the highest `walltime_factor`; the smallest of equals, and 0 if no γ beats plain
+    decoding.
 
     Drafting pays when alpha > c (Leviathan et al. 2023, corollary 3.9).
 
@@ -368,7 +375,7 @@ def best_gamma(alpha: float, c: float, most: int) -> int:
 
 @takes_iterators
 def best_measured_gamma(alpha: float, call_seconds: Sequence[float], draft_seconds: float, most: int) -> int:
-    """The same by `measured_factor`, whose `call_seconds` must go up to ``most + 1`` tokens.
+    """Like `best_gamma`, but with `measured_factor`. `call_seconds` must go up to ``most + 1`` tokens.
 
     Examples
     --------

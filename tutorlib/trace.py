@@ -1,6 +1,6 @@
-"""What a run leaves: a `Trace`, and the `Text` that becomes one step by step.
+"""The result of a run: a `Trace`, and the `Text` from which it is made step by step.
 
-Nothing is drawn here: `Trace.show` asks `tutorlib.viz` for a picture when it is called.
+This file draws no pictures: `Trace.show` uses `tutorlib.viz` when it is called.
 """
 
 import operator
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from .lm import LM
     from .viz.player import Player
 
-# A run keeps the rows of logits behind its candidates until somebody looks at them, which costs nothing in time; past
-# this many bytes (a large vocabulary, a long run) it reduces each to its few best at once.
+# A run keeps the logits of its candidates until they are read, which takes no time. If they take more bytes than this
+# (a large vocabulary, a long run), it reduces each row to its few best tokens at once.
 CANDIDATE_BYTES = 16 * 2**20
 
 
 @dataclass
 class Trace:
-    """What a run leaves: the text, how it came about, and what it cost.
+    """The result of a run: the text, how it was made, and what it cost.
 
     Attributes
     ----------
     prompt : list of int
         The prompt's tokens.
     tokens : list of int
-        The new tokens. A stop token, if one was hit, is the last of them.
+        The new tokens. If a stop token ended the run, it is the last of them.
     text : str
-        The new tokens as text, special tokens (a stop token among them) left out; empty without a tokenizer.
+        The new tokens as text, without special tokens such as the stop token; empty without a tokenizer.
     steps : list of Step
-        The method's steps, the last one cut to fit.
+        The steps of the method. The last one is cut where the run ended.
     target_calls : int
-        Forward calls of the method's first model, the prompt's included: those of this run alone. What the method runs
-        itself on that model belongs to it; what the same model does as a draft, or in another run, does not.
+        Forward calls of the method's first model in this run, including the call that reads the prompt. Calls of the
+        same model as a draft, or in another run, are not counted.
     seconds : float
-        Wall-clock time of the run, the prompt's call included; NaN in a trace that was read from a file.
+        Wall-clock time of the run, including the call that reads the prompt; NaN in a trace that was read from a file.
     stopped : {"budget", "stop", "context", "end", "interrupted"}
-        Why it ended: `max_new_tokens` were made; a stop token came; the model's context is full; the method itself
-        ended; Ctrl-C was pressed.
+        Why the run ended. "budget": it reached `max_new_tokens`. "stop": it reached a stop token. "context": the
+        model's context is full. "end": the method itself ended. "interrupted": Ctrl-C was pressed.
     method : str
         The method's name.
     lm : LM or None
@@ -62,42 +62,42 @@ class Trace:
 
     @property
     def tokens_per_call(self) -> float:
-        """New tokens for each target call, the prompt's included; 1 for a plain loop."""
+        """New tokens per target call, where the call that reads the prompt counts too; 1 for plain decoding."""
         return len(self.tokens) / self.target_calls if self.target_calls else float("nan")
 
     @property
     def accepted_per_call(self) -> float:
-        """Drafted tokens accepted, averaged over the steps that drafted any; NaN when none did.
+        """How many drafted tokens were accepted per step, averaged over the steps with a draft; NaN if no step had one.
 
-        The token that the target adds itself after them is not counted.
+        The token that the target adds after them is not counted.
         """
         drafting = [step for step in self.steps if step.drafted]
         return sum(step.accepted for step in drafting) / len(drafting) if drafting else float("nan")
 
     @property
     def acceptance(self) -> float:
-        """Drafted tokens accepted, as a share of those that were judged (see `Step.judged`); NaN when none was.
+        """The share of the judged tokens that were accepted (see `Step.judged`); NaN if no token was judged.
 
         This estimates the probability that a drafted token is accepted, which the formulas call alpha. The share of
-        *all* drafted tokens would be smaller and would fall with the length of the drafts, because it counts tokens
-        that nobody judged.
+        *all* drafted tokens would be smaller, and would fall with the length of the drafts, because it includes tokens
+        that were never judged.
         """
         judged = sum(step.judged for step in self.steps)
         return sum(step.accepted for step in self.steps) / judged if judged else float("nan")
 
     @property
     def scored_hypotheses(self) -> int:
-        """How many hypotheses a search had the model score; 0 for methods that do not search."""
+        """How many hypotheses the model scored in a search; 0 for methods that do not search."""
         return sum(step.scored for step in self.steps)
 
     def piece(self, token: int) -> str:
-        """The text of one token by itself. A stop token has its name; part of a character shows as U+FFFD."""
+        """The text of a single token. A stop token is shown by its name, and a part of a character as U+FFFD."""
         if token not in self._pieces:
             self._pieces[token] = f"<{token}>" if self.lm is None else token_piece(self.lm, token)
         return self._pieces[token]
 
     def show(self, **options: Any) -> "Player":
-        """The step view for a notebook: steps forward and back, and needs no kernel afterwards. See `tutorlib.viz`."""
+        """The step view for a notebook, to go through the run step by step. It needs no kernel. See `tutorlib.viz`."""
         from .viz import player
 
         return player.show(self, **options)
@@ -106,7 +106,9 @@ class Trace:
         return self.show()._repr_html_()
 
     def to_dict(self) -> dict:
-        """This trace as plain lists, numbers and strings: the same on every machine, so without its clock time."""
+        """This trace as plain lists, numbers and strings. The time is left out, so the result is the same on every
+        machine.
+        """
         steps = [step.to_dict() for step in self.steps]
         seen = {*self.prompt, *self.tokens}
         for step in self.steps:
@@ -120,37 +122,37 @@ class Trace:
             "steps": steps,
             "target_calls": self.target_calls,
             "stopped": self.stopped,
-            # JSON has no integer keys: pairs, in order, so that equal traces are written equally.
+            # Sorted pairs, because JSON has no integer keys, and equal traces should give equal files.
             "pieces": [[token, self.piece(token)] for token in sorted(seen)],
         }
 
     @classmethod
     def from_dict(cls, plain: dict) -> "Trace":
-        """The trace that `to_dict` wrote, as it is or through JSON."""
+        """The trace that `to_dict` wrote, directly or after a way through JSON."""
         plain = dict(plain)
         pieces = dict(plain.pop("pieces", []))
         steps = [Step.from_dict(step) for step in plain.pop("steps")]
         return cls(**plain, steps=steps, seconds=float("nan"), _pieces=pieces)
 
     def __str__(self) -> str:
-        """The step view in plain text: a headline, then a line a step. The same on every machine."""
+        """The step view in plain text: a headline, then one line for each step. The same on every machine."""
         return str(self.show())
 
 
 def token_piece(lm: "LM", token: int) -> str:
-    """The text of one token by itself; special tokens, whose text is empty, by their name."""
+    """The text of a single token; the name of a special token, whose text is empty."""
     if lm.tokenizer is None:
         return f"<{token}>"
     return lm.decode([token]) or lm.tokenizer.convert_ids_to_tokens(token) or f"<{token}>"
 
 
 class Text:
-    """One text while it is made: takes steps, cuts them to fit, and knows when it ends and why.
+    """One text while it is being made: takes steps, cuts them to fit, and determines when and why it ends.
 
     Parameters
     ----------
     steps : Steps, BatchSteps or iterable of Step
-        Where its steps come from, for their name, model and counter. Nothing is pulled from it here.
+        The source of the steps, for its name, model and counter. No steps are taken from it here.
     prompt : list of int
     budget : int
     stop : set of int
@@ -158,11 +160,11 @@ class Text:
     Attributes
     ----------
     limit : int
-        How many new tokens there may be: the budget, or less where the context is full before.
+        The largest number of new tokens: the budget, or less if the context is full earlier.
     tokens : list of int
         The new tokens so far.
     stopped : str or None
-        Why it ended, as `Trace` says it; None while it goes on.
+        Why it ended, as in `Trace`; None until it has ended.
     """
 
     def __init__(self, steps: Iterable[Step], prompt: list[int], budget: int, stop: frozenset[int]):
@@ -179,13 +181,13 @@ class Text:
         self._candidate_bytes = 0
 
     def begin(self) -> None:
-        """Start the clock. A text without any room ends at once."""
+        """Start the clock. A text without any room left ends at once."""
         self._calls_before, self._began = self._calls(), time.perf_counter()
         if self.limit <= 0:
             self.end("context")
 
     def add(self, step: Step) -> Step:
-        """Go on by what fits of a step, and return that."""
+        """Add a step, or as much of it as fits, and return what was added."""
         if not isinstance(step, Step):
             raise TypeError(f"a method must yield steps, such as Step([token]); it yielded {step!r}")
         step, stopped = cut_to_fit(step, self.limit - len(self.tokens), self.stop)
@@ -204,13 +206,13 @@ class Text:
         return step
 
     def end(self, stopped: str) -> None:
-        """Stop the clock, for this reason."""
+        """Stop the clock, and store the reason."""
         self.stopped = stopped
         self._seconds, self._target_calls = time.perf_counter() - self._began, self._calls() - self._calls_before
 
     def trace(self) -> Trace:
-        """What is left of it once it has ended."""
-        tokens = [token for step in self._steps for token in step.tokens]  # an interrupt may have come between the two
+        """The trace of the text, after it has ended."""
+        tokens = [token for step in self._steps for token in step.tokens]  # as an interrupt may have left them
         return Trace(
             prompt=self.prompt,
             tokens=tokens,
@@ -228,8 +230,8 @@ class Text:
 
 
 def cut_to_fit(step: Step, room: int, stop: frozenset[int]) -> tuple[Step, str | None]:
-    """Cut a step after its first stop token, or where there is no more room; say "stop" if a stop token ends it."""
-    # Methods may leave tensors or numpy integers; here they become plain ones, which alone can be written as JSON.
+    """Cut a step after its first stop token, or where the room ends; also return "stop" if a stop token ends it."""
+    # Methods may yield tensors or numpy integers. They become plain ints here, because JSON needs them.
     step.tokens = ints(step.tokens, "the tokens of a step must be token ids (ints)")
     step.drafted = ints(step.drafted, "the drafted tokens of a step must be token ids (ints)")
     step.accepted = operator.index(step.accepted)
@@ -240,35 +242,35 @@ def cut_to_fit(step: Step, room: int, stop: frozenset[int]) -> tuple[Step, str |
 
 
 class TextStream:
-    """Hand out text while its tokens come in, whole characters only.
+    """Pass on text while its tokens come in, in whole characters only.
 
-    Byte-level tokens may hold part of a character; decoded, the part shows as U+FFFD. Such an ending is held back until
-    the rest has come, or until the end of the run. Each step decodes all new tokens again, because tokenizers differ
-    in what they do at the seams.
+    A byte-level token may hold only part of a character, which is decoded as U+FFFD. Such an ending is held back until
+    the rest has come, or until the run ends. Each step decodes all new tokens again, because some tokenizers decode
+    tokens differently next to each other than one by one.
 
     Parameters
     ----------
     lm : LM
         Decodes the tokens.
     on_text : function
-        Called with each new piece, never an empty one.
+        Called with each new piece of text, which is never empty.
     """
 
     def __init__(self, lm: "LM", on_text: Callable[[str], Any]):
         self._lm, self._on_text, self._written = lm, on_text, ""
 
     def write(self, tokens: list[int]) -> None:
-        """Hand out what is new and whole in the text of `tokens` (all new tokens so far)."""
+        """Pass on the new, complete part of the text of `tokens` (all new tokens so far)."""
         self._hand_out(self._lm.decode(tokens).rstrip("\ufffd"))
 
     def close(self, tokens: list[int]) -> None:
-        """Hand out the rest as it is, half characters included."""
+        """Pass on the rest as it is, including incomplete characters."""
         if tokens:
             self._hand_out(self._lm.decode(tokens))
 
     def _hand_out(self, text: str) -> None:
-        # A tokenizer that tidies its text may take back what it said ("do n" becomes "don't"). What is out is out:
-        # go on once the text agrees with it again.
+        # A tokenizer that tidies its text may change what it decoded before ("do n" becomes "don't"). Text that was
+        # passed on cannot be taken back: wait until the decoded text agrees with it again.
         if len(text) > len(self._written) and text.startswith(self._written):
             piece, self._written = text[len(self._written) :], text
             self._on_text(piece)

@@ -1,8 +1,8 @@
 """Token trees: several continuations in one call of the model.
 
-A tree of candidate tokens hangs on the last token of a session. `TokenTree` knows its shape: who is whose parent, how
-deep each node lies, who may attend to whom. What this file does not do: call a model (`Session.feed_tree` does), decide
-which candidates are worth a node (methods do), or choose a way down (`tutorlib.checking`).
+A tree of candidate tokens follows the last token of a session. `TokenTree` holds its shape: the parent and the depth of
+each node, and which nodes may attend to which. What this file does not do: call a model (see `Session.feed_tree`),
+decide which candidates become nodes (the methods do), or choose a path through the tree (see `tutorlib.checking`).
 
 Source: Miao et al. (2023), "SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference
 and Verification", section 4 (tree attention).
@@ -18,7 +18,7 @@ import torch
 
 from .arguments import ints
 
-ROOT = -1  # the parent of nodes that hang on the session's last token
+ROOT = -1  # the parent of nodes that follow the session's last token
 
 
 @dataclass
@@ -26,7 +26,7 @@ class TokenTree:
     """Candidate tokens and the node that each of them follows.
 
     Nodes are numbered in the order given, parents before children; that order is also the order of the rows that
-    `Session.feed_tree` returns. Several nodes may hang on the session's last token (parent -1).
+    `Session.feed_tree` returns. Several nodes may follow the session's last token (parent -1).
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class TokenTree:
 
     @classmethod
     def chain(cls, tokens: Iterable[int]) -> TokenTree:
-        """The tree that is one path: what a draft model proposes."""
+        """A tree with a single path, such as a draft model proposes."""
         tokens = list(tokens)
         return cls(tokens, list(range(-1, len(tokens) - 1)))
 
@@ -94,11 +94,11 @@ class TokenTree:
 
     @property
     def is_chain(self) -> bool:
-        """Whether every node follows the one before it, so that plain causal attention is right for it."""
+        """Whether every node follows the node before it. Ordinary causal attention is then correct for the tree."""
         return self.parents == list(range(-1, len(self) - 1))
 
     def children(self, node: int = ROOT) -> list[int]:
-        """The nodes that follow `node`, in order; -1 asks for those that hang on the session's last token."""
+        """The nodes that follow `node`, in order. With -1, the nodes that follow the session's last token."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
     def path(self, node: int) -> list[int]:
@@ -115,9 +115,9 @@ class TokenTree:
         return [self.path(node) for node in range(len(self)) if node not in inner]
 
     def mask(self) -> torch.Tensor:
-        """Who attends to whom: (n, n) bool, True at [i, j] where j is i itself or an ancestor of i.
+        """Which nodes attend to which: (n, n) bool, True at [i, j] if j is i itself or an ancestor of i.
 
-        All nodes attend to everything before the tree as well; `Session.feed_tree` adds that part.
+        All nodes also attend to everything before the tree; `Session.feed_tree` adds that part.
         """
         mask = np.eye(len(self), dtype=bool)
         for node, parent in enumerate(self.parents):

@@ -1,9 +1,9 @@
-"""A cache that holds tokens instead of keys and values: every row is computed in full, each branch of a tree by itself.
+"""A cache of tokens instead of keys and values: every row, and each branch of a tree, is computed in full.
 
-It is slow, and right for any causal model, because the model only ever gets a plain text: no cache, no mask, no
-positions. `LM` uses it for models that do not do with a mask or with positions what they should (`probe.py` finds out
-which), and a table, which has no keys, uses it always. A session that forgets too few tokens, or keeps the wrong branch
-of a tree, goes wrong here as it would over keys and values.
+It is slow, but correct for any causal model, because the model only ever reads a plain text, without a cache, mask or
+positions. `LM` uses it for models that do not respect a mask or positions (found out in `probe.py`). A `TableLM`, which
+has no keys, always uses it. If a session rolls back too few tokens or keeps the wrong branch of a tree, the error shows
+here just as with keys and values.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .tree import TokenTree
 
 
 class TokenCache:
-    """Stands where `cache.KeyValues` stands. The token at position s of a row lies in slot s of that row.
+    """Used in place of `cache.KeyValues`. The token at position s of a row is in slot s of that row.
 
     Parameters
     ----------
     lm : LM
-        Whose method `in_full` computes a text.
+        Its method `in_full` computes a text.
     slots : list of lists of int
-        For each row, the tokens that are computed already.
+        For each row, the tokens that are already computed.
     """
 
     reach = math.inf  # how long a sequence may get
@@ -41,18 +41,18 @@ class TokenCache:
         tree: TokenTree | None = None,
         hidden: Sequence[int] = (),
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One call; see `cache.KeyValues.call`. Columns beyond a row's own tokens are NaN: not to be read."""
+        """One call; see `cache.KeyValues.call`. Columns beyond a row's own tokens are NaN."""
         self.lm._count_call()
         width = max(map(len, rows))
         wanted = list(range(width))[-keep:] if isinstance(keep, int) else keep
-        places = {column: place for place, column in enumerate(wanted)}  # nobody pays for rows that nobody wants
+        places = {column: place for place, column in enumerate(wanted)}  # rows that are not needed are not computed
         logits, states = None, {}
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
             self.slots[row][start:] = tokens
             for text, columns in self._texts(row, start, len(tokens), tree):
                 first = 0 if hidden else next((i for i, column in enumerate(columns) if column >= wanted[0]), None)
                 if first is None:
-                    continue  # nothing of this row is wanted
+                    continue  # nothing of this row is needed
                 columns = columns[first:]
                 found, found_states = self.lm.in_full(text, len(columns), hidden)
                 if logits is None:
@@ -66,7 +66,7 @@ class TokenCache:
         return logits, states
 
     def _texts(self, row: int, start: int, length: int, tree: TokenTree | None):
-        """The texts to compute for a row, each with the columns of this call that its last tokens are."""
+        """The texts to compute for a row, each with the columns of this call to which its last tokens belong."""
         slots = self.slots[row]
         if tree is None:
             return [(slots, list(range(length)))] if length else []
@@ -80,7 +80,7 @@ class TokenCache:
         ]
 
     def move(self, start: int, path: list[int]) -> None:
-        """Bring the slots of a tree's nodes to the front, in the order of `path`."""
+        """Move the slots of a tree's nodes to the front, in the order of `path`."""
         self.slots[0][start:] = [self.slots[0][start + node] for node in path]
 
     def reorder(self, rows: list[int], length: int) -> None:

@@ -1,11 +1,11 @@
-"""Two tokenizers, one text: which tokens they share, and how a text in the tokens of one is written in the other's.
+"""Two tokenizers: find the tokens that they share, and convert a text from the tokens of one to those of the other.
 
-Tokens are compared by the bytes that they stand for, whatever their tokenizer's spelling: ``"Ġred"``, ``"▁red"`` and
-``" red"`` are one token, and so are the halves of a character. Special tokens stand for a role and not for their
-text, so they are compared by role alone: the one that ends a text, and the one that begins it.
+Tokens are compared by the bytes that they stand for, not by the spelling in the vocabulary: ``"Ġred"``, ``"▁red"`` and
+``" red"`` are the same token. This also works for tokens that are a part of a character. Special tokens stand for a role
+and not for their text, so they are compared by role: the token that ends a text, and the token that begins it.
 
-What a draft reads, and which tokens count as shared, decides how often its guesses are right. It never decides what a
-method's output is: the target's tokens are the text, and nothing here changes one of them.
+The conversion affects only how often the draft's guesses are right. It does not affect the output of a method: the
+target's tokens are the text, and nothing here changes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .arguments import check_whole_number
 if TYPE_CHECKING:
     from .lm import LM
 
-# How many tokens of a text without spaces are written anew together, before the older ones stay as they are.
+# In a text without spaces, how many tokens are converted again together before the older ones are kept.
 LONGEST_WORD = 32
 
 
@@ -30,20 +30,20 @@ LONGEST_WORD = 32
 
 
 def token_bytes(source, token):
-    """Find the bytes that one token stands for, whatever the kind of tokenizer.
+    """Find the bytes that a token stands for, for any kind of tokenizer.
 
     Parameters
     ----------
     source : LM, tokenizer, function, sequence of str, dict, or None
-        What knows the tokens: anything with ``decode(list of ids)`` or a ``.tokenizer``, a function from an id to its
-        text, or the texts themselves by id.
+        An object with ``decode(list of ids)`` or with a ``.tokenizer``, a function from an id to its text, or the texts
+        themselves by id.
     token : int
         Its id.
 
     Returns
     -------
     bytes
-        UTF-8, possibly only a part of a character. ``b"<7>"`` if the source cannot say.
+        UTF-8, possibly only a part of a character. ``b"<7>"`` if `source` does not know the token.
     """
     unknown = f"<{token}>".encode()
     if source is None:
@@ -56,7 +56,7 @@ def token_bytes(source, token):
     tokenizer = getattr(source, "tokenizer", None) or source
     convert = getattr(tokenizer, "convert_ids_to_tokens", None)
     try:
-        # Decode it twice in a row and take one off: alone, many a token loses the space that it starts with.
+        # Decode it twice in a row and remove one: decoded alone, many tokens lose the space that they start with.
         once, twice = _decode(tokenizer, [token]), _decode(tokenizer, [token, token])
         text = twice[len(once) :] if twice.startswith(once) and len(twice) > len(once) else once
         piece = convert(token) if convert else None
@@ -108,7 +108,7 @@ _BYTE_OF = _byte_level_alphabet()
 
 
 def _found_once(find):
-    """Let a function of an `LM` find its result once for each, and remember it as long as the `LM` is there."""
+    """Let a function of an `LM` compute its result once for each `LM`, and remember it while the `LM` exists."""
     found = weakref.WeakKeyDictionary()
 
     @functools.wraps(find)
@@ -123,9 +123,9 @@ def _found_once(find):
 
 @_found_once
 def spellings(lm: LM) -> dict[int, bytes]:
-    """The bytes of every ordinary token of a model, by id in ascending order; special tokens are left out.
+    """The bytes of every ordinary token of a model, by id in ascending order, without special tokens.
 
-    Found once for each `LM`, and remembered: it takes about a tenth of a millisecond a token.
+    Computed once for each `LM` and then remembered, because it takes about 0.1 ms per token.
     """
     ids = sorted(set(lm.tokenizer.get_vocab().values()) - special_tokens(lm))
     known = {token: token_bytes(lm.tokenizer, token) for token in ids if 0 <= token < lm.vocab_size}
@@ -133,14 +133,14 @@ def spellings(lm: LM) -> dict[int, bytes]:
 
 
 def special_tokens(lm: LM) -> set[int]:
-    """The tokens of a model that are marks and not text."""
+    """The special tokens of a model, which do not stand for text."""
     added = getattr(lm.tokenizer, "added_tokens_decoder", {})
     marks = {token for token, entry in added.items() if entry.special}
     return {*marks, *getattr(lm.tokenizer, "all_special_ids", ()), *lm.stop_tokens}
 
 
 def roles(lm: LM) -> dict[str, int]:
-    """The special tokens whose role can be known: "end" of a text and, where that is another one, its "begin"."""
+    """The special tokens with a known role: the "end" of a text and, if it is a different token, its "begin"."""
     ends = [getattr(lm.tokenizer, "eos_token_id", None), *lm.stop_tokens]
     found = {"end": next((token for token in ends if token is not None), None)}
     found["begin"] = getattr(lm.tokenizer, "bos_token_id", None)
@@ -151,14 +151,14 @@ def roles(lm: LM) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class SharedTokens:
-    """The tokens that two models have in common: ``target[i]`` and ``draft[i]`` are the same one, as each numbers it.
+    """The tokens that two models have in common: ``target[i]`` and ``draft[i]`` are the ids of the same token.
 
     Attributes
     ----------
     target, draft : tuple of int
-        Of the same length, no id twice, in ascending order of the target's.
+        Two tuples of the same length, without repeated ids, in ascending order of the target's ids.
     ordinary : int
-        How many of them are text; the rest are special tokens of the same role.
+        How many of them stand for text; the rest are special tokens with the same role.
     """
 
     target: tuple[int, ...]
@@ -167,10 +167,10 @@ class SharedTokens:
 
 
 def shared_tokens(target: LM, draft: LM) -> SharedTokens:
-    """Which tokens two models share: ordinary ones by their bytes, special ones by their role.
+    """Find the tokens that two models share: ordinary tokens by their bytes, special tokens by their role.
 
-    The order in which a tokenizer lists its vocabulary makes no difference. Of several tokens that stand for the same
-    bytes the lowest id counts, but a byte's spelling such as ``<0x41>`` only where there is no other.
+    The order of a vocabulary makes no difference. If several tokens stand for the same bytes, the lowest id is used;
+    the spelling of a byte such as ``<0x41>`` is used only if there is no other token.
     """
     by_bytes = [_tokens_by_bytes(lm) for lm in (target, draft)]
     by_role = [roles(lm) for lm in (target, draft)]
@@ -196,10 +196,10 @@ def _tokens_by_bytes(lm: LM) -> dict[bytes, int]:
 
 
 def tokens_of(lm: LM, text: str) -> list[int] | None:
-    """The ordinary tokens of a text as they are in the midst of a longer one: with nothing put in front.
+    """The ordinary tokens of a text as it would appear inside a longer text, with nothing added in front.
 
-    Many tokenizers put a space before the first word. Where that shows, a line end goes before the text, and its tokens
-    are taken off again.
+    Many tokenizers add a space before the first word. In that case a line end is put in front of the text, and its
+    tokens are removed afterwards.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def tokens_of(lm: LM, text: str) -> list[int] | None:
 
 
 def _plain_tokens(lm: LM, text: str) -> list[int]:
-    """What the tokenizer makes of a text, without the special tokens that it adds."""
+    """The tokens of a text, without the special tokens that the tokenizer adds."""
     backend = getattr(lm.tokenizer, "backend_tokenizer", None)
     if backend is not None:  # the same without transformers' preparations, which take thirty times as long
         return backend.encode(text, add_special_tokens=False).ids
@@ -228,18 +228,18 @@ def _plain_tokens(lm: LM, text: str) -> list[int]:
 
 
 class Translation:
-    """A text in one model's tokens, written in another's as that one would write it, while the text grows.
+    """Converts a growing text from the tokens of one model to the tokens of another.
 
-    Word by word: only the last word, which may not be at its end, is written anew when tokens are added. What is before
-    stays, so that a session over the translation computes little again. A character of which a part is still to come is
-    left out until then; special tokens are translated by their role, or left out.
+    It works word by word: when tokens are added, only the last word, which may be incomplete, is converted again.
+    Everything before it stays, so a session over the result has little to compute again. An incomplete character is
+    left out until the rest of it has come. Special tokens are converted by their role, or left out.
 
     Parameters
     ----------
     source : LM
-        Whose tokens are given.
+        The model whose tokens are given.
     other : LM
-        Whose tokens are wanted.
+        The model whose tokens are wanted.
     """
 
     def __init__(self, source: LM, other: LM):
@@ -247,13 +247,13 @@ class Translation:
         self._spelling = spellings(source)
         known, wanted = roles(source), roles(other)
         self._marks = {known[role]: wanted[role] for role in known if role in wanted}
-        # What the other tokenizer puts before every text: a mark of its beginning, or nothing.
+        # What the other tokenizer puts before every text: a token for the beginning, or nothing.
         self._opening = [token for token in other.encode("") if token == wanted.get("begin")]
-        self._read = 0  # how many of the source's tokens are in words that are finished
+        self._read = 0  # how many of the source's tokens belong to finished words
         self._finished: list[int] = []  # those words in the other's tokens
 
     def __call__(self, tokens: list[int]) -> list[int]:
-        """The translation of `tokens`, all of the text so far; it must begin with what was given the last time."""
+        """Convert `tokens`, the whole text so far, which must begin with the tokens given in the last call."""
         last = tokens[self._read :]
         start = max((place for place, token in enumerate(last) if self._begins_word(token)), default=0)
         if len(last) - start > LONGEST_WORD:
@@ -284,13 +284,13 @@ class Translation:
         tokens = tokens_of(self.other, whole_characters(b"".join(run)))
         if tokens is not None:
             return tokens
-        # Something in it cannot be read: leave out the tokens that have it.
+        # Something cannot be read: leave out the tokens that contain it.
         parts = (tokens_of(self.other, whole_characters(spelling)) for spelling in run)
         return [token for part in parts for token in part or ()]
 
 
 def whole_characters(data: bytes) -> str:
-    """UTF-8 as text; bytes that are not a whole character are left out."""
+    """Decode UTF-8; bytes that are not a whole character are left out."""
     return data.decode("utf-8", "ignore")
 
 
@@ -299,23 +299,22 @@ def whole_characters(data: bytes) -> str:
 
 
 def check_pair(target: LM, draft: LM, gamma) -> None:
-    """Raise ValueError for what is wrong with the arguments of a method for two tokenizers."""
+    """Raise ValueError if an argument of a method for two tokenizers is wrong."""
     if not hasattr(draft, "session") or not hasattr(draft, "prompt_tokens"):
         raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
     for name, lm in (("target", target), ("draft", draft)):
         if lm.tokenizer is None:
-            raise ValueError(
-                f"the {name} has no tokenizer, so that what its tokens stand for is unknown: LM(model, tokenizer)"
-            )
+            raise ValueError(f"the {name} has no tokenizer, so the text of its tokens is unknown: LM(model, tokenizer)")
     if target.device != draft.device:
         raise ValueError(f"the target is on {target.device} and the draft on {draft.device}: move one to the other's")
     check_whole_number(gamma, 1, "gamma must be how many tokens to draft at a time")
 
 
 def room_to_draft(target: LM, text: list[int], draft: LM, context: list[int]) -> int:
-    """How many tokens may be drafted after `text`, which is `context` in the draft's tokens; 0 or less for none.
+    """How many tokens may be drafted after `text`, which is `context` in the draft's tokens; none if this is 0 or less.
 
-    The target adds a token to them, which has to fit its context; the draft reads all of them but the last.
+    The target's context must also hold the token that the target adds after them. The draft reads all of them but the
+    last.
     """
     return min(target.context - len(text) - 1, draft.context - len(context) + 1)
 
@@ -323,16 +322,17 @@ def room_to_draft(target: LM, text: list[int], draft: LM, context: list[int]) ->
 # ----------------------------------------------------------------------------------------------------------------------
 # One vocabulary
 
-# What can be done about it, in errors.
+# Advice in error messages.
 _OTHER_TOKENIZERS = "what can be done with others is in chapter 11"
 
 
 def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None:
-    """Raise ValueError unless the two models named, ``expert=..., amateur=...``, have the same tokens, id for id.
+    """Raise ValueError unless two models, named as in ``expert=..., amateur=...``, have the same tokens with the same
+    ids.
 
-    Models with equal tokenizers may differ in size: many a vocabulary is filled up with ids that are no tokens, and not
-    always by as many. Where one of the models has no tokenizer, only the sizes can be compared. `advice` says at the
-    end of the error what a method can do with models of different families.
+    Models with equal tokenizers may have vocabularies of different sizes, because many vocabularies are padded with ids
+    that are not tokens. If one of the models has no tokenizer, only the sizes can be compared. `advice` is the end of
+    the error message: what to do with models of different families.
     """
     (first, one), (second, other) = lms.items()
     known = one.tokenizer is not None and other.tokenizer is not None
@@ -353,7 +353,7 @@ def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None
 
 
 def check_prompt_of_both(prompt: Sequence[int], name: str, lm: LM) -> None:
-    """Raise ValueError when the second model, which this is its `name`, cannot read a prompt of the first."""
+    """Raise ValueError if the second model, called `name` in the message, cannot read the prompt of the first."""
     unknown = [token for token in prompt if token >= lm.vocab_size]
     if len(prompt) > lm.context:
         problem = f"has {len(prompt)} tokens, but the {name}'s context is {lm.context}"

@@ -1,9 +1,10 @@
 """From logits to the probabilities that a method draws from.
 
-A *warp* is a small pure function ``f(logits, histories) -> logits`` on rows of shape (n, vocab); a list of them is
-applied in order, then comes the softmax. ``histories[i]`` is the sequence of tokens before row i. *Filters* drop tokens
-by setting their logits to -inf, and ignore the histories; *penalties* lower what the histories hold, and raise
-ValueError without them. Order matters: a filter sees what the warps before it left. Nothing here draws a token.
+A *warp* is a small pure function ``f(logits, histories) -> logits`` on rows of shape (n, vocab). A list of warps is
+applied in order, and then the softmax. ``histories[i]`` is the sequence of tokens before row i. *Filters* drop tokens
+by setting their logits to -inf, and ignore the histories. *Penalties* lower the logits of tokens that occur in the
+histories, and raise ValueError if there are none. The order matters, because a filter works on what the warps before it
+have left. Nothing here draws a token.
 """
 
 import inspect
@@ -25,7 +26,7 @@ _LIST = frozenset([list])
 
 
 def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
-    """`rows` in float64: on their device, or on the CPU if theirs has no such numbers."""
+    """`rows` in float64, on their device, or on the CPU if their device does not support float64."""
     rows = rows.cpu() if rows.device.type in _WITHOUT_FLOAT64 else rows
     return rows.to(torch.float64, copy=copy)
 
@@ -36,24 +37,24 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     Parameters
     ----------
     logits : tensor of floats, shape (n, vocab)
-        Rows as `Session.feed` returns them.
+        Rows such as `Session.feed` returns.
     warp : iterable of functions
         Each maps ``(logits (n, vocab), histories)`` to logits of the same shape.
     histories : sequence of n token sequences, optional
-        The tokens before each row; only penalties need them.
+        The tokens before each row. Only penalties need them.
 
     Returns
     -------
     tensor of float64, shape (n, vocab)
-        Each row sums to 1. Warps and softmax are computed in float64 whatever the model's type, so that what a filter
-        keeps does not hang on the last bit of a half-precision logit; on the logits' device, or on the CPU where that
-        is an Apple GPU, which has no float64.
+        Each row sums to 1. Warps and softmax are computed in float64 for every model, so that the choice of a filter
+        does not depend on the last bit of a half-precision logit. They are computed on the device of the logits, or on
+        the CPU if that device is an Apple GPU, which does not support float64.
 
     Raises
     ------
     ValueError
-        When a row has no probability left to give: NaN or infinite logits, or a warp that filtered everything away.
-        When a warp returns anything but floats of the shape, and on the device, of what it was given.
+        When a row has NaN or infinite logits, or when the warps leave no token in it. When a warp returns anything but
+        floats of the same shape and on the same device as the logits it was given.
     """
     warp = tuple(warp)
     if type(histories) is not list or not _LIST.issuperset(map(type, histories)):
@@ -65,7 +66,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
             if all(map(math.isfinite, best.values.flatten().tolist())):
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
         elif function is warp[0]:
-            refuse_not_finite(given)  # before a warp may drop just those that are not
+            refuse_not_finite(given)  # before a warp can drop the ones that are not
         logits = checked_result(function, function(logits, histories), logits).double()
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
@@ -79,10 +80,10 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
 
 
 def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
-    """As `probabilities`, for what a draft says: a list of rows, with None for a row that cannot be warped.
+    """Like `probabilities`, for the logits of a draft: a list of rows, with None for a row that cannot be warped.
 
-    There nothing is drafted. That is no error, because the text may never come there. Logits that are NaN or +inf are
-    one, as they are anywhere.
+    Nothing is drafted after such a row. This is not an error, because the text may never get there. Logits that are NaN
+    or +inf are an error, as always.
     """
     try:
         return list(probabilities(logits, warp, histories).unbind())
@@ -95,9 +96,9 @@ def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
 
 
 def over_ids(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """Rows of logits (n, vocab) of one model over the ids of another: -inf for those that only the other has.
+    """Rows of logits (n, vocab) of one model, extended to the ids of another: -inf for ids that only the other has.
 
-    Where models share a tokenizer, ids that one of them lacks are padding: no tokens, and nothing for it to read.
+    If two models share a tokenizer, ids that one of them lacks are padding and do not stand for tokens.
     """
     missing = vocab_size - logits.shape[-1]
     return torch.nn.functional.pad(logits, (0, missing), value=-math.inf) if missing else logits
@@ -112,7 +113,7 @@ def refuse_not_finite(logits: torch.Tensor) -> None:
 
 
 def temperature(t: float) -> Warp:
-    """Divide the logits by `t`: below 1 the likely tokens gain, above 1 the unlikely ones do.
+    """Divide the logits by `t`: below 1, likely tokens become more likely; above 1, unlikely tokens do.
 
     Source: Ackley, Hinton and Sejnowski (1985), "A Learning Algorithm for Boltzmann Machines"; for language models
     Holtzman et al. (2020), section 3.3.
@@ -120,7 +121,8 @@ def temperature(t: float) -> Warp:
     Parameters
     ----------
     t : float
-        Above 0 and finite, or ValueError. Towards 0 it becomes greedy; for greedy itself pass ``rng=None``.
+        Above 0 and finite; otherwise ValueError. Values near 0 are nearly greedy; for greedy decoding pass
+        ``rng=None``.
 
     Examples
     --------
@@ -137,19 +139,20 @@ def temperature(t: float) -> Warp:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Filters: which tokens may still be drawn
+# Filters: they decide which tokens may still be drawn
 
 
 def top_k(k: int) -> Warp:
-    """Keep the `k` largest logits of each row, and whatever equals the smallest of them.
+    """Keep the `k` largest logits of each row, and any that equal the smallest of them.
 
     Source: Fan, Lewis and Dauphin (2018), "Hierarchical Neural Story Generation", section 5.4.
 
     Parameters
     ----------
     k : int
-        At least 1, or ValueError. As many as the vocabulary has, or more, keep all. With ties at the k-th place more
-        than `k` stay, so ``top_k(1)`` is greedy only where the best token has no equal.
+        At least 1; otherwise ValueError. If `k` is at least the size of the vocabulary, all tokens stay. If several
+        logits equal the k-th largest, more than `k` tokens stay, so ``top_k(1)`` is greedy only if the best token has
+        no equal.
     """
     check_whole_number(k, 1, "top_k needs how many tokens to keep")
 
@@ -161,17 +164,17 @@ def top_k(k: int) -> Warp:
 
 
 def top_p(p: float) -> Warp:
-    """Keep the nucleus: the fewest likeliest tokens of each row whose probabilities sum to `p` or more.
+    """Keep the nucleus: the smallest number of most likely tokens in each row whose probabilities sum to `p` or more.
 
-    A token is dropped when those likelier than it already have `p` together, so the token that crosses the threshold
-    stays in. Of equal logits the lower ids come first.
+    A token is dropped if the tokens that are more likely already sum to `p`, so the token that crosses the threshold is
+    kept. If logits are equal, the lower id comes first.
 
     Source: Holtzman et al. (2020), "The Curious Case of Neural Text Degeneration", section 3.1, equation 2.
 
     Parameters
     ----------
     p : float
-        Above 0 and at most 1, or ValueError. 1 keeps all; however small, one token stays.
+        Above 0 and at most 1; otherwise ValueError. 1 keeps all tokens. However small `p` is, one token is kept.
     """
     if not is_number(p) or not 0 < p <= 1:
         raise ValueError(f"top_p needs a probability above 0 and at most 1 (which keeps all tokens), got {p!r}")
@@ -179,10 +182,10 @@ def top_p(p: float) -> Warp:
     def top_p_warp(logits, histories=None):
         if p == 1:
             return logits
-        # Unlikeliest first. Summed from that end, small probabilities are not lost beside large ones.
+        # Least likely first: summed from that end, small probabilities are not lost to rounding.
         order = logits.argsort(dim=-1, descending=True, stable=True).flip(-1)
         up_to_here = logits.gather(-1, order).softmax(-1).cumsum(-1)
-        in_the_tail = up_to_here <= 1 - p  # so what is likelier has p or more
+        in_the_tail = up_to_here <= 1 - p  # then the more likely tokens sum to p or more
         in_the_tail[..., -1] = False
         return logits.masked_fill(in_the_tail.scatter(-1, order, in_the_tail), -math.inf)
 
@@ -190,7 +193,7 @@ def top_p(p: float) -> Warp:
 
 
 def min_p(p: float) -> Warp:
-    """Keep the tokens of at least `p` times the probability of the likeliest one in the row.
+    """Keep the tokens whose probability is at least `p` times that of the most likely token in the row.
 
     Source: Nguyen et al. (2024), "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs",
     section 3.
@@ -198,7 +201,8 @@ def min_p(p: float) -> Warp:
     Parameters
     ----------
     p : float
-        From 0, which keeps all, to 1, which keeps the likeliest token and its equals; ValueError beyond.
+        From 0, which keeps all tokens, to 1, which keeps only the most likely token and any equally likely ones;
+        otherwise ValueError.
     """
     if not is_number(p) or not 0 <= p <= 1:
         raise ValueError(f"min_p needs a share of the highest probability, from 0 (keeps all tokens) to 1, got {p!r}")
@@ -211,18 +215,18 @@ def min_p(p: float) -> Warp:
 
 
 def typical(mass: float) -> Warp:
-    """Keep the tokens that are about as surprising as expected, until they have the probability `mass` together.
+    """Keep the tokens whose surprise is closest to its expected value, until their probabilities sum to `mass`.
 
-    The expected surprise is the entropy H = -Σ p log p. Tokens are taken in the order of ``|-log p - H|``, the token
-    that crosses the threshold included, and with it whatever is exactly as far from H. The likeliest token may be
-    dropped: it can be far too unsurprising.
+    The surprise of a token is -log p, and its expected value is the entropy H = -Σ p log p. Tokens are taken in the
+    order of ``|-log p - H|``, up to and including the token that crosses the threshold, and any that are exactly as far
+    from H. The most likely token may be dropped, because its surprise may be far below H.
 
     Source: Meister, Pimentel, Wiher and Cotterell (2023), "Locally Typical Sampling".
 
     Parameters
     ----------
     mass : float
-        Above 0 and below 1, or ValueError. However small, one token stays.
+        Above 0 and below 1; otherwise ValueError. However small `mass` is, one token is kept.
     """
     if not is_number(mass) or not 0 < mass < 1:
         raise ValueError(f"typical needs a probability between 0 and 1, both excluded, got {mass!r}")
@@ -234,7 +238,7 @@ def typical(mass: float) -> Warp:
         distance = (-log_probs - entropy).abs()
         nearest_first = distance.argsort(dim=-1, stable=True)
         up_to_here = probs.gather(-1, nearest_first).cumsum(-1)
-        # Rounding may leave the sum of all below a mass close to 1: then the last token is the one that crosses.
+        # Rounding may leave the total below a mass close to 1: then the last token counts as the one that crosses.
         crossing = (up_to_here < mass).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
         furthest = distance.gather(-1, nearest_first.gather(-1, crossing))
         return logits.masked_fill(distance > furthest, -math.inf)
@@ -243,10 +247,10 @@ def typical(mass: float) -> Warp:
 
 
 def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
-    """The filter that leaves one token: the largest logit of each row, and of equals the one of the lowest id.
+    """The filter that keeps one token: the largest logit of each row; if several are equal, the one with the lowest id.
 
-    After the softmax the rows are one-hot. This is how ``rng=None`` makes every method greedy without a branch of its
-    own (see `tutorlib.decoding.decoder`). A row that holds nothing but -inf stays so.
+    After the softmax the rows are one-hot. With ``rng=None`` this warp makes every method greedy, so methods need no
+    code of their own for it (see `tutorlib.decoding.decoder`). A row in which all logits are -inf is not changed.
 
     Parameters
     ----------
@@ -261,14 +265,15 @@ def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Penalties: what was said before becomes less likely
+# Penalties: they make tokens of the text so far less likely
 
 
 def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
-    """Divide the logits of tokens in the history by `theta` where they are positive, multiply them where negative.
+    """For tokens in the history, divide positive logits by `theta` and multiply negative logits by it.
 
-    Both lower the logit when `theta` is above 1. How often a token occurred makes no difference. Logits, unlike
-    probabilities, have no natural zero, so what this does depends on where the model happens to put it.
+    Both lower the logit if `theta` is above 1. It does not matter how often a token has occurred. Adding a constant to
+    all logits does not change the probabilities, but it changes the effect of this penalty, so the effect depends on
+    where a model's logits happen to lie.
 
     Source: Keskar et al. (2019), "CTRL: A Conditional Transformer Language Model for Controllable Generation", section
     4.1. (The formula there divides negative logits too, which would favour repetition.)
@@ -276,9 +281,11 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
     Parameters
     ----------
     theta : float
-        Above 0 and finite, or ValueError. 1 changes nothing; the paper used 1.2; below 1 repetition is rewarded.
+        Above 0 and finite; otherwise ValueError. 1 changes nothing, and values below 1 reward repetition. The paper
+        used 1.2.
     ignore_first : int
-        How many tokens at the front of each history do not count (the prompt's length, say); 0 or more, or ValueError.
+        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
+        otherwise ValueError.
     """
     if not is_number(theta) or theta <= 0:
         raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
@@ -292,16 +299,17 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
 
 
 def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
-    """Subtract `strength` from a token's logit for every time that it occurs in the history: logit - count · strength.
+    """Subtract `strength` from a token's logit each time it occurs in the history: logit - count · strength.
 
     Source: OpenAI's API reference, "Frequency and presence penalties".
 
     Parameters
     ----------
     strength : float
-        Finite, or ValueError. 0 changes nothing; a negative one rewards repetition.
+        Finite; otherwise ValueError. 0 changes nothing, and a negative number rewards repetition.
     ignore_first : int
-        How many tokens at the front of each history do not count (the prompt's length, say); 0 or more, or ValueError.
+        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
+        otherwise ValueError.
     """
     if not is_number(strength):
         raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
@@ -314,7 +322,7 @@ def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
 
 
 def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
-    """Subtract `strength` once from the logits of tokens in the history: logit - [count > 0] · strength.
+    """Subtract `strength` once from the logit of each token in the history: logit - [count > 0] · strength.
 
     Parameters and source are those of `frequency_penalty`.
     """
@@ -329,7 +337,7 @@ def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
 
 
 def no_repeat_ngram(n: int) -> Warp:
-    """Drop every token that would complete an n-gram which the history already holds.
+    """Drop every token that would complete an n-gram which the history already contains.
 
     Source: Paulus, Xiong and Socher (2017), "A Deep Reinforced Model for Abstractive Summarization", section 2.5, with
     n = 3.
@@ -337,8 +345,8 @@ def no_repeat_ngram(n: int) -> Warp:
     Parameters
     ----------
     n : int
-        At least 1, or ValueError. 1 forbids every token of the history, the prompt's included. A small `n` in a small
-        vocabulary ends with no token left, which `probabilities` reports.
+        At least 1; otherwise ValueError. 1 forbids every token of the history, including the prompt. With a small `n`
+        and a small vocabulary, no token may be left in the end; `probabilities` then raises ValueError.
     """
     check_whole_number(n, 1, "no_repeat_ngram needs the length of the n-grams")
     name = f"no_repeat_ngram({n})"
@@ -346,8 +354,8 @@ def no_repeat_ngram(n: int) -> Warp:
     def no_repeat_ngram_warp(logits, histories=None):
         logits = logits.clone()
         for row, history in zip(logits, checked_histories(histories, logits, name), strict=True):
-            starts = range(len(history) - n + 1)  # of the n-grams so far; empty in a history too short for one
-            last = history[len(history) - n + 1 :]  # the n - 1 tokens that the next one would make an n-gram of
+            starts = range(len(history) - n + 1)  # of the n-grams so far; empty if the history is too short
+            last = history[len(history) - n + 1 :]  # the n - 1 tokens that the next token would complete
             row[[history[i + n - 1] for i in starts if history[i : i + n - 1] == last]] = -math.inf
         return logits
 
@@ -355,7 +363,7 @@ def no_repeat_ngram(n: int) -> Warp:
 
 
 def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str) -> torch.Tensor:
-    """How often each token occurs in each history after its first `ignore_first` tokens.
+    """How often each token occurs in each history, not counting the first `ignore_first` tokens.
 
     Returns
     -------
@@ -373,12 +381,12 @@ def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str) -
 
 
 def reads_histories(warp: Iterable[Warp]) -> bool:
-    """Whether some of the warps may look at the tokens before a row: all that are not known to look at logits alone."""
+    """Whether some of the warps may use the histories. This is assumed of every warp except `one_hot`."""
     return any(function is not one_hot for function in warp)
 
 
 def checked_warp(warp) -> tuple[Warp, ...]:
-    """Return `warp` as a tuple of functions; raise ValueError when it is anything but a sequence of functions."""
+    """Return `warp` as a tuple of functions; raise ValueError if it is not a sequence of functions."""
     if callable(warp):
         raise ValueError(f"warp must be a list of functions; got one function alone: write warp=[{warp_names([warp])}]")
     if isinstance(warp, str) or not isinstance(warp, Iterable):
@@ -394,18 +402,18 @@ def checked_warp(warp) -> tuple[Warp, ...]:
 
 
 def takes(function, count: int) -> bool:
-    """Whether `function` can be called with so many positional arguments."""
+    """Whether `function` can be called with `count` positional arguments."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # some functions that are not written in Python do not say what they take
+    except ValueError:  # some functions that are not written in Python have no signature
         return callable(function)
     return True
 
 
 def checked_result(function: Warp, result, logits: torch.Tensor) -> torch.Tensor:
-    """Return what a warp made of `logits`; raise ValueError when it is not logits of that shape and device."""
+    """Return the result of a warp; raise ValueError unless it has floats with the shape and device of `logits`."""
     if isinstance(result, torch.Tensor):
         if result.shape == logits.shape and result.is_floating_point() and result.device == logits.device:
             return result
@@ -419,12 +427,12 @@ def checked_result(function: Warp, result, logits: torch.Tensor) -> torch.Tensor
 
 
 def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:
-    """Return the histories as lists, one a row; raise ValueError where they are not that."""
+    """Return the histories as lists, one for each row; raise ValueError if they are wrong."""
     if histories is None or any(isinstance(history, numbers.Integral) for history in histories):
-        raise ValueError(f"{name} needs the tokens before each row: pass histories, one sequence of tokens a row")
+        raise ValueError(f"{name} needs the tokens before each row: pass histories, one sequence of tokens per row")
     histories = [list(history) for history in histories]
     if len(histories) != len(logits):
-        raise ValueError(f"{name} needs one history a row: got {len(histories)} for {len(logits)} rows")
+        raise ValueError(f"{name} needs one history per row: got {len(histories)} for {len(logits)} rows")
     vocab = logits.shape[-1]
     for history in histories:
         if history and not 0 <= min(history) <= max(history) < vocab:
@@ -434,13 +442,13 @@ def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[i
 
 
 def penalty_name(name: str, strength: float, ignore_first: int) -> str:
-    """The name of a penalty, ``repetition_penalty(1.2, ignore_first=8)``; its `ignore_first` is checked."""
+    """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks `ignore_first`."""
     check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
     return f"{name}({strength:g}, ignore_first={ignore_first})" if ignore_first else f"{name}({strength:g})"
 
 
 def named(function: Warp, name: str) -> Warp:
-    """Give a warp the name that error messages and plots show, ``temperature(0.7)`` and not ``temperature_warp``."""
+    """Name a warp as error messages and plots show it: ``temperature(0.7)`` and not ``temperature_warp``."""
     function.__name__ = function.__qualname__ = name
     return function
 

@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct without a hub: found in an installed wheel, and converted once into a folder.
+"""SmolLM2-135M-Instruct without the hub: found in an installed wheel, and converted once into a folder.
 
 The wheel holds the model in four bits, in llama.cpp's format. Converting it takes about 20 seconds. The result, 538 MB
-in float32, goes into a cache folder of the user's. What this file does not do: load the model (`models`).
+in float32, is stored in the user's cache folder. What this file does not do: load the model (`models`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _STALE = 3600  # seconds after which a conversion that never finished is cleared
 
 
 def folder() -> Path:
-    """Where the converted model is. It is converted first if that has not been done on this machine.
+    """The folder of the converted model. The model is converted first if this has not been done on this machine.
 
-    A conversion that is killed leaves nothing that could be taken for a model. If two processes convert at once, the
-    first one that is done puts its files in place, and the other uses these.
+    If a conversion is killed, it leaves nothing that looks like a model. If two processes convert at the same time, the
+    first to finish stores its files, and the other uses them.
 
     Returns
     -------
@@ -63,14 +63,14 @@ def folder() -> Path:
 
 
 def cache() -> Path:
-    """The folder for converted models: what `TUTORLIB_CACHE` says, else the user's cache folder."""
+    """The folder for converted models: the one that `TUTORLIB_CACHE` names, otherwise the user's cache folder."""
     named = os.environ.get(CACHE)
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return (Path(named) if named else Path(home) / "tutorlib").expanduser()
 
 
 def source() -> Path:
-    """The model's file in the installed wheel, once it is known to be the right one.
+    """The model's file in the installed wheel, after checking that it is the right one.
 
     The package is looked up and not imported, because importing it needs llama.cpp.
     """
@@ -99,7 +99,7 @@ def source() -> Path:
 
 
 def convert(gguf: Path, place: Path) -> None:
-    """Convert the wheel's file into a folder of safetensors, which appears at `place` once it is whole."""
+    """Convert the wheel's file into a folder of safetensors, which appears at `place` when it is complete."""
     if missing := _missing():
         raise ImportError(
             f"converting {FILE} needs {' and '.join(missing)}: `pip install {' '.join(missing)}`. This is needed once; "
@@ -153,7 +153,7 @@ def _tell_the_version() -> None:
 
 
 def _clear(cache: Path) -> None:
-    """Remove what a killed conversion left, once it is old enough to be nobody's."""
+    """Remove the remains of killed conversions when they are old enough."""
     for left in cache.glob("converting-*"):
         if time.time() - left.stat().st_mtime > _STALE:
             shutil.rmtree(left, ignore_errors=True)
@@ -213,13 +213,13 @@ def _plain(tokenizer, config):
 
 
 def write_sizes(fresh: Path) -> None:
-    """Write down how many bytes each file of the folder has, for `check` to compare."""
+    """Store the number of bytes of each file in the folder, for `check`."""
     sizes = {path.name: path.stat().st_size for path in sorted(fresh.iterdir())}
     write_text(fresh / SIZES, json.dumps(sizes, indent=1) + "\n")
 
 
 def check(place: Path) -> None:
-    """Raise ValueError that names what is damaged in the folder of the converted model, and what to do."""
+    """Raise a ValueError, with advice, that names the damaged file in the folder of the converted model."""
     cure = f"remove the folder {place}, and it is made anew"
     try:
         sizes = read_json(place / SIZES, cure)

@@ -1,30 +1,32 @@
-"""How fast are the methods, on this machine, beside a plain loop and beside transformers?
+"""Measure how fast the methods are on this machine, compared with plain decoding and with transformers.
 
     python -m tutorlib.bench [--family NAME] [--quick] [--json] [--results [FILE]]
 
-The rows are compared under conditions: a kind of prompt, a temperature (0 is greedy), and how many texts are made at
-once. A row that cannot run under a condition, such as beam search at temperature 1, is not in its table.
+Each row of a table is a method. Rows are compared under conditions: a kind of prompt, a temperature (0 is greedy), and
+the number of texts generated at once. A row that cannot run under a condition, such as beam search at temperature 1, is
+not in its table.
 
-Under each condition every row makes the same number of new tokens from the same prompts with the same models. All rows
-take turns, over and over, shuffled anew in each round, and each row is compared with what the plain loop and its peer
-took *in the same round*, so a slow spell of the machine does not become somebody's advantage. The peer is
-`transformers.generate` where it does the same work; it has no contrast, so those methods are compared with what they
-add to. Shown are medians over the rounds, and quartiles.
+Under each condition, every row generates the same number of new tokens from the same prompts with the same models. The
+rows take turns in rounds, in a new random order each time. Each row is compared with plain decoding and with its peer
+*in the same round*, so that a slow phase of the machine does not favour any of them. The peer is
+`transformers.generate` if it does the same work. It has no contrastive methods, so these are compared with the method
+that they extend. The tables show medians and quartiles over the rounds.
 
-A family of models need not have everything. A row that needs a draft, heads or a tokenizer which the family lacks is
-left out, and named below the table with the reason. A row whose peer was left out has no figure for it.
+If a row needs a draft, heads or a tokenizer that the family of models lacks, it is left out and named below the table
+with the reason. If the peer of a row was left out, there is no comparison with it.
 
-Where a row drafts, its speed over the plain loop is also predicted, from what it drafted in each call and from what the
-prompt's call and calls of that width were measured to cost, in the same rounds: see `measuring.prediction`. Several
-texts at once are not predicted: calls are measured for one.
+If a row uses drafts, its speed relative to plain decoding is also predicted. The prediction uses what the row drafted
+in each call, and the times of calls of that width and of the prompt's call, measured in the same rounds: see
+`measuring.prediction`. There are no predictions for several texts at once, because calls are measured for a single
+text.
 
-A family with a chat format is measured with six kinds of prompt. How many tokens a call makes depends on the text: a
-summary or corrected code repeats much of its prompt, a story does not. With ``--results FILE`` each condition is
-written down when it is done. After a stop the same command goes on with the next one, and a later command can add
-conditions to the file.
+A family with a chat format is measured with six kinds of prompt, because the number of tokens per call depends on the
+text: a summary or corrected code repeats much of its prompt, but a story does not. With ``--results FILE`` each
+condition is saved when it is done. If the command is stopped, the same command continues with the next condition, and
+later commands can add conditions to the file.
 
-The rows themselves are in `rows`, what calls cost in `costs`, the clock in `measuring`, tables and files in `report`.
-Methods of your own are compared by `compare`.
+The rows are in `rows`, the costs of calls in `costs`, the timing in `measuring`, and tables and files in `report`. To
+compare methods of your own, use `compare`.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ __all__ = [
 
 
 def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_000) -> list[list[int]]:
-    """The first `tokens` tokens of `count` stories; their seeds are far from those of the training data.
+    """The first `tokens` tokens of `count` stories, which are not in the training data.
 
-    For a model without a tokenizer: as many random tokens, the same every time.
+    For a model without a tokenizer, they are random tokens, the same in every call.
     """
     if lm.tokenizer is None:
         draw = random.Random(first_seed).randrange
@@ -81,13 +83,14 @@ def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_00
 def chat_prompts(family, count: int) -> dict[str, list[list[int]]]:
     """The first `count` prompts of each of six kinds, in the chat format of a family.
 
-    They were written for this benchmark, and nothing that comes with tutorlib was trained on them. SmolLM2's greedy
-    answers to all of them are longer than the 48 tokens that are measured, so no row goes on after an answer's end.
+    They were written for this benchmark, and no model that comes with tutorlib was trained on them. SmolLM2's greedy
+    answers to all of them are longer than the 48 tokens that are measured, so no row continues after the end of an
+    answer.
 
     Raises
     ------
     ValueError
-        If there are not so many.
+        If there are not that many prompts.
     """
     texts = read_json(Path(__file__).parent / "prompts.json", "restore it")
     most = min(map(len, texts.values()))

@@ -32,33 +32,35 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
     """The command line; `family` and `prompts` replace the bundled ones."""
     parser = argparse.ArgumentParser(prog="python -m tutorlib.bench", description="How fast are the methods here?")
     parser.add_argument(
-        "--family", default="storyworld", help="a family of models, or a folder of them (default: %(default)s)"
+        "--family", default="storyworld", help="a family of models, or a folder with one (default: %(default)s)"
     )
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: the family's own)")
     parser.add_argument("--quick", action="store_true", help="fewer prompts, tokens, rounds and conditions")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     parser.add_argument(
         "--results", type=Path, nargs="?", const="", metavar="FILE",
-        help="write them to this file, and go on from there (without FILE: to one of its own name in bench_results, or "
-        "in the folder that $TUTORLIB_BENCH names)",
+        help="save to this file, and continue from there (without FILE: a file named after the model in bench_results, "
+        "or in the folder that $TUTORLIB_BENCH names)",
     )  # fmt: skip
-    parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing, print the tables of this file")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of this file, without measuring")
     parser.add_argument(
         "--rows", nargs="+", metavar="ROW",
-        help="only these, and the rows they are compared with (default: all; of a chat model some)",
+        help="only these rows, and those they are compared with (default: all; for a chat model, some)",
     )  # fmt: skip
-    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kinds of prompt (default: all that there are)")
+    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kinds of prompt (default: all)")
     parser.add_argument(
         "--temperatures", nargs="+", type=float, metavar="T",
-        help="0 is greedy (default: 0 0.5 0.7 1, quick: 0 1; of a chat model: 0 1, quick: 0)",
+        help="0 is greedy (default: 0 0.5 0.7 1, quick: 0 1; for a chat model: 0 1, quick: 0)",
     )  # fmt: skip
     parser.add_argument(
         "--batches", nargs="+", type=int, metavar="N",
-        help="how many texts are made at once (default: 1 4 16, quick: 1 4; of a chat model: 1)",
+        help="how many texts are generated at once (default: 1 4 16, quick: 1 4; for a chat model: 1)",
     )  # fmt: skip
-    parser.add_argument("--prompts", type=int, help="how many prompts, of each kind (default: 4, or 3; quick: 2)")
-    parser.add_argument("--tokens", type=int, help="new tokens for each prompt (default: 64, or 48; quick: 32)")
-    parser.add_argument("--rounds", type=int, help="how often every row is timed (default: 5, or 2; quick: 3, or 1)")
+    parser.add_argument("--prompts", type=int, help="prompts of each kind (default: 4, for a chat model 3; quick: 2)")
+    parser.add_argument(
+        "--tokens", type=int, help="new tokens per prompt (default: 64, for a chat model 48; quick: 32)"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of timing (default: 5, for a chat model 2; quick: 3, or 1)")
     parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
@@ -127,7 +129,7 @@ def measured(options, family, prompts) -> dict:
 
 
 def gone_on_with(path: Path, report: dict) -> dict:
-    """What a file has of a report already; a ValueError where it was measured otherwise."""
+    """The part of a report that a file already has; a ValueError if it was measured with other settings."""
     found = read_report(path)
     for part in ("machine", "setting"):
         told = differences(found[part], report[part])

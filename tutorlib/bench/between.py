@@ -1,7 +1,7 @@
-"""How much of a row's time lies between the calls of its models: drawing, checking, trees, masks, sessions, traces.
+"""Measure how much of a row's time is spent between the calls of its models: drawing, checking, trees, masks, traces.
 
-The prediction in the report is made of calls alone, so this is what a row can fall short of it by. What this file does
-not do: time rows against each other (`measuring`), or calls by their width (`costs`).
+The prediction in the report includes only calls, so this is the part by which a row can be slower than predicted. What
+this file does not do: time rows against each other (`measuring`), or calls by their width (`costs`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ def share_between(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Run a row once with a stopwatch on each of its models, and tell what share of its time was outside their calls.
+    """Run a row once, time the calls of its models, and return the share of the time that was spent outside these
+    calls.
 
-    A call is one forward pass of a target, a draft or heads, or a reading of hidden states by an output head. On a GPU
-    each is waited for, which a run that is timed for its speed does not do: so this takes a run of its own.
+    A call is a forward pass of a target, a draft or heads, or of an output head over hidden states. On a GPU, this
+    function waits for each of them, which would slow down a run whose speed is measured. So it makes a run of its own.
 
     Parameters
     ----------
     family, new_tokens, temperature
         As for `tutorlib.bench.measure`.
     prompts : sequence of token lists
-        One batch: texts for them are made at once.
+        One batch of prompts, whose texts are generated together.
     row : Row
     seed : int
     clock : function
@@ -81,7 +82,7 @@ def share_between(
 
 
 class Watched:
-    """A family in which the calls of a model are timed as soon as a row has asked for it.
+    """A family that times the calls of a model from its first use by a row.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class Watched:
     timed : function
         From a call to the same call, timed.
     undo : ExitStack
-        On its end all is as it was.
+        Restores the original methods when it ends.
     """
 
     def __init__(self, family, timed: Callable[[Callable], Callable], undo: ExitStack):
@@ -106,7 +107,7 @@ class Watched:
 
 
 def calls_of(part) -> list[tuple[object, str]]:
-    """Where a part of a family computes: objects, and the names of their methods."""
+    """The methods in which a part of a family computes: objects, and the names of their methods."""
     if isinstance(part, TableLM):
         return [(part, "log_probs")]
     if isinstance(part, LM):

@@ -1,6 +1,6 @@
-"""Any methods side by side, on some prompts: time, memory, tokens for each call and, if there is a measure, quality.
+"""Compare any methods on some prompts: time, memory, tokens per call and, if a measure is given, quality.
 
-The benchmark proper (`measuring`) times its own rows against each other, in rounds; here the caller brings the methods.
+The main benchmark (`measuring`) times its own rows against each other in rounds. Here the caller chooses the methods.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..metrics.memory import Used, used
 
 @dataclass
 class Compared:
-    """What was measured of one method.
+    """The measurements of one method.
 
     Attributes
     ----------
     name : str
     seconds : list of float
-        One a prompt.
+        One for each prompt.
     tokens, calls : list of int
-        New tokens, and calls of the target, the prompt's included.
+        New tokens, and calls of the target, including the one that reads the prompt; one number for each prompt.
     memory : Used
-        Bytes, in the run that takes most, of the first prompt or the longest.
+        Bytes, measured on the longest prompt.
     quality : float or None
-        The mean over the prompts, without those of which it is NaN.
+        The mean over all prompts for which it is not NaN.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Compared:
 
     @property
     def latency(self) -> float:
-        """Mean seconds a prompt."""
+        """Mean time per prompt in seconds."""
         return fmean(self.seconds)
 
     @property
@@ -66,20 +66,20 @@ def compare(
 ) -> list[Compared]:
     """Run every method on every prompt.
 
-    Methods take turns prompt by prompt, each prompt beginning with another one, so that a slow spell of the machine
-    does not become one method's disadvantage. Before that, each method makes a run that is not timed, on the longest
-    prompt: its memory is measured there.
+    The methods take turns on each prompt, and each prompt starts with a different method, so that a slow phase of the
+    machine does not affect only one of them. Before that, each method makes an untimed run on the longest prompt, in
+    which its memory is measured.
 
     Parameters
     ----------
     methods : mapping from labels to functions of a prompt
-        Such as ``{"greedy": lambda prompt: greedy(family.target, prompt)}``. Whatever draws at random begins anew for
-        each prompt if its `Seeded` is made inside of the function.
+        For example ``{"greedy": lambda prompt: greedy(family.target, prompt)}``. Create a `Seeded` inside the function
+        if the random draws should start again for each prompt.
     prompts : sequence of str or lists of int
     max_new_tokens, stop
         As for `run`.
     quality : function from a text to a number, optional
-        What it is given is ``trace.text``. The higher the better, or not: nothing depends on it.
+        Its argument is ``trace.text``. It may be any number; higher need not mean better.
     clock : function
         Seconds.
 
@@ -90,7 +90,8 @@ def compare(
     Raises
     ------
     ValueError
-        For no methods or prompts; for a function that does not return a method's steps, or a run without new tokens.
+        If there are no methods or no prompts, if a function does not return the steps of a method, or if a run gives no
+        new tokens.
 
     Examples
     --------
@@ -105,8 +106,8 @@ def compare(
         steps = [method(prompt) for prompt in prompts]
         if not all(isinstance(one, Steps) for one in steps):
             raise ValueError(
-                f"{name!r} must return a method's steps, lambda prompt: greedy(lm, prompt) for instance, and not what "
-                f"run makes of them; got {steps[0]!r}"
+                f"{name!r} must return a method's steps, as lambda prompt: greedy(lm, prompt) does, and not the "
+                f"result of run; got {steps[0]!r}"
             )
         longest = prompts[max(range(len(prompts)), key=lambda number: len(steps[number].prompt))]
         run(method(longest), 2, stop=(), progress=False)  # tries the model's cache, see `LM`
@@ -132,7 +133,7 @@ def compare(
     return rows
 
 
-# What is shown of a row, by heading; megabytes are millions of bytes.
+# The columns of the table, by heading; a megabyte is a million bytes.
 MEASURES: dict[str, Callable[[Compared], float]] = {
     "seconds a prompt": lambda row: row.latency,
     "tokens a second": lambda row: row.tokens_per_second,
@@ -143,7 +144,7 @@ MEASURES: dict[str, Callable[[Compared], float]] = {
 
 
 def measures(rows: Sequence[Compared]) -> dict[str, list[float]]:
-    """The figures of all methods by heading, with the quality if it was asked for: what a table or a figure shows."""
+    """The numbers of all methods by heading, with the quality if it was measured, for tables and figures."""
     found = {head: [figure(row) for row in rows] for head, figure in MEASURES.items()}
     if any(row.quality is not None for row in rows):
         found["quality"] = [float("nan") if row.quality is None else row.quality for row in rows]
@@ -151,7 +152,7 @@ def measures(rows: Sequence[Compared]) -> dict[str, list[float]]:
 
 
 def show_comparison(rows: Sequence[Compared]) -> None:
-    """Show what `compare` returns as a table: a method a row, three digits of each figure."""
+    """Show the result of `compare` as a table, with a row for each method and three digits of each number."""
     from ..viz.tables import show_table
 
     found = measures(rows)

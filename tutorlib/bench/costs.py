@@ -1,4 +1,4 @@
-"""What calls cost on this machine: of a target by their width, and of its drafts; and what both take in memory."""
+"""Measure the time of calls on this machine (of a target for several widths, and of its drafts) and their memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..ngram import NgramLM
 from ..randomness import Seeded
 from ..uncached import TokenCache
 
-# Of calls this wide the time is measured; that of others lies between. The widest is that of EAGLE-2's published tree.
+# The widths of calls that are measured; others are interpolated. The widest is for EAGLE-2's published tree.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33, 60)
 
 
 class Costs(NamedTuple):
-    """What calls were measured to cost.
+    """The measured times of calls.
 
     Attributes
     ----------
@@ -35,9 +35,9 @@ class Costs(NamedTuple):
     prompt_seconds : float
         Time of the target call that reads the prompt.
     draft_seconds : dict of str to float
-        For each draft, by its name in the family: what a token takes in its own loop, so with choosing it. For a draft
-        network: what a level of its tree takes. For Medusa heads, which guess all levels in one call: the time of that
-        call over the number of heads.
+        For each draft, by its name in the family: the time per token in its own loop, including the choice of the
+        token. For a draft network: the time per level of its tree. For Medusa heads, which guess all levels in one
+        call: the time of that call divided by the number of heads.
     """
 
     call_seconds: list[float]
@@ -46,7 +46,7 @@ class Costs(NamedTuple):
 
 
 def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tokens: int) -> Costs:
-    """Measure what a call of the target costs by its width, and a token of each draft, halfway through a text."""
+    """Measure the time of a target call for several widths, and of a token of each draft, halfway through a text."""
     cached = len(prompt) + new_tokens // 2
     widths = [width for width in WIDTHS if cached + width <= family.target.context]
     times = call_times(family.target, widths, cached=cached, repeats=5)
@@ -70,7 +70,7 @@ def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tok
 
 
 def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5) -> float:
-    """Measure what the call that reads a prompt takes; the median of some, after one that is not timed."""
+    """Measure the time of the call that reads a prompt: the median of some, after one that is not counted."""
     times = []
     for _ in range(repeats + 1):
         synchronize(target.device)
@@ -82,7 +82,7 @@ def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5) -> float
 
 
 def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20) -> float:
-    """Measure what a level of a draft network's own tree takes, with choosing the guesses; the median of some."""
+    """Measure the median time of a level in a draft network's own tree, including the choice of the guesses."""
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
     features = head.features(session.prompt_hidden)
@@ -101,7 +101,7 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
 
 
 def heads_seconds(target: LM, heads: MedusaHeads, repeats: int = 20) -> float:
-    """Measure what one call of all Medusa heads takes; the median of some."""
+    """Measure the median time of a call of all Medusa heads."""
     hidden, times = torch.zeros(target.width, dtype=heads.dtype, device=target.device), []
     for _ in range(repeats):
         synchronize(target.device)
@@ -114,7 +114,7 @@ def heads_seconds(target: LM, heads: MedusaHeads, repeats: int = 20) -> float:
 
 
 def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:
-    """Bytes of a model's, a draft's or some heads' weights, and of its cache after `tokens` tokens of one text."""
+    """Bytes of the weights of a model or of heads, and of its cache after `tokens` tokens of one text."""
     if isinstance(part, NgramLM):
         return sum(array.nbytes for level in part.levels for array in level if array is not None), 0
     if not isinstance(part, torch.nn.Module):
@@ -126,13 +126,13 @@ def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:
 
 
 def reading(lm: LM, numbers: int = 2**26) -> dict[str, float]:
-    """How near a call of one token comes to the memory's bandwidth: its weights have to be read each time.
+    """Measure how close a call of one token comes to the memory bandwidth, since it has to read all weights.
 
     Parameters
     ----------
     lm : LM
     numbers : int
-        How many numbers in float32 are summed up to measure the bandwidth: more than any cache holds.
+        How many float32 numbers are summed up to measure the bandwidth; more than fit into any processor cache.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def reading(lm: LM, numbers: int = 2**26) -> dict[str, float]:
 
 
 def median_costs(all_costs: Sequence[Costs]) -> Costs | None:
-    """The typical one of some measurements, number by number."""
+    """The median of some measurements, for each number."""
     if not all_costs:
         return None
     calls = np.median([costs.call_seconds for costs in all_costs], axis=0)

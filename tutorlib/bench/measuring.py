@@ -1,6 +1,6 @@
-"""The rows of the benchmark timed against each other, in rounds; and `speculative` by γ, in the same way.
+"""Time the rows of the benchmark against each other in rounds, and in the same way `speculative` for several γ.
 
-Each measurement is made under one condition: a kind of prompt, a temperature, and how many texts are made at once.
+Each measurement has a condition: a kind of prompt, a temperature, and the number of texts generated at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .rows import GENERATE, PLAIN, ROWS, Row, speculative_row
 
 
 class Condition(NamedTuple):
-    """What rows are compared under: a kind of prompt, a temperature (0 is greedy), and texts made at once."""
+    """A condition for comparing rows: a kind of prompt, a temperature (0 is greedy), and texts generated at once."""
 
     kind: str
     temperature: float
@@ -46,30 +46,32 @@ class Spread(NamedTuple):
 
 @dataclass
 class Result:
-    """What was measured of one row.
+    """The measurements of one row.
 
     Attributes
     ----------
     name : str
     tokens_per_second : Spread
     tokens_per_call : float or None
-        New tokens for each call of the target, the prompt's included; None where calls cannot be counted.
+        New tokens per call of the target, including the call that reads the prompt; None if calls cannot be counted.
     acceptance : float or None
-        Accepted tokens over judged ones, as in `Trace.acceptance`; None where nothing is drafted.
+        Accepted tokens divided by judged tokens, as in `Trace.acceptance`; None if nothing is drafted.
     accepted_at : list of float, or None
-        The same by position in the draft, in a tree by level: of the steps in which all before it was accepted, the
-        share in which it was too. The last positions may rest on a few steps alone.
+        The same for each position in the draft (for each level of a tree): of the steps in which everything before this
+        position was accepted, the share in which it was accepted too. The values for the last positions may come from
+        only a few steps.
     over_plain : Spread
-        Speed over that of the plain loop, round by round.
+        Speed divided by that of plain decoding, in each round.
     over_peer : Spread or None
-        Speed over that of the row's peer; None where it has none.
+        Speed divided by that of the row's peer; None if it has no peer.
     predicted : float or None
-        What `over_plain` should be by the measured costs of its calls; None where nothing is predicted, as for batches.
+        The value that `over_plain` should have according to the measured costs of calls; None if there is no
+        prediction, as for batches.
     memory : dict of str to int
         Bytes: the weights of the "target", and of the "draft" or heads; the "cache" of both at the end of the longest
         texts; and the "logits" of the target's widest call.
     between : float or None
-        The share of its time that passes between calls, in a run of its own; None where nothing is predicted.
+        The share of its time that is spent between calls, measured in a separate run; None if there is no prediction.
     """
 
     name: str
@@ -98,21 +100,22 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     costs: Callable[..., Costs] = measured_costs,
 ) -> list[Result]:
-    """Time the rows against each other, those that can run at this temperature and in batches of this size.
+    """Time those rows against each other that can run at this temperature and batch size.
 
     Parameters
     ----------
     family : what `models.load` returns, or any object with the LMs that the rows ask for, a `target` at least
     prompts : sequence of token lists
-        The last batch is filled up with the first ones again.
+        If the last batch is not full, the first prompts are used again.
     temperature : float
         0 is greedy.
     batch : int
-        How many texts are made at once.
+        How many texts are generated at once.
     new_tokens : int
         For each prompt.
     rounds : int
-        In each, every row does all prompts. A round with the first batch alone goes before them and is not counted.
+        In each round, every row runs all prompts. There is first a round with only the first batch, which is not
+        counted.
     rows : sequence of Row
         The plain loop and the peer of every row must be among them. A row whose peer cannot run here is compared with
         `generate` as it is.
@@ -121,7 +124,8 @@ def measure(
     clock : function
         Seconds.
     costs : function like `measured_costs`
-        Called once in each round, if a row's time is to be predicted: one that drafts, with one text at a time.
+        Called once in each round if the time of a row is predicted, that is, if it drafts and there is one text at a
+        time.
 
     Returns
     -------
@@ -130,8 +134,8 @@ def measure(
     Raises
     ------
     ValueError
-        When there is nothing to measure, a prompt leaves no room for the new tokens, or a row makes too few; for a
-        temperature below 0 and a batch below 1.
+        If there is nothing to measure, if a prompt leaves no room for the new tokens, if a row makes too few tokens, if
+        the temperature is below 0, or if the batch size is below 1.
     """
     rows = rows_at(rows, temperature, batch)
     names = [row.name for row in rows]
@@ -214,7 +218,7 @@ def measure(
 
 
 def rows_at(rows: Sequence[Row], temperature: float, batch: int) -> list[Row]:
-    """Those of some rows that can run at a temperature and in batches of a size; see `measure`."""
+    """The rows that can run at a temperature and batch size; see `measure`."""
     if not is_number(temperature) or temperature < 0:
         raise ValueError(f"a temperature must be a finite number of 0 or more, where 0 is greedy; got {temperature!r}")
     check_whole_number(batch, 1, "a batch size is how many texts are made at once")
@@ -225,16 +229,16 @@ def rows_at(rows: Sequence[Row], temperature: float, batch: int) -> list[Row]:
 
 
 def drafts_of(rows: Sequence[Row]) -> list[str]:
-    """What drafts for those rows whose time is predicted, by its names in the family."""
+    """The drafts of those rows whose time is predicted, by their names in the family."""
     return sorted({role for row in rows if row.is_drafting for role in row.helpers})
 
 
 class Lacking(Exception):
-    """The family does not have what a row asks for."""
+    """The family lacks something that a row needs."""
 
 
 class Asked:
-    """A family for which an attribute that it lacks is a `Lacking`, and no other error of a row is."""
+    """A family that raises `Lacking` for a missing attribute, to distinguish it from other errors of a row."""
 
     def __init__(self, family):
         self._family = family
@@ -248,7 +252,7 @@ class Asked:
 
 @takes_iterators
 def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS)) -> tuple[list[Row], dict[str, str]]:
-    """Try each row on two new tokens, and leave out those for which these models do not do.
+    """Try each row on two new tokens, and leave out rows that do not work with these models.
 
     Parameters
     ----------
@@ -259,9 +263,9 @@ def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS
     Returns
     -------
     rows : list of Row
-        Those that can run. One whose peer cannot has none.
+        The rows that can run. If the peer of a row cannot run, the row has no peer.
     left_out : dict of str to str
-        The names of the others, and why: what the family lacks, or what the method said of the models.
+        The names of the other rows, each with the reason: what the family lacks, or the error message of the method.
     """
     left_out = {}
     for row in rows:
@@ -276,7 +280,7 @@ def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS
 
 
 def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[Row]:
-    """The rows of these names, and all that `measure` compares them with; ValueError for a name that there is not."""
+    """The rows with these names, and those that `measure` compares them with; ValueError for an unknown name."""
     known = {row.name: row for row in rows}
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -291,23 +295,23 @@ def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[
 
 
 def acceptance(steps) -> float | None:
-    """Accepted over judged tokens; None where nothing was judged."""
+    """Accepted tokens divided by judged tokens; None if nothing was judged."""
     judged = sum(step.judged for step in steps)
     return sum(step.accepted for step in steps) / judged if judged else None
 
 
 def accepted_at(steps) -> list[float] | None:
-    """Accepted over judged tokens by position in the draft; None where nothing was judged."""
+    """Accepted tokens divided by judged tokens, for each position in the draft; None if nothing was judged."""
     deepest = max((step.judged for step in steps), default=0)
     reached = [[step.accepted > at for step in steps if step.judged > at] for at in range(deepest)]
     return [sum(kept) / len(kept) for kept in reached] or None
 
 
 def prediction(row: Row, steps: Sequence[Step], costs: Costs | None) -> float | None:
-    """How much faster than the plain loop a row should be, by what was measured of its calls.
+    """Predict how much faster than plain decoding a row should be, from the measured times of calls.
 
-    Both read each prompt in one call. After it the plain loop makes a call of one token for each token, and the row, in
-    each step, calls what drafts and then the target, with all drafted tokens and one more. Nothing else is counted.
+    Both read each prompt in one call. After that, plain decoding makes a call of one token for each token. In each
+    step, the row calls its draft, and then the target with all drafted tokens and one more. Nothing else is counted.
     """
     if not row.is_drafting or costs is None:
         return None
@@ -328,21 +332,21 @@ def prediction(row: Row, steps: Sequence[Step], costs: Costs | None) -> float | 
 
 
 def draft_calls(step: Step) -> int:
-    """How often what drafts was called in a step: a tree is drafted level by level, a chain token by token."""
+    """How often the draft was called in a step: once for each level of a tree, or for each token of a chain."""
     return 1 + max(step.tree.depths) if step.tree else len(step.drafted)
 
 
 class GammaResult(NamedTuple):
-    """What was measured of `speculative` with one γ.
+    """The measurements of `speculative` with one γ.
 
     Attributes
     ----------
     gamma : int
     over_plain : Spread
-        Its speed over that of the plain loop.
+        Its speed divided by that of plain decoding.
     tokens_per_call, acceptance : float
     predicted : float
-        `theory.measured_factor` for that acceptance and γ, from the measured costs of calls.
+        `theory.measured_factor` for this acceptance and γ, from the measured costs of calls.
     """
 
     gamma: int
@@ -362,7 +366,7 @@ def by_gamma(
     new_tokens: int = 64,
     rounds: int = 5,
 ) -> list[GammaResult]:
-    """Time `speculative` with each γ against the plain loop, and predict it.
+    """Time `speculative` with each γ against plain decoding, and also predict the result.
 
     Parameters
     ----------
@@ -370,7 +374,7 @@ def by_gamma(
         As for `measure`.
     gammas : sequence of int
     sampling : bool
-        Whether tokens are drawn, at temperature 1; otherwise the likeliest are taken.
+        Whether tokens are sampled, at temperature 1. Otherwise decoding is greedy.
 
     Returns
     -------

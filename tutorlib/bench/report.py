@@ -1,7 +1,7 @@
-"""What was measured, with the machine that it was measured on: as tables, and as files that can be gone on with.
+"""Reports of measurements, with the machine on which they were made: as tables, and as files that can be continued.
 
-The files that come with tutorlib lie in ``tutorlib/bench/results``, one for each family and machine. A reader's own lie
-in `own_folder`; `reports` reads both.
+The files that come with tutorlib are in ``tutorlib/bench/results``, one for each family and machine. Your own files are
+in `own_folder`. `reports` reads both.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .measuring import Condition, Result, Spread
 VERSION = 2  # of the files
 KEYS = ("version", "machine", "setting", "reading", "left_out", "results")
 COMMITTED = Path(__file__).parent / "results"
-ENVIRONMENT = "TUTORLIB_BENCH"  # says where a reader's own files are
+ENVIRONMENT = "TUTORLIB_BENCH"  # names the folder for your own files
 
 
 def machine() -> dict:
-    """What the figures depend on."""
+    """The properties of the machine on which the numbers depend."""
     names = getattr(os, "sysconf_names", {})
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in names else None
     return {
@@ -54,7 +54,7 @@ def _processor() -> str:
 
 
 def where(report: dict) -> str:
-    """What computed in a report, by its name: the GPU, or the processor and its threads."""
+    """The name of the device in a report: the GPU, or the processor and its number of threads."""
     there = report["machine"]
     if there["gpu"] and report["setting"]["device"].startswith("cuda"):
         return there["gpu"]
@@ -81,10 +81,10 @@ def as_text(report: dict) -> str:
 
 
 def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """The results under one condition as a table's head and rows, for `tutorlib.viz.tables.show_table`."""
-    head = ("method", "tokens/s", "tokens/call", "accepted", "x plain loop", "predicted", "between", "x its peer", "MB")
+    """The results under one condition, as header and rows for `tutorlib.viz.tables.show_table`."""
+    head = ("method", "tokens/s", "tokens/call", "accepted", "speed (plain loop = 1)", "predicted speed")
     return [
-        head,
+        (*head, "time between calls", "speed (peer = 1)", "memory (MB)"),
         *(
             (
                 result.name,
@@ -115,19 +115,19 @@ def _spread(spread: Spread | None, written=_number) -> str:
 
 
 def foot(left_out: dict[str, str]) -> str:
-    """The rows that were left out, as text: a line for each reason, with all that it kept out."""
+    """The rows that were left out, as text: a line for each reason, with its rows."""
     reasons = dict.fromkeys(left_out.values())
     names = {reason: [name for name, why in left_out.items() if why == reason] for reason in reasons}
     return "\n".join(f"left out, as {reason}: {'; '.join(names[reason])}" for reason in reasons)
 
 
 def along(report: dict, **fixed) -> dict[str, dict[float, Result]]:
-    """The results of each row along the one part of the conditions that is not fixed, in ascending order.
+    """The results of each row for all values of the part of the condition that is not fixed, in ascending order.
 
     Raises
     ------
     ValueError
-        Unless two of `kind`, `temperature` and `batch` are given, and something was measured there.
+        Unless two of `kind`, `temperature` and `batch` are given, and there are measurements for them.
 
     Examples
     --------
@@ -154,30 +154,30 @@ def along(report: dict, **fixed) -> dict[str, dict[float, Result]]:
 
 
 def own_folder() -> Path:
-    """Where a reader's own results are: the folder that `TUTORLIB_BENCH` names, else ``bench_results`` here."""
+    """The folder of your own results: the one that `TUTORLIB_BENCH` names, otherwise ``bench_results`` here."""
     return Path(os.environ.get(ENVIRONMENT) or "bench_results")
 
 
 def file_name(report: dict) -> str:
-    """What to call a report's file: the family, its dtype and the machine."""
+    """The name for a report's file, from the family, its dtype and the machine."""
     setting = report["setting"]
     parts = (Path(setting["family"]).name, setting["dtype"], re.sub(r"\(\w+\)", "", where(report)))
     return "_".join(re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-") for part in parts) + ".json"
 
 
 def reports() -> dict[Path, dict]:
-    """All files of results that there are, by their paths: those that come with tutorlib, then the reader's own.
+    """All reports by their paths: those that come with tutorlib, then your own.
 
     Raises
     ------
     ValueError
-        As `read_report`: move a file away that cannot be read any more.
+        As for `read_report`. Move a file away if it can no longer be read.
     """
     return {path: read_report(path) for folder in (COMMITTED, own_folder()) for path in sorted(folder.glob("*.json"))}
 
 
 def as_json(report: dict) -> str:
-    """A report as JSON, its figures to four digits."""
+    """A report as JSON, with numbers of four digits."""
     results = [
         condition._asdict() | {"rows": [asdict(result) for result in results]}
         for condition, results in report["results"].items()
@@ -194,7 +194,7 @@ def _short(value):
 
 
 def write_report(report: dict, path) -> None:
-    """Write a report to a file, whole or not at all; its folder is made if it is missing."""
+    """Write a report to a file, completely or not at all; its folder is created if it is missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_text(path, as_json(report) + "\n")
 

@@ -216,7 +216,7 @@ def settings(model, values: dict):
 
 
 def plain_loop(family, prompts, count, seed, t) -> Output:
-    """What everything is compared with: the loop of a tutorial, or for several prompts `sample_batch`."""
+    """Plain decoding, with which all rows are compared: a simple loop, or `sample_batch` for several prompts."""
     if len(prompts) > 1:
         return _in_a_batch(family, prompts, count, seed, t)
     model = family.target.model
@@ -234,7 +234,7 @@ def plain_loop(family, prompts, count, seed, t) -> Output:
 
 
 def session_loop(family, prompts, count, seed, t) -> Output:
-    """The greedy loop over a `Session`: what its undo costs a method that never uses it."""
+    """The greedy loop over a `Session`, to measure what the undo costs a method that does not use it."""
     session = family.target.session(prompts[0])
     tokens = [int(session.feed()[-1].argmax())]
     while len(tokens) < count:
@@ -243,7 +243,9 @@ def session_loop(family, prompts, count, seed, t) -> Output:
 
 
 def two_models_loop(family, prompts, count, seed, t) -> Output:
-    """The calls that contrastive decoding cannot do without: target and draft read the text, and the target goes on."""
+    """The calls that contrastive decoding needs at least: target and draft read the text, and the target continues
+    it.
+    """
     expert, amateur = family.target.session(prompts[0]), family.draft.session(prompts[0])
     tokens = []
     while len(tokens) < count:

@@ -1,4 +1,4 @@
-"""Beam search: follow several continuations at once, and keep the best of those that end."""
+"""Beam search: follow several continuations at once, and keep the best of those that come to an end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..warp import Warp, probabilities
 
 @dataclass(slots=True)
 class Hypothesis:
-    """A continuation of the prompt: its tokens, their Σ log p, and the row of the batch that it goes on from.
+    """A continuation of the prompt: its tokens, their Σ log p, and the row of the batch that it continues.
 
-    (Contrastive beam search sums another score of each token in place of log p.)
+    (Contrastive beam search adds up another score in place of log p.)
     """
 
     tokens: list[int]
@@ -35,9 +35,10 @@ class Group:
     Attributes
     ----------
     running : list of Hypothesis
-        At most `size`. At the start only one, the empty continuation: equal ones would all choose the same tokens.
+        At most `size`. The search starts with one, the empty continuation, because equal hypotheses would all choose
+        the same tokens.
     finished : list of [new tokens, score], best first
-        At most `size`. Of equal scores the one that finished first comes first.
+        At most `size`. If two scores are equal, the hypothesis that finished first comes first.
     """
 
     def __init__(self, size: int, length_penalty: float):
@@ -49,20 +50,20 @@ class Group:
         return log_prob / length**self.length_penalty
 
     def lengthen(self, log_probs: torch.Tensor, discount: torch.Tensor, stop, last: bool) -> int:
-        """Go on by one token: the best that end are finished, the best of the others run on.
+        """Add one token to every hypothesis. The best that end are finished, and the best of the others run on.
 
         Parameters
         ----------
         log_probs, discount : tensors
-            As `continuations` takes them.
+            As for `continuations`.
         stop : set of int
         last : bool
-            Whether all end at this length.
+            Whether every hypothesis ends at this length.
 
         Returns
         -------
         int
-            How many of the best `size` ended.
+            How many of the best `size` continuations ended.
         """
         best = continuations(self.running, log_probs, discount, (1 + len(stop)) * self.size)
         ended = [hypothesis for hypothesis in best[: self.size] if last or hypothesis.tokens[-1] in stop]
@@ -77,7 +78,9 @@ class Group:
         del self.finished[self.size :]
 
     def is_done(self, length: int, longest: int, early_stopping) -> bool:
-        """Whether nothing runs on, or what runs on at this length is not expected to beat the worst that is kept."""
+        """Whether the group is done: nothing runs on, or no running hypothesis is expected to beat the worst finished
+        one.
+        """
         if length == longest or not self.running:
             return True
         if len(self.finished) < self.size:
@@ -88,24 +91,24 @@ class Group:
 
 
 def continuations(running, log_probs: torch.Tensor, discount: torch.Tensor, count: int) -> list[Hypothesis]:
-    """The `count` best continuations by one token, best first; fewer where the others have probability zero.
+    """The `count` best continuations by one token, best first; fewer if the others have probability zero.
 
-    Of equally good ones the continuation of the earlier hypothesis comes first, then the lower token id.
+    If two are equally good, the continuation of the earlier hypothesis comes first, then the lower token id.
 
     Parameters
     ----------
     running : list of Hypothesis
     log_probs : (rows, vocab) float64 tensor
-        What may follow each row of the batch.
+        Log-probabilities of the token after each row of the batch.
     discount : (vocab,) float64 tensor
-        Subtracted from each token's log-probability when continuations are compared, and not from their `log_prob`.
+        Subtracted from each token's log-probability when continuations are compared. Their `log_prob` stays as it is.
     """
     vocab = log_probs.shape[1]
     before = log_probs.new_tensor([hypothesis.log_prob for hypothesis in running])
     sums = before[:, None] + log_probs[[hypothesis.row for hypothesis in running]]
     sums, ranks = sums.flatten(), (sums - discount).flatten()
     least = ranks.topk(min(count, len(ranks))).values[-1]
-    places = ((ranks >= least) & (ranks > -math.inf)).nonzero()[:, 0]  # topk alone does not say which of equals it took
+    places = ((ranks >= least) & (ranks > -math.inf)).nonzero()[:, 0]  # topk does not promise which of equals it takes
     places = places[ranks[places].argsort(descending=True, stable=True)[:count]]
     parents = [running[place // vocab] for place in places.tolist()]
     return [
@@ -115,7 +118,9 @@ def continuations(running, log_probs: torch.Tensor, discount: torch.Tensor, coun
 
 
 def feed_running(running: list[Hypothesis], *batches: Batch) -> list[torch.Tensor]:
-    """Make the running hypotheses the rows of each batch and feed each its last token: (rows, vocab) logits a batch."""
+    """Make the running hypotheses the rows of each batch, and feed each its last token. Returns logits (rows,
+    vocab).
+    """
     rows = [hypothesis.row for hypothesis in running]
     for row, hypothesis in enumerate(running):
         hypothesis.row = row
@@ -125,7 +130,7 @@ def feed_running(running: list[Hypothesis], *batches: Batch) -> list[torch.Tenso
 
 
 def check(lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tokens, groups, diversity, stop):
-    """Raise ValueError for what is wrong with the arguments of `beam_search`."""
+    """Raise ValueError if an argument of `beam_search` is wrong."""
     longest = checked_budget(max_new_tokens)
     checked_stop(stop, lm)
     beams = _whole("beams", beams, least=1)
@@ -180,62 +185,68 @@ def beam_search(
     warp: Sequence[Warp] = (),
     stop: Iterable[int] | None = None,
 ) -> Iterator[Step]:
-    """Keep the `beams` likeliest continuations, lengthen them all by one token, and again; return the best finished.
+    """Keep the `beams` most likely continuations, add one token to each of them, and repeat; return the best one.
 
-    At each length every continuation by one token is a candidate. Of the best `beams` candidates those that end, with a
-    stop token or at `max_new_tokens`, are finished; the best `beams` that do not end run on. A finished one scores
-    ``Σ log p / len ** length_penalty``, where len counts its new tokens, the stop token included, and the best `beams`
-    of them are kept. Deterministic: there is nothing to draw.
+    At each length, every continuation by one token is a candidate. Among the best `beams` candidates, those that end
+    with a stop token or at `max_new_tokens` are finished. The best `beams` candidates that do not end run on. A
+    finished hypothesis has the score ``Σ log p / len ** length_penalty``, where len is the number of its new tokens,
+    including the stop token. The `beams` finished hypotheses with the best scores are kept. Nothing is random here.
 
-    Sequences and scores are those of ``transformers.generate(num_beams=beams, do_sample=False)``, except for warps:
-    there, processors act on log-probabilities and the scores are what is left of them; here, a warp acts on the logits,
-    and the scores are log-probabilities of the warped distribution, which sums to 1.
+    Sequences and scores are the same as those of ``transformers.generate(num_beams=beams, do_sample=False)``, except
+    when there are warps. In transformers, processors change the log-probabilities, and the changed numbers are the
+    scores. Here, a warp changes the logits, and the scores are log-probabilities of the warped distribution, which sums
+    to 1.
 
-    Cost: one call of `lm` a length with a row for each beam, over one cache whose rows are reordered; the prompt is
-    computed once.
+    Cost: one call of `lm` per length, with a row for each beam. All beams share one cache, whose rows are reordered.
+    The prompt is computed once.
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     beams : int
-        How many hypotheses run, and how many finished ones are kept. It may exceed the vocabulary: early lengths then
-        have fewer hypotheses (transformers runs copies of the prompt in their place). ``vocab ** (max_new_tokens - 1)``
-        of them leave nothing out; more than ``vocab ** max_new_tokens`` in a group cannot be.
+        How many hypotheses run, and how many finished ones are kept. It may be larger than the vocabulary: the first
+        lengths then have fewer hypotheses (transformers runs copies of the prompt in their stead). With
+        ``vocab ** (max_new_tokens - 1)`` beams the search is exhaustive. A group cannot have more than
+        ``vocab ** max_new_tokens``.
     max_new_tokens : int
-        Cut to the room in the context.
+        Reduced if the model's context has less room.
     length_penalty : float
-        Above 0 favours long texts, since log-probabilities are negative; below 0 short ones; 0 compares Σ log p.
+        A number above 0 favours long texts, because log-probabilities are negative; a number below 0 favours short
+        ones. With 0, texts are compared by Σ log p.
     early_stopping : False, True or "never"
-        When to stop once `beams` have finished. True: at once. False: when the best running one, scored at its present
-        length, does not beat the worst finished one; it might have later, if `length_penalty` is above 0. "never": when
-        it could not at any length.
+        When to stop once `beams` hypotheses have finished. True: at once. False: as soon as the best running
+        hypothesis, scored at its present length, does not beat the worst finished one (with a `length_penalty` above 0
+        it might have done so later). "never": only when it could not beat it at any length.
     min_new_tokens : int
-        How many tokens come before a stop token at least. The probabilities of the others stay as they are.
+        How many tokens must come before a stop token. The probabilities of the other tokens stay as they are.
     groups : int
-        Divides the beams into groups that search, finish and stop each by itself (Vijayakumar et al. 2018, "Diverse
-        beam search", algorithm 1). All finished ones are returned together, so that groups may return equal texts.
+        Divides the beams into groups. Each group searches, finishes and stops by itself (Vijayakumar et al. 2018,
+        "Diverse beam search", algorithm 1). The finished hypotheses of all groups are returned together, and two groups
+        may find the same text.
     diversity : float
-        At each length the groups choose in turn, and a token's log-probability counts for less by `diversity` times how
-        often groups before chose it: as the last token of their best continuations, stop tokens apart (the paper's λ,
-        with Hamming diversity). Scores stay the model's own. With 0 all groups find the same.
+        At each length the groups choose one after the other. A token that earlier groups have already chosen at this
+        length (as the last token of their best continuations; stop tokens are not counted) loses `diversity` times the
+        number of those choices from its log-probability. This is the paper's λ, with Hamming diversity. The scores stay
+        those of the model. With 0 all groups find the same texts.
     warp : sequence of functions
         Applied to the logits in order, before the softmax.
     stop : token ids, optional
-        None means ``lm.stop_tokens``, ``()`` none.
+        None means ``lm.stop_tokens``; ``()`` means no stop tokens.
 
     Yields
     ------
     Step
-        One for each length, without tokens: its `hypotheses` are the running ``[new tokens, Σ log p]``, best first, and
-        `scored` is the number of rows in the call. Then the winner with its score; its `hypotheses` are the finished
-        ``[new tokens, score]``, best first; fewer than `beams` only where no more have a probability above zero.
+        First one step without tokens for each length: its `hypotheses` are the running ones as
+        ``[new tokens, Σ log p]``, best first, and `scored` is the number of rows in the call. The last step holds the
+        tokens of the winner and its score. Its `hypotheses` are the finished ones as ``[new tokens, score]``, best
+        first: `beams` of them, or fewer if no other text has a probability above zero.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument. While searching, when logits are NaN or +inf, a warp leaves some hypothesis no
-        token, or nothing that may follow has a probability above zero.
+        When called with a bad argument; while searching, when logits are NaN or +inf, when the warps leave a hypothesis
+        without any token, or when no continuation has a probability above zero.
     """
     stop = checked_stop(stop, lm)
     longest = min(max_new_tokens, lm.context - len(prompt))

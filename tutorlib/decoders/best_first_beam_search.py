@@ -1,4 +1,4 @@
-"""Best-first beam search: what beam search finds, with fewer hypotheses scored."""
+"""Best-first beam search: the same result as beam search, with fewer hypotheses scored."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .beam_search import check as check_beams
 
 @dataclass(slots=True)
 class Hypothesis:
-    """A continuation of the prompt that waits for its turn.
+    """A continuation of the prompt that waits to be scored.
 
     Attributes
     ----------
     tokens : list of int
-        The new ones.
+        The new tokens.
     log_prob : float
         Σ log p of the tokens.
     estimate : float
-        The most that Σ log p can be of a text that begins with these tokens: `log_prob`, or less if a heuristic says
-        so.
+        An upper bound on Σ log p for every text that begins with these tokens: `log_prob`, or less if there is a
+        heuristic.
     ends : bool
-        With a stop token, or because it is as long as a text may be.
+        Whether it is complete: it has a stop token at its end, or is as long as a text may be.
     """
 
     tokens: list[int]
@@ -39,11 +39,11 @@ class Hypothesis:
 
 
 class Queue:
-    """What waits: a line for each length, best estimate first, cut to what beam search could still take of it.
+    """The waiting hypotheses: a line for each length, best estimate first, cut to what beam search could still take.
 
-    A line is never longer than twice the beams. Hypotheses leave it in order: neither estimate nor bound is ever above
-    the parent's, so whatever enters a line later ranks after all that have left it. The rank of a hypothesis among all
-    of its length is therefore the number of those that left before it.
+    A line is never longer than twice the beams. Hypotheses leave it in order: an estimate or a bound is never larger
+    than the parent's, so a hypothesis that enters a line later ranks after all that have already left it. The rank of a
+    hypothesis among all of its length is therefore the number of hypotheses that left the line before it.
     """
 
     def __init__(self, beams: int, longest: int, length_penalty: float):
@@ -56,12 +56,12 @@ class Queue:
         return sum(map(len, self.lines))
 
     def bound(self, hypothesis: Hypothesis) -> float:
-        """The best score that a text can have which begins with the hypothesis."""
+        """The best score that any text beginning with this hypothesis can have."""
         length = self.longest if self.length_penalty > 0 else max(len(hypothesis.tokens), 1)
         return hypothesis.estimate / length**self.length_penalty
 
     def push(self, hypotheses: list[Hypothesis]) -> None:
-        """Put hypotheses of one length into its line; of equal ones those that came first stay first."""
+        """Put hypotheses of one length into their line; among equals, those that came first stay first."""
         if not hypotheses:
             return
         length = len(hypotheses[0].tokens)
@@ -74,7 +74,9 @@ class Queue:
         self.lines[length] = kept
 
     def pop(self) -> Hypothesis:
-        """Take the one with the best bound; of equal ones the shortest, as parents go before children."""
+        """Take out the hypothesis with the best bound; among equals the shortest, so that parents come before
+        children.
+        """
         line = max(filter(None, self.lines), key=lambda line: self.bound(line[0]))
         best = line.pop(0)
         self.left[len(best.tokens)] += 1
@@ -82,7 +84,7 @@ class Queue:
         return best
 
     def is_open(self, length: int) -> bool:
-        """Whether anything that begins with a hypothesis of this length, scored now, could still be finished."""
+        """Whether a text that begins with a hypothesis of this length, scored now, could still be finished."""
         for longer in range(length + 1, self.longest + 1):
             if self.left[longer] < self.beams:
                 return True  # one that ends there
@@ -91,7 +93,7 @@ class Queue:
         return False
 
     def cut(self, limit: int) -> None:
-        """Forget the worst of the shortest until no more than `limit` wait."""
+        """Drop the worst of the shortest hypotheses until no more than `limit` wait."""
         while len(self) > limit:
             next(filter(None, self.lines)).pop()
 
@@ -102,13 +104,13 @@ class Queue:
 
 
 def continuations(before: Hypothesis, log_probs, ends, heuristic, count: int) -> list[Hypothesis]:
-    """The `count` best continuations by one token and what is as good as the last of them, in the order of token ids.
+    """The `count` best continuations by one token, and any that are as good as the last of them, by token id.
 
     Parameters
     ----------
     before : Hypothesis
     log_probs : (vocab,) float64 tensor
-        What may follow it.
+        Log-probabilities of the next token.
     ends : (vocab,) bool tensor
         Whether a text ends with each token.
     heuristic : function or None
@@ -118,7 +120,7 @@ def continuations(before: Hypothesis, log_probs, ends, heuristic, count: int) ->
     if heuristic is not None:
         for token in (~ends & (sums > -math.inf)).nonzero()[:, 0].tolist():
             estimates[token] += most_to_come(heuristic, [*before.tokens, token])
-        estimates.clamp_(max=before.estimate)  # what bounds every text from the parent on bounds these too
+        estimates.clamp_(max=before.estimate)  # the parent's bound holds for these too
     least = estimates.topk(min(count, len(estimates))).values[-1]
     tokens = ((estimates >= least) & (estimates > -math.inf)).nonzero()[:, 0]
     columns = tokens, sums[tokens], estimates[tokens], ends[tokens]
@@ -129,7 +131,7 @@ def continuations(before: Hypothesis, log_probs, ends, heuristic, count: int) ->
 
 
 def most_to_come(heuristic, tokens: list[int]) -> float:
-    """What the heuristic says of a hypothesis; ValueError if that is not a number of at most 0."""
+    """The heuristic's value for a hypothesis; ValueError if it is not a number of at most 0."""
     value = heuristic(list(tokens))
     try:
         bound = float(value)
@@ -141,7 +143,7 @@ def most_to_come(heuristic, tokens: list[int]) -> float:
 
 
 def check(lm, beams, max_new_tokens, length_penalty, n_best, heuristic, queue_limit, min_new_tokens, stop):
-    """Raise ValueError for what is wrong with the arguments of `best_first_beam_search`."""
+    """Raise ValueError if an argument of `best_first_beam_search` is wrong."""
     check_beams(lm, beams, max_new_tokens, length_penalty, "never", min_new_tokens, 1, 0.0, stop)
     if isinstance(n_best, bool) or not hasattr(n_best, "__index__") or not 1 <= n_best <= beams:
         raise ValueError(f"n_best must be a whole number from 1 to beams={beams}, got {n_best!r}")
@@ -168,78 +170,85 @@ def best_first_beam_search(
     warp: Sequence[Warp] = (),
     stop: Iterable[int] | None = None,
 ) -> Iterator[Step]:
-    """Score the most promising hypothesis first, whatever its length, and no more than `beams` of any length.
+    """Always score the most promising hypothesis next, whatever its length, but at most `beams` of each length.
 
-    Beam search as a priority queue (Meister, Vieira and Cotterell 2020, "Best-first beam search", algorithm 2). The
-    hypothesis whose texts can score best is taken out and scored, and its continuations are put in. A continuation can
-    only be worse than what it continues, so hypotheses of one length come out best first: one that ends is finished if
-    fewer than `beams` of its length came out before it, and one that does not end is scored if fewer than `beams` of
-    those did. That is what beam search takes. It is over when `n_best` finished ones score at least as well as anything
-    in the queue can. What beam search scores beyond that cannot change its result.
+    This is beam search with a priority queue (Meister, Vieira and Cotterell 2020, "Best-first beam search", algorithm
+    2). The hypothesis whose texts can reach the best score is taken out of the queue and scored, and its continuations
+    are put in. A continuation is never better than the hypothesis it continues, so hypotheses of the same length come
+    out best first. A hypothesis that ends is finished if fewer than `beams` hypotheses of its length came out before
+    it. A hypothesis that does not end is scored if fewer than `beams` of its length that do not end came out before it.
+    Beam search makes exactly the same selection. The search is over when `n_best` finished hypotheses score at least as
+    well as anything in the queue can. Beam search scores more hypotheses than that, but they cannot change its result.
 
-    The bound, for a Σ log p of s: a text's score is ``Σ log p / len ** length_penalty``, and lengthening it makes the
-    sum smaller and (if `length_penalty` is above 0) the divisor larger. So nothing that begins with s scores better
-    than ``s / longest ** length_penalty`` if `length_penalty` is above 0, and ``s / present length ** length_penalty``
-    otherwise. Above 0 the bound is loose and saves less.
+    The best score that a hypothesis with Σ log p = s can reach is bounded as follows. A text's score is
+    ``Σ log p / len ** length_penalty``. Each further token makes the sum smaller and, if `length_penalty` is above 0,
+    the divisor larger. So no text that begins with this hypothesis scores better than ``s / longest ** length_penalty``
+    if `length_penalty` is above 0, or ``s / present length ** length_penalty`` otherwise. With a `length_penalty` above
+    0 the bound is loose, and fewer calls are saved.
 
-    Equal to ``beam_search(..., early_stopping="never")`` in its first `n_best` hypotheses and their scores. This needs:
+    The first `n_best` hypotheses and their scores are those of ``beam_search(..., early_stopping="never")``. This holds
+    under these conditions:
 
-    - scores that lengthening cannot improve but by its length: log-probabilities of a distribution, as here;
-    - "never": with ``early_stopping=False`` and a `length_penalty` above 0 beam search stops on a guess, with True as
-      soon as `beams` have finished, and either may miss what is found here;
-    - one group; no heuristic; no `queue_limit`;
-    - that a hypothesis gets the same logits alone as in a batch, to the last bit where two are equally good. Of equal
-      ones the continuation of the earlier hypothesis comes first, then the lower token id, as in beam search.
+    - A further token never increases the sum. That is true of log-probabilities, which are used here.
+    - Beam search runs with "never". With ``early_stopping=False`` and a `length_penalty` above 0 it stops on a guess,
+      and with True as soon as `beams` hypotheses have finished. Either may miss a text that is found here.
+    - There is one group, no heuristic and no `queue_limit`.
+    - A hypothesis gets the same logits alone as in a batch; where two hypotheses are equally good, to the last bit.
+      Among equals, the continuation of the earlier hypothesis comes first, then the lower token id, as in beam search.
 
-    With a heuristic it is A*, cut to `beams` of a length, and ranks hypotheses by Σ log p plus the heuristic. If the
-    heuristic is admissible (never too low) and `beams` large enough to cut nothing, it finds the best text there is,
-    and a better heuristic finds it with fewer hypotheses scored.
+    With a heuristic this is A* search, limited to `beams` hypotheses of each length, and hypotheses are ranked by Σ log
+    p plus the heuristic. If the heuristic is admissible (never too low) and `beams` is large enough that nothing is
+    cut, the search finds the best text of all. The better the heuristic, the fewer hypotheses have to be scored.
 
-    Cost: one call of `lm` for each hypothesis scored, where beam search has one for all of a length. A call with a row
-    for each beam takes less time than as many calls, so time is saved only where most of the hypotheses are. One cache
-    serves all: a call feeds again what the hypothesis does not share with the one scored before it.
+    Cost: one call of `lm` for each hypothesis scored, whereas beam search makes one call for all hypotheses of a
+    length. One call with a row for each beam takes less time than one call for each beam, so this method saves time
+    only if it avoids scoring most of the hypotheses. All hypotheses use one cache: each call feeds again those tokens
+    that the hypothesis does not share with the one scored before it.
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     beams : int
-        How many hypotheses of a length are scored at most.
+        The largest number of hypotheses of one length that are scored.
     max_new_tokens : int
-        Cut to the room in the context.
+        Reduced if the model's context has less room.
     length_penalty : float
         As for `beam_search`.
     n_best : int
-        How many finished hypotheses are wanted, from 1 to `beams`; fewer are found sooner.
+        How many finished hypotheses are wanted, from 1 to `beams`. A smaller number is found sooner.
     heuristic : function, optional
-        ``heuristic(new_tokens)``, with a list of ints, returns an upper bound on the log-probability of all that is
-        still to come after them: at most 0, and -inf where no text can end. It is asked once for each continuation by
-        one token that does not end and has a probability. If it grows along a hypothesis (if it is not consistent) the
-        least of the sums on the way counts, which is a bound as well.
+        ``heuristic(new_tokens)`` takes a list of ints and returns an upper bound on the log-probability of everything
+        that may still come after them: at most 0, and -inf if no text can end from there. It is called once for each
+        continuation by one token that does not end and has a probability above zero. If the sum with the heuristic
+        grows along a hypothesis (the heuristic is then called inconsistent), the smallest sum so far is used, which is
+        a bound too.
     queue_limit : int, optional
-        The paper's memory-reduced form: when more than so many hypotheses wait, the worst of the shortest are
-        forgotten. Results may then differ; with 1 this is greedy decoding. Without it no more than twice the beams wait
-        of each length, since what beam search cannot take any more is not kept.
+        The paper's variant that needs less memory: when more than this many hypotheses wait, the worst of the shortest
+        are dropped. The result may then differ from that of beam search; with 1 it is greedy decoding. Without a limit,
+        at most twice `beams` hypotheses of each length wait, because those that beam search could no longer take are
+        not kept.
     min_new_tokens : int
-        How many tokens come before a stop token at least. The probabilities of the others stay as they are.
+        How many tokens must come before a stop token. The probabilities of the other tokens stay as they are.
     warp : sequence of functions
         Applied to the logits in order, before the softmax.
     stop : token ids, optional
-        None means ``lm.stop_tokens``, ``()`` none.
+        None means ``lm.stop_tokens``; ``()`` means no stop tokens.
 
     Yields
     ------
     Step
-        One for each hypothesis scored, without tokens: its `hypotheses` are the one scored, then the first `beams` in
-        the queue, each ``[new tokens, Σ log p]``. Then the winner with its score; its `hypotheses` are the `n_best`
-        finished ``[new tokens, score]``, best first; fewer only if no more have a probability above zero, or if the
-        heuristic or `queue_limit` gave them up.
+        First one step without tokens for each hypothesis scored: its `hypotheses` are that hypothesis and then the
+        first `beams` in the queue, each as ``[new tokens, Σ log p]``. The last step holds the tokens of the winner and
+        its score. Its `hypotheses` are the `n_best` finished ones as ``[new tokens, score]``, best first. There are
+        fewer if no other text has a probability above zero, or if the heuristic or `queue_limit` excluded them.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument. While searching, when logits are NaN or +inf, a warp leaves some hypothesis no
-        token, the heuristic returns a positive number or NaN, or nothing that may follow has a probability above zero.
+        When called with a bad argument; while searching, when logits are NaN or +inf, when the warps leave a hypothesis
+        without any token, when the heuristic returns a positive number or NaN, or when no continuation has a
+        probability above zero.
     """
     stop = checked_stop(stop, lm)
     longest = min(max_new_tokens, lm.context - len(prompt))
@@ -266,7 +275,8 @@ def best_first_beam_search(
             stops = stops.to(log_probs.device)
             if length < min_new_tokens:
                 log_probs[stops] = -math.inf
-            # Of one parent no more than the best `beams` can run on, and besides them only stop tokens end.
+            # At most the best `beams` continuations of one parent can run on. The only others of interest end with a
+            # stop token.
             ends = stops | (length + 1 == longest)
             queue.push(continuations(best, log_probs, ends, heuristic, beams + len(stop)))
             queue.cut(queue_limit or len(queue))

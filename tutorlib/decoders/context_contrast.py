@@ -1,4 +1,4 @@
-"""Context-aware decoding, alias classifier-free guidance: what a model says more of because it has read the context."""
+"""Context-aware decoding, also called classifier-free guidance: prefer tokens that the context made more likely."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def context_scores(logits_with: torch.Tensor, logits_without: torch.Tensor, weig
     ----------
     logits_with, logits_without : tensors of floats, shape (n, vocab)
     weight : float
-        At least 0, which leaves the log-probabilities with the context.
+        At least 0. With 0, the result is the log-probabilities with the context.
 
     Returns
     -------
     tensor of float64, shape (n, vocab)
-        -inf for what is impossible with the context. Never NaN or +inf: where something is possible with the context
-        alone, its log-probability without counts as -1e6.
+        -inf for tokens that are impossible with the context. Never NaN or +inf: if a token is possible with the context
+        and impossible without it, its log-probability without the context counts as -1e6.
 
     Raises
     ------
     ValueError
-        When a row of logits holds NaN or +inf, or nothing but -inf.
+        When a row of logits holds NaN or +inf, or is all -inf.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def context_scores(logits_with: torch.Tensor, logits_without: torch.Tensor, weig
 
 
 def check(lm, without, weight):
-    """Raise ValueError for what is wrong with the arguments of `context_contrast`."""
+    """Raise ValueError if an argument of `context_contrast` is wrong."""
     try:
         lm.prompt_tokens(without)
     except ValueError as error:
@@ -73,48 +73,49 @@ def context_contrast(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Contrast a model that has read the context with the same model that has not: what the context says counts more.
+    """Compare the model with and without the context, and strengthen what the context has changed.
 
-    Asked about a document, a model may answer from what it has learnt in training. The same question `without` the
-    document shows what that is. Each token is drawn with a probability proportional to
-    ``p_with · (p_with / p_without) ** weight``, the softmax of `context_scores`: what the context has made more likely
-    gains, and what it has made less likely loses. With ``rng=None`` the best score is taken, of equal ones the lowest
-    id.
+    A model that is asked about a document may ignore the document and answer from what it learnt in training. The same
+    question `without` the document shows what that answer would be. Each token is drawn with a probability proportional
+    to ``p_with · (p_with / p_without) ** weight``, which is the softmax of `context_scores`: tokens that the context
+    has made more likely gain, and tokens that it has made less likely lose. With ``rng=None`` the token with the best
+    score is taken; if scores are equal, the lowest id.
 
-    *Lossy* by design: not the model's distribution, and under ``rng=None`` not its greedy text. With ``weight=0`` it is
-    `sample`, and greedy decoding.
+    *Lossy* by design: the texts do not have the model's distribution, and with ``rng=None`` the text is not the model's
+    greedy text. With ``weight=0`` it is the same as `sample`, or as greedy decoding if ``rng=None``.
 
-    Cost: one call of `lm` a token, with two rows: one for each of the two texts. The new tokens are added to both.
+    Cost: one call of `lm` per token, with two rows: one for each of the two texts. The new tokens are added to both.
 
-    Source: Shi et al. (2023), "Trusting Your Evidence: Hallucinate Less with Context-aware Decoding", section 2, whose
-    α is `weight`: 0.5 for summaries, 1 where the context contradicts what was learnt. Sanchez et al. (2023), "Stay on
-    Topic with Classifier-Free Guidance", call the same guidance: their γ, ``guidance_scale`` in transformers, is
-    1 + `weight`. Their text `without` begins at the prompt's last token, or is a negative prompt.
+    Source: Shi et al. (2023), "Trusting Your Evidence: Hallucinate Less with Context-aware Decoding", section 2. Their
+    α is `weight`: 0.5 for summaries, 1 where the context contradicts what the model has learnt. Sanchez et al. (2023),
+    "Stay on Topic with Classifier-Free Guidance", use the same formula under the name of guidance: their γ, which is
+    ``guidance_scale`` in transformers, is 1 + `weight`. Their text `without` is the prompt's last token alone, or a
+    negative prompt.
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
-        With the context. This is the text that is written on.
+        The prompt with the context. This is the text that is continued.
     without : str or list of int
-        A prompt that lacks the context: usually `prompt` with the document left out. At least one token, of any length.
+        A prompt without the context: usually `prompt` with the document left out. It needs at least one token.
     weight : float
-        0 or more: how much the context counts beyond what it does anyway.
+        0 or more: how strongly the effect of the context is increased.
     rng : Randomness or None
     warp : sequence of functions
-        Applied in order to the scores, in the way in which `sample` applies them to logits. A `repetition_penalty`,
-        which looks at signs, makes something else of scores than of logits, even when the weight is 0.
+        Applied in order to the scores, in the way in which `sample` applies them to logits. A `repetition_penalty`
+        depends on the sign of a number, so it changes scores differently from logits, even when the weight is 0.
 
     Yields
     ------
     Step
-        One token each; ends when the longer of the two texts fills the model's context. Its candidates are the softmax
+        One token per step, until the longer of the two texts fills the model's context. The candidates are the softmax
         of the warped scores.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf.
+        When called with a bad argument; while running, for logits that are NaN or +inf.
     """
     batch = lm.batch([prompt, without])
     new = []  # the first feed computes the prompts

@@ -1,4 +1,4 @@
-"""Contrastive decoding: what a large model says more of than a small one; greedily, drawn, or searched for."""
+"""Contrastive decoding: prefer tokens that a large model finds more likely than a small one does."""
 
 from __future__ import annotations
 
@@ -17,39 +17,42 @@ from ..warp import Warp, in_float64, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams
 
-# What stands for an infinite score where scores are added up: more than any text of other tokens has, so that the texts
-# with most of such tokens come first, and among them the one whose other tokens score best.
+# Stands for an infinite score where scores are added up. It is larger than the sum over any text without such tokens.
+# So texts with most of these tokens come first, and among them the one whose other tokens score best.
 IMPOSSIBLE = 1e6
 
 
 def contrastive_scores(
     expert_logits: torch.Tensor, amateur_logits: torch.Tensor, alpha: float = 0.1, amateur_temperature: float = 1.0
 ) -> torch.Tensor:
-    """How much more the expert makes of each token than the amateur does: log p_expert - log p_amateur.
+    """How much more likely the expert finds each token than the amateur does: log p_expert - log p_amateur.
 
-    Only of tokens that the expert finds plausible: those with p_expert(x) >= alpha · max p_expert. (As a filter this
-    cut is `min_p`, which came later.) The others score -inf.
+    Only tokens that the expert finds plausible get this score: those with p_expert(x) >= alpha · max p_expert. (The
+    filter `min_p`, which was published later, makes the same cut.) All other tokens score -inf.
 
     Source: Li et al. (2022), "Contrastive Decoding: Open-ended Text Generation as Optimization", section 3.
 
     Parameters
     ----------
     expert_logits, amateur_logits : tensors of floats, shape (n, vocab)
-        Where one has more columns, for a vocabulary that is filled up with ids that are no tokens, these are left out.
+        If one has more columns, because its vocabulary is padded with ids that are not tokens, the extra columns are
+        left out.
     alpha : float
-        From 0, which cuts nothing but what has no probability at all, to 1, which leaves the likeliest and its equals.
+        From 0, which removes only tokens of probability zero, to 1, which keeps only the most likely token and any
+        equally likely ones.
     amateur_temperature : float
-        The amateur's logits, and not the expert's, are divided by it: below 1 the amateur is surer of itself.
+        The amateur's logits, but not the expert's, are divided by it. Below 1, the amateur's distribution is sharper.
 
     Returns
     -------
     tensor of float64, shape (n, vocab)
-        +inf where the cut leaves a token that the amateur gives no probability at all.
+        +inf for a plausible token to which the amateur gives probability zero.
 
     Raises
     ------
     ValueError
-        When a row of logits holds NaN or +inf, or nothing but -inf; when all that is plausible is left out.
+        When a row of logits holds NaN or +inf, or is all -inf; when all plausible tokens were in the columns that are
+        left out.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def contrastive_scores(
     shared = min(expert.shape[-1], amateur.shape[-1])
     if shared < expert.shape[-1] and not bool(plausible[:, :shared].any(-1).all()):
         raise ValueError(
-            "all that the expert finds plausible are ids that the amateur does not have: look at the expert"
+            "all tokens that the expert finds plausible are ids that the amateur does not have: look at the expert"
         )
     return (expert[:, :shared] - amateur[:, :shared]).masked_fill(~plausible[:, :shared], -math.inf)
 
@@ -77,15 +80,15 @@ def log_probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def check_alpha(alpha) -> None:
-    """Raise ValueError when the cut is not a share."""
+    """Raise ValueError if alpha is not a number from 0 to 1."""
     if not is_number(alpha) or not 0 <= alpha <= 1:
         raise ValueError(
-            f"alpha must be a share of the likeliest token's probability, from 0 (no cut) to 1 (greedy), got {alpha!r}"
+            f"alpha must be a share of the highest probability, from 0 (no cut) to 1 (greedy), got {alpha!r}"
         )
 
 
 def check(expert, amateur, prompt, alpha, amateur_temperature):
-    """Raise ValueError for what is wrong with the arguments that the three forms have in common."""
+    """Raise ValueError if an argument that all three methods share is wrong."""
     if not hasattr(amateur, "session") or not hasattr(amateur, "prompt_tokens"):
         raise ValueError(f"the amateur must be an LM, got {type(amateur).__name__}: wrap it as LM(model, tokenizer)")
     check_same_vocabulary(expert=expert, amateur=amateur)
@@ -99,41 +102,44 @@ def check(expert, amateur, prompt, alpha, amateur_temperature):
 def contrastive_decoding(
     expert: LM, amateur: LM, prompt: Prompt, *, alpha: float = 0.1, amateur_temperature: float = 1.0
 ) -> Iterator[Step]:
-    """Take the plausible token that the expert likes most in comparison with the amateur, over and over.
+    """Always take the plausible token whose probability the expert raises most in comparison with the amateur.
 
-    What small models do badly (repeat themselves, stay vague) large ones do too, only less: subtracting the small one's
-    log-probabilities leaves what size has added. The score is `contrastive_scores`; of equal scores the lowest id wins.
+    Small models repeat themselves and stay vague, and large models do the same to a lesser degree. Subtracting the
+    small model's log-probabilities leaves what the larger size has added. The score is that of `contrastive_scores`; if
+    scores are equal, the lowest id wins.
 
-    *Lossy* by design: neither the expert's greedy text nor its distribution. Deterministic. With ``alpha=1``, or with
-    an amateur that finds all tokens equally likely, it is the expert's greedy decoding (ties aside).
+    *Lossy* by design: the text is neither the expert's greedy text nor a sample from its distribution. Nothing is
+    random. With ``alpha=1``, or with an amateur that finds all tokens equally likely, this is greedy decoding of the
+    expert (except for ties).
 
-    Cost: one call of `expert` and one of `amateur` a token.
+    Cost: one call of `expert` and one of `amateur` per token.
 
     Source: Li et al. (2022), "Contrastive Decoding: Open-ended Text Generation as Optimization", section 3. The paper
-    searches with beams (`contrastive_beam_search`), with alpha = 0.1; for GPT-2 with an amateur temperature of 0.5.
+    searches with beams (`contrastive_beam_search`) and alpha = 0.1, and for GPT-2 with an amateur temperature of 0.5.
 
     Parameters
     ----------
     expert : LM
         The model whose text is written.
     amateur : LM
-        A weaker one with the same vocabulary. If one of the two is filled up with more ids, these are not taken.
+        A weaker model with the same vocabulary. If one of the two vocabularies is padded with further ids, these are
+        never chosen.
     prompt : str or list of int
     alpha : float
-        Tokens below this share of the likeliest one's probability, both by the expert, are out: 0 cuts nothing, 1
-        leaves only the likeliest.
+        A token is excluded if the expert gives it less than this share of the probability of its most likely token: 0
+        excludes nothing, and 1 leaves only the most likely token.
     amateur_temperature : float
-        Above 0. Below 1 the amateur is surer of itself, and what it likes is punished more.
+        Above 0. Below 1, the amateur's distribution is sharper, and tokens that it prefers lose more.
 
     Yields
     ------
     Step
-        One token each; ends where the amateur's context does. Its candidates are the softmax of the scores.
+        One token per step, until the amateur's context is full. The candidates are the softmax of the scores.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf.
+        When called with a bad argument; while running, for logits that are NaN or +inf.
     """
     expert_session, amateur_session = expert.session(prompt), amateur.session(prompt)
     new = []  # the first feed computes the prompt
@@ -158,12 +164,12 @@ def contrastive_sampling(
 ) -> Iterator[Step]:
     """Draw each plausible token with a probability proportional to p_expert / p_amateur.
 
-    That is the softmax of `contrastive_scores`, as if they were logits. *Lossy* by design: this is not the expert's
-    distribution. With ``rng=None`` and no warp it is `contrastive_decoding`.
+    This is the softmax of `contrastive_scores`, used as if they were logits. *Lossy* by design: it is not the expert's
+    distribution. With ``rng=None`` and no warp it is the same as `contrastive_decoding`.
 
-    Cost: one call of `expert` and one of `amateur` a token.
+    Cost: one call of `expert` and one of `amateur` per token.
 
-    Source: the scores are those of Li et al. (2022), who search for the best of them.
+    Source: the scores are those of Li et al. (2022), who search for the text with the best score instead of sampling.
 
     Parameters
     ----------
@@ -176,13 +182,14 @@ def contrastive_sampling(
     Yields
     ------
     Step
-        One token each; ends where the amateur's context does.
+        One token per step, until the amateur's context is full.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf, and where the amateur gives a
-        plausible token no probability at all: nothing can be drawn in proportion to that.
+        When called with a bad argument; while running, for logits that are NaN or +inf, or when the amateur gives a
+        plausible token probability zero, because its score is then infinite and nothing can be drawn in proportion to
+        it.
     """
     expert_session, amateur_session = expert.session(prompt), amateur.session(prompt)
     new = []
@@ -192,7 +199,7 @@ def contrastive_sampling(
         if float(scores.max()) == math.inf:
             raise ValueError(
                 f"the amateur gives token {int(scores.argmax())} no probability at all, so that its score is infinite: "
-                "nothing can be drawn in proportion to that; contrastive_decoding takes such a token"
+                "nothing can be drawn in proportion to that; contrastive_decoding can take such a token"
             )
         history = [expert_session.tokens]
         new = [rng.choose(probabilities(scores, warp, history)[-1])]
@@ -201,7 +208,7 @@ def contrastive_sampling(
 
 
 def check_search(expert, amateur, prompt, alpha, amateur_temperature, beams, max_new_tokens, length_penalty, stop):
-    """Raise ValueError for what is wrong with the arguments of `contrastive_beam_search`."""
+    """Raise ValueError if an argument of `contrastive_beam_search` is wrong."""
     check(expert, amateur, prompt, alpha, amateur_temperature)
     check_beams(expert, beams, max_new_tokens, length_penalty, False, 0, 1, 0.0, stop)
 
@@ -219,25 +226,25 @@ def contrastive_beam_search(
     length_penalty: float = 1.0,
     stop: Iterable[int] | None = None,
 ) -> Iterator[Step]:
-    """Search for the text that the expert likes most in comparison with the amateur, of plausible tokens alone.
+    """Search, among texts of plausible tokens, for the one that the expert favours most over the amateur.
 
-    Beam search on Σ `contrastive_scores` in place of Σ log p; see `beam_search` for how it goes. A text scores
-    ``Σ score / len ** length_penalty``. With a penalty of 0 that is the paper's objective: log p_expert less
-    log p_amateur of the whole text. The paper's texts all have one length. Where stop tokens end some, the sum favours
-    long ones as far as the expert is the surer one, token by token; 1 compares averages. Unlike log-probabilities,
-    scores may be positive, so that a text which goes on may get better: nothing short of `max_new_tokens` ends the
-    search while a hypothesis runs.
+    This is `beam_search` on Σ `contrastive_scores` in place of Σ log p. The score of a text is
+    ``Σ score / len ** length_penalty``. With a penalty of 0 that is the paper's objective: log p_expert minus log
+    p_amateur of the whole text. In the paper all texts have the same length. If stop tokens end some texts earlier, the
+    sum favours long texts wherever the expert gives most tokens more probability than the amateur does; with a penalty
+    of 1, averages are compared. Unlike log-probabilities, these scores may be positive, so a text may improve as it
+    goes on. The search therefore ends only at `max_new_tokens`, or when no hypothesis is left running.
 
-    A plausible token that the amateur gives no probability at all scores 1e6 in place of infinity, so that sums can be
-    compared.
+    A plausible token to which the amateur gives probability zero scores 1e6 instead of infinity, so that sums can still
+    be compared.
 
-    *Lossy* by design. Deterministic. With one beam it is `contrastive_decoding`, unless there are stop tokens: then a
-    text that has ended competes with what comes of going on.
+    *Lossy* by design. Nothing is random. With one beam it is `contrastive_decoding`, unless there are stop tokens: then
+    a text that has ended competes with longer ones.
 
-    Cost: one call of `expert` and one of `amateur` a length, with a row for each beam.
+    Cost: one call of `expert` and one of `amateur` per length, with a row for each beam.
 
-    Source: Li et al. (2022), "Contrastive Decoding: Open-ended Text Generation as Optimization", section 3; the paper
-    has 5 beams.
+    Source: Li et al. (2022), "Contrastive Decoding: Open-ended Text Generation as Optimization", section 3. The paper
+    uses 5 beams.
 
     Parameters
     ----------
@@ -246,22 +253,23 @@ def contrastive_beam_search(
     beams : int
         How many hypotheses run, and how many finished ones are kept.
     max_new_tokens : int
-        Cut to the room in both contexts.
+        Reduced if one of the two contexts has less room.
     length_penalty : float
         See above.
     stop : token ids, optional
-        None means ``expert.stop_tokens``, ``()`` none.
+        None means ``expert.stop_tokens``; ``()`` means no stop tokens.
 
     Yields
     ------
     Step
-        As `beam_search` does: one for each length, without tokens, then the winner with its score; the `hypotheses` are
-        the running ``[new tokens, Σ score]`` and at last the finished ``[new tokens, score]``, best first.
+        As for `beam_search`: one step without tokens for each length, then one with the winner and its score. The
+        `hypotheses` are the running ones as ``[new tokens, Σ score]`` and, in the last step, the finished ones as
+        ``[new tokens, score]``, best first.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while searching, for logits that are NaN or +inf.
+        When called with a bad argument; while searching, for logits that are NaN or +inf.
     """
     stop = checked_stop(stop, expert)
     room = amateur.context - len(prompt)

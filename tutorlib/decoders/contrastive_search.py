@@ -1,4 +1,4 @@
-"""Contrastive search: of the few likeliest tokens, one that does not say again what has been said."""
+"""Contrastive search: among a few likely tokens, take one that does not repeat what the text already contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..warp import in_float64, probabilities
 
 
 class Directions:
-    """The directions of the hidden states so far: vectors of length 1, in one tensor that has rows to spare.
+    """The directions of the hidden states so far: vectors of length 1, in one tensor with spare rows.
 
     Parameters
     ----------
@@ -28,29 +28,29 @@ class Directions:
         self._count = len(states)
 
     def nearest(self, directions: torch.Tensor) -> torch.Tensor:
-        """The cosine between each of some directions, (m, width), and whichever of these is nearest to it: (m,)."""
+        """For each of the given directions (m, width), its largest cosine with any of the stored ones: (m,)."""
         return (directions @ self._rows[: self._count].T).amax(-1)
 
     def append(self, row: torch.Tensor) -> None:
         if self._count == len(self._rows):
-            self._rows = torch.cat([self._rows, torch.empty_like(self._rows)])  # twice the size: seldom copied
+            self._rows = torch.cat([self._rows, torch.empty_like(self._rows)])  # doubled, so rarely copied
         self._rows[self._count] = row
         self._count += 1
 
 
 def direction(states: torch.Tensor) -> torch.Tensor:
-    """Rows (n, width) of length 1, in float64; ValueError where a row has no direction."""
+    """Scale rows (n, width) to length 1, in float64; ValueError if a row has no direction."""
     states = torch.nn.functional.normalize(in_float64(states), dim=-1)
     if math.isnan(float(states.sum())):
         raise ValueError(
-            "a hidden state holds NaN or an infinite number, so that it has no direction to compare "
+            "a hidden state contains NaN or an infinite number, so it has no direction to compare "
             "(in a TableLM: give every token a probability above 0)"
         )
     return states
 
 
 def check(k, penalty):
-    """Raise ValueError for what is wrong with the arguments of `contrastive_search`."""
+    """Raise ValueError if an argument of `contrastive_search` is wrong."""
     check_whole_number(k, 1, "k says how many tokens are candidates")
     if not is_number(penalty) or not 0 <= penalty <= 1:
         raise ValueError(f"penalty must be a weight from 0 (greedy) to 1 (similarity alone), got {penalty!r}")
@@ -58,42 +58,44 @@ def check(k, penalty):
 
 @decoder(check=check)
 def contrastive_search(lm: LM, prompt: Prompt, *, k: int = 4, penalty: float = 0.6) -> Iterator[Step]:
-    """Take, of the `k` likeliest tokens, the one that is likely and unlike everything before it.
+    """Take, among the `k` most likely tokens, one that is likely and also unlike everything before it.
 
-    A candidate x scores ``(1 - penalty) · p(x) - penalty · max_j cos(h_x, h_j)``: its probability, less how much its
-    hidden state resembles the most similar one of all tokens before it, the prompt's included. Hidden states are those
-    of the last layer, after the final norm. What repeats has a state much like one that was there. Of equal scores the
-    lowest id wins.
+    A candidate x scores ``(1 - penalty) · p(x) - penalty · max_j cos(h_x, h_j)``: its probability counts for it, and
+    the similarity of its hidden state to that of an earlier token counts against it. The similarity is the largest
+    cosine with any token before it, including the prompt. Hidden states are those of the last layer, after the final
+    norm. A token that repeats earlier text has a hidden state close to an earlier one, so it scores low. If scores are
+    equal, the lowest id wins.
 
-    *Lossy* by design: neither the greedy text nor the model's distribution. Deterministic. With ``penalty=0`` or
-    ``k=1`` it is greedy decoding (for ties: the lowest id, as there).
+    *Lossy* by design: the text is neither the greedy text nor a sample from the model's distribution. Nothing is
+    random. With ``penalty=0`` or ``k=1`` it is greedy decoding, including how ties are broken.
 
-    Cost: one call of `lm` a token, `k` tokens wide, which gives the candidates' hidden states and what may follow them;
-    and one for the prompt.
+    Cost: one call of `lm` for the prompt, and then one call with `k` tokens per new token. That call gives the hidden
+    states of the candidates and also the logits that follow each of them.
 
-    Source: Su et al. (2022), "A Contrastive Framework for Neural Text Generation", section 3.2; the paper has k = 8 and
-    a penalty (there: alpha) of 0.6 for open-ended text.
+    Source: Su et al. (2022), "A Contrastive Framework for Neural Text Generation", section 3.2. For open-ended text the
+    paper uses k = 8 and a penalty of 0.6 (called alpha there).
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     k : int
-        How many candidates, at least 1. As many as the vocabulary has, or more, compare all that have a probability.
+        The number of candidates, at least 1. If `k` is as large as the vocabulary, all tokens of nonzero probability
+        are compared.
     penalty : float
         From 0 to 1.
 
     Yields
     ------
     Step
-        One token each, endlessly. Its candidates are the model's; its `hypotheses` are the `k` compared, each
-        ``[[token], score]``, best first, and `score` is the winner's.
+        One token per step, without end. The candidates are the model's. The `hypotheses` are the `k` tokens compared,
+        each as ``[[token], score]``, best first, and `score` is the score of the winner.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf, a model that gives no hidden
-        states, or hidden states that are not finite.
+        When called with a bad argument; while running, for logits that are NaN or +inf, for a model that returns no
+        hidden states, or for hidden states that are not finite.
     """
     session = lm.session(prompt, hidden=-1)
     logits = session.feed()

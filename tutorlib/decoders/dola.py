@@ -1,4 +1,6 @@
-"""DoLa, decoding by contrasting layers: what the last layer says more of than an early one."""
+"""DoLa, decoding by contrasting layers: prefer tokens that the last layer finds more likely than an early layer
+does.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from .contrastive_decoding import check_alpha, contrastive_scores, log_probabili
 
 
 def jensen_shannon(log_probs: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The Jensen-Shannon divergence of distributions, row by row: how far both are from their mean, on average.
+    """The Jensen-Shannon divergence of two distributions, row by row: the average distance of both from their mean.
 
-    ``(KL(p || m) + KL(q || m)) / 2`` with ``m = (p + q) / 2``, in nats: 0 where they are equal, at most log 2.
+    ``(KL(p || m) + KL(q || m)) / 2`` with ``m = (p + q) / 2``, in nats. It is 0 if they are equal, and at most log 2.
 
     Parameters
     ----------
@@ -34,27 +36,28 @@ def jensen_shannon(log_probs: torch.Tensor, other: torch.Tensor) -> torch.Tensor
 
 
 def lower_layers(lm: LM) -> list[int]:
-    """The even layers of the lower half: the paper's bucket for long answers.
+    """The even layers of the lower half, which the paper uses for long answers.
 
-    Layer 0, the embeddings, is left out of models whose output head is the embedding matrix: read out, an embedding
-    says only its own token (as transformers' DoLa has it; the paper's models have two matrices).
+    Layer 0, the embeddings, is left out for models whose output head is the embedding matrix, because the logits of an
+    embedding then only point to its own token. (The DoLa of transformers does the same; the paper's models have two
+    separate matrices.)
 
     Raises
     ------
     ValueError
-        If there is none: name the layers yourself then.
+        If there are no such layers. Then pass layer numbers of your choice.
     """
     first = 2 if lm.layers and _is_tied(lm.model) else 0
     return _even(lm, first, lm.layers // 2)
 
 
 def upper_layers(lm: LM) -> list[int]:
-    """The even layers of the upper half, the last layer left out: the paper's bucket for short answers.
+    """The even layers of the upper half without the last layer, which the paper uses for short answers.
 
     Raises
     ------
     ValueError
-        If there is none: name the layers yourself then.
+        If there are no such layers. Then pass layer numbers of your choice.
     """
     return _even(lm, lm.layers // 2, lm.layers)
 
@@ -71,7 +74,7 @@ def _is_tied(model) -> bool:
 
 
 def check(lm, layers, alpha):
-    """Raise ValueError for what is wrong with the arguments of `dola`."""
+    """Raise ValueError if an argument of `dola` is wrong."""
     if lm.layers == 0:
         raise ValueError(f"dola contrasts layers, but a {type(lm).__name__} has none: its hidden states are its output")
     try:
@@ -100,50 +103,53 @@ def dola(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Take the plausible token that the last layer likes most in comparison with an early layer of the same model.
+    """Take the plausible token that the last layer favours most over an early layer of the same model.
 
-    The final norm and the output head turn the hidden state of any layer into a distribution. In the models of the
-    paper, what takes knowledge appears in the later layers: subtracting an early layer's log-probabilities is to bring
-    it out. This is contrastive decoding (`contrastive_scores`) with an early layer for an amateur. Of several
-    `layers` the one that differs most from the last, by their Jensen-Shannon divergence, is chosen anew for each token
-    (the paper's dynamic selection); with one it is always that (static). Of equal scores the lowest id wins, of equally
-    far layers the first.
+    The final norm and the output head can turn the hidden state of any layer into a distribution. The authors found
+    that factual knowledge appears in the later layers, and subtract an early layer's log-probabilities to bring it out.
+    This is contrastive decoding (`contrastive_scores`) with an early layer as the amateur. If several `layers` are
+    given, the one that differs most from the last layer is chosen anew for each token, by the Jensen-Shannon divergence
+    (the paper's dynamic selection). If one is given, it is always used (static selection). Among equal scores the
+    lowest id wins, and among equally distant layers the first.
 
-    *Lossy* by design: neither the model's greedy text nor its distribution. With ``alpha=1`` it is greedy (ties aside).
+    *Lossy* by design: the text is neither the model's greedy text nor a sample from its distribution. With ``alpha=1``
+    it is greedy decoding (except for ties).
 
-    Cost: one call of `lm` a token, and the output head once more for each of the layers.
+    Cost: one call of `lm` per token, and the output head once more for each of the layers.
 
     Source: Chuang et al. (2023), "DoLa: Decoding by Contrasting Layers Improves Factuality in Large Language Models",
-    section 2. The authors' code, and transformers' DoLa (until 4.52 a part of it), differ: they put the output head on
-    early hidden states as they are, without the final norm and without the capping of logits that Gemma 2 has after
-    its head; and they compare layers by ``(KL(m || p) + KL(m || q)) / 2``, where the mean comes first.
+    section 2. The authors' code and the DoLa of transformers (part of it until version 4.52) differ from this one. They
+    apply the output head to early hidden states directly, without the final norm and without the capping of logits that
+    Gemma 2 has after its head. And they compare layers by ``(KL(m || p) + KL(m || q)) / 2``, in which the mean comes
+    first.
 
     Parameters
     ----------
     lm : LM
-        With layers to contrast: a `TableLM` has none.
+        A model with layers; a `TableLM` has none.
     prompt : str or list of int
     layers : sequence of int
-        As sessions number hidden states: 0 is the embeddings, i the output of layer i; the last is not among them.
-        `lower_layers(lm)` and `upper_layers(lm)` are the paper's buckets; ``range(0, 20, 2)`` is one as well.
+        Numbered like the hidden states of a session: 0 is the embeddings, and i is the output of layer i. The last
+        layer is not allowed. The choices in the paper are `lower_layers(lm)` and `upper_layers(lm)`, and also
+        ``range(0, 20, 2)``.
     alpha : float
-        Tokens below this share of the likeliest one's probability, both by the last layer, are out.
+        A token is excluded if the last layer gives it less than this share of the probability of its most likely token.
     rng : Randomness, optional
-        Draws from the softmax of the scores. None takes the best one, as the paper does.
+        Draws from the softmax of the scores. With None, the token with the best score is taken, as in the paper.
     warp : sequence of functions
-        Applied in order to the scores, in the way in which `sample` applies them to logits. The paper has
+        Applied in order to the scores, in the way in which `sample` applies them to logits. The paper uses
         ``[repetition_penalty(1.2)]``.
 
     Yields
     ------
     Step
-        One token each, endlessly. Its candidates are the softmax of the scores; its note names the layer.
+        One token per step, without end. The candidates are the softmax of the scores, and the note names the layer.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf, a model that gives no hidden
-        states, or one that `LM.read_out` does not know how to read.
+        When called with a bad argument; while running, for logits that are NaN or +inf, for a model that returns no
+        hidden states, or for one whose hidden states `LM.read_out` cannot turn into logits.
     """
     layers = list(layers)
     session = lm.session(prompt, hidden=layers)

@@ -1,4 +1,4 @@
-"""EAGLE: a small network guesses the target's next features, its guesses grow a tree, and one call checks the tree."""
+"""EAGLE: a small network predicts the target's next features and drafts a tree from them; one call checks the tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..warp import Warp, takes
 
 
 def check(target, head, tree):
-    """Raise ValueError for what is wrong with the arguments of `eagle`."""
+    """Raise ValueError if an argument of `eagle` is wrong."""
     if not isinstance(head, DraftNetwork):
         raise ValueError(
             f"head must be an EagleHead or an Eagle3Head, got {type(head).__name__}: family.eagle, for instance"
@@ -44,13 +44,13 @@ def eagle(
 ) -> Iterator[Step]:
     """Let a network that reads the target's features draft a tree, and check the tree in one call.
 
-    *Lossless* by construction, whatever the network and the tree: every token is drawn from the target, warped, and the
-    tree only decides how many are drawn in one call; with one seed it gives the very text that `sample` gives. (A
-    `drawn_tree` or `drawn_chain` is checked as a draft model's tokens are: lossless too, but another text for the same
-    seed.)
+    *Lossless* by construction, for any network and any tree: every token is drawn from the target's warped
+    distribution, and the tree only decides how many tokens one call gives. With the same seed it gives exactly the text
+    of `sample`. (A `drawn_tree` or `drawn_chain` is checked like the tokens of a draft model. It is lossless too, but
+    gives another text for the same seed.)
 
-    Cost: one call of `target`, as wide as the tree and one more, and one of the network for each level of the tree, for
-    one token or more. The first call, which reads the prompt, gives one token.
+    Cost: one call of `target`, with one token more than the tree has, and one call of the network for each level of the
+    tree, for one or more new tokens. The first call, which reads the prompt, gives one token.
 
     Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty"; Li et al. (2024),
     "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees"; Li et al. (2025), "EAGLE-3: Scaling up
@@ -60,26 +60,27 @@ def eagle(
     ----------
     target : LM
     head : EagleHead or Eagle3Head
-        Trained on this target, see ``python -m tutorlib.training eagle`` and ``eagle3``.
+        A network trained on this target, see ``python -m tutorlib.training eagle`` and ``eagle3``.
     prompt : str or list of int
     tree : function
         `dynamic(nodes, depth, top_k)`, `static(paths)`, `chain(length)`, `drawn_tree(paths)` or `drawn_chain(length)`,
-        see `tutorlib.drafting.draft_trees`. By default the dynamic tree that the network comes with.
+        see `tutorlib.drafting.draft_trees`. By default the dynamic tree whose settings are stored with the network.
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
-        Applied to the logits of both: the target's because that is asked for, the network's because the tree is then
-        accepted further down.
+        Applied to the logits of both: to the target's because they define the distribution of the text, and to the
+        network's because more of the tree is then accepted.
 
     Yields
     ------
     Step
-        The accepted tokens and one more; the tree, and the path taken in it.
+        One step per round: the accepted tokens and one more, the tree, and the path accepted in it.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument, a network of another model for instance; while running, for logits that are NaN.
+        When called with a bad argument, for example with a network that belongs to another model; while running, for
+        logits that are NaN.
     """
     tree = dynamic(**head.tree) if tree is None else tree
     session, drafts = target.session(prompt, hidden=head.feature_layers), head.session(target)
@@ -88,7 +89,8 @@ def eagle(
     while len(text) < target.context:
         candidates, accept, room = TokenTree([], []), exact, target.context - len(text) - 1
         if features is not None and room:
-            # A place pairs a token with the feature of the one before it, so that the text's first token has none.
+            # Each position pairs a token with the feature of the token before it, so the text's first token is left
+            # out.
             logits = drafts.feed(text[drafts.length + 1 :], features)
             draft = Draft(drafts, logits, text, warp, depth=room, rng=rng)
             candidates = tree(draft)

@@ -1,4 +1,4 @@
-"""Greedy decoding: always the likeliest next token."""
+"""Greedy decoding: always take the most likely next token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ..warp import probabilities
 
 
 def likeliest(logits: torch.Tensor) -> int:
-    """The token of the largest logit in the last row (vocab,), of equals the lowest id; what `sample` refuses, too."""
+    """The token with the largest logit in the last row (vocab,); of equal logits, the lowest id.
+
+    Raises the same ValueError as `sample` for logits that have no softmax.
+    """
     token = int(logits[-1].argmax())
     if not math.isfinite(float(logits[-1, token])):
         probabilities(logits[-1:])  # raises ValueError, and says why
@@ -23,12 +26,12 @@ def likeliest(logits: torch.Tensor) -> int:
 
 @decoder
 def greedy(lm: LM, prompt: Prompt) -> Iterator[Step]:
-    """Take the likeliest next token, over and over. Of equally likely tokens, the lowest id.
+    """Take the most likely next token, again and again. If several are equally likely, take the lowest id.
 
-    Deterministic: there is nothing to draw. Locally best and, as a search for the likeliest text, globally not (see
-    chapter 2).
+    Nothing is random here. Each choice is the best one for the next token, but the text as a whole is usually not the
+    most likely text (see chapter 2).
 
-    Cost: one call of `lm` a token, the first of them with the whole prompt.
+    Cost: one call of `lm` per token; the first call also reads the prompt.
 
     Parameters
     ----------
@@ -38,12 +41,12 @@ def greedy(lm: LM, prompt: Prompt) -> Iterator[Step]:
     Yields
     ------
     Step
-        One token each, endlessly.
+        One token per step, without end.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN, +inf, or nothing but -inf.
+        When called with a bad argument; while running, for logits that are NaN or +inf, or that are all -inf.
     """
     session = lm.session(prompt)
     logits = session.feed()  # (1, vocab): what may follow the prompt

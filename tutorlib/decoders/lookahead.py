@@ -1,4 +1,4 @@
-"""Lookahead decoding: the model guesses ahead in places of which it does not know the beginning, and checks later."""
+"""Lookahead decoding: the model guesses tokens at later positions in parallel, and checks the guesses later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..warp import Warp
 
 
 class Pool:
-    """The n-grams that were seen last, by their first token.
+    """The n-grams that were seen most recently, by their first token.
 
     Parameters
     ----------
@@ -58,10 +58,10 @@ def ends(tree: TokenTree, paths: list[list[int]]) -> list[int]:
 
 
 def check(window, ngram, guesses):
-    """Raise ValueError for what is wrong with the arguments of `lookahead`."""
-    check_whole_number(window, 1, "window is the number of places ahead that are guessed")
+    """Raise ValueError if an argument of `lookahead` is wrong."""
+    check_whole_number(window, 1, "window is the number of positions ahead that are guessed")
     check_whole_number(ngram, 2, "ngram is the length of the n-grams collected")
-    check_whole_number(guesses, 0, "guesses is how many n-grams are tried at most")
+    check_whole_number(guesses, 0, "guesses is the largest number of n-grams that are tried")
 
 
 @decoder(check=check)
@@ -75,53 +75,54 @@ def lookahead(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Guess several places ahead at once, collect the n-grams that come of it, and try those that fit: no draft needed.
+    """Guess tokens at several later positions at once, collect the n-grams that result, and try those that fit.
 
-    The window has `window` columns. Column i holds n - 1 tokens for the places i, i + 1, ... after the text: what was
-    guessed for them in the last n - 1 rounds, the oldest first. In each round the model says, in one call, what comes
-    after each column, given the text, the first tokens of the columns before, and the column itself. That makes the
-    column an n-gram, which goes into the pool. Then its oldest token is dropped, and the window has moved by one place,
-    as the text has by one token or more. (Guessing all places from older guesses at once is Jacobi's method for solving
-    equations; here they are x_i = argmax p(· | x_1 ... x_{i-1}).)
+    No draft model is needed. The window has `window` columns. Column i holds n - 1 guesses, for the positions i, i + 1,
+    ... after the text. They were made in the last n - 1 rounds, the oldest first. In each round, one call of the model
+    predicts the next token of every column, given the text, the first tokens of the columns before it, and the column
+    itself. Together with this token the column is an n-gram, which goes into the pool. Then the oldest token of each
+    column is dropped, and the window has moved by one position. The text has also grown by one or more tokens. (To
+    guess all positions at once from earlier guesses is Jacobi's method for solving a system of equations; here the
+    equations are x_i = argmax p(· | x_1 ... x_{i-1}).)
 
-    In the same call the n-grams of the pool that begin with the last token are checked. All of it is one token tree: a
-    path for each n-gram, and one for each column. So the columns are candidates too, which the paper does not make use
-    of; this adds a little to the tokens per call, at no cost. With ``guesses=0`` only they are.
+    The same call checks the n-grams of the pool that begin with the last token. Everything is in one token tree, with a
+    path for each n-gram and for each column. So the columns are candidates too. The paper does not use them as such;
+    they add a little to the tokens per call at no cost. With ``guesses=0`` the columns are the only candidates.
 
-    *Lossless* by construction: every token is drawn from the model, warped, and drawn after its true beginning. With
-    one seed it gives the very text that `sample` gives, as each token takes one draw. The window's guesses take none:
-    they are the model's likeliest tokens, without warp.
+    *Lossless* by construction: every token is drawn from the model's warped distribution after the actual text. With
+    the same seed it gives exactly the text of `sample`, because each token takes one random draw. The guesses in the
+    window need no random draws: they are the model's most likely tokens, without warps.
 
-    Cost: one call of `lm` with up to ``1 + window * (ngram - 1) + guesses * (ngram - 1)`` tokens, for one token or
-    more. It pays where such a call takes little longer than one with a single token.
+    Cost: one call of `lm` with up to ``1 + window * (ngram - 1) + guesses * (ngram - 1)`` tokens for one or more new
+    tokens. The method is faster than plain decoding if such a call takes little longer than a call with a single token.
 
     Source: Fu, Bailis, Stoica and Zhang (2024), "Break the Sequential Dependency of LLM Inference Using Lookahead
-    Decoding", sections 3.1 to 3.3; there window = W, ngram = N, guesses = G. The window begins with n-grams of the
-    prompt (there: random tokens).
+    Decoding", sections 3.1 to 3.3, where window is W, ngram is N and guesses is G. The window starts with n-grams of
+    the prompt (in the paper: with random tokens).
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     window : int
-        How many columns, 1 or more. Near the end of the context only those take part that fit.
+        The number of columns, 1 or more. Near the end of the context only those columns are used that still fit.
     ngram : int
         The length of the n-grams, 2 or more.
     guesses : int
-        How many n-grams are kept for each first token, and tried, at most.
+        The largest number of n-grams that are kept, and tried, for each first token.
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
 
     Yields
     ------
     Step
-        The accepted tokens and one more; the tree of all candidates, and the path taken in it.
+        One step per round: the accepted tokens and one more, the tree of all candidates, and the path accepted in it.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument.
+        When called with a bad argument.
     """
     pool = Pool(guesses)
     columns = [[prompt[(i + level) % len(prompt)] for level in range(ngram - 1)] for i in range(window)]

@@ -1,4 +1,6 @@
-"""Medusa: more heads on the same model guess several tokens ahead, and one call checks a tree of their guesses."""
+"""Medusa: additional heads on the same model guess several tokens ahead, and one call checks a tree of their
+guesses.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,23 @@ def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], dep
     Parameters
     ----------
     guesses : tensor of shape (heads, vocab), or None
-        Logits of each head, at one place. None before there is one: then the tree is empty.
+        Logits of each head, at one position. None if there are none yet; then the tree is empty.
     choices : list of tuples of int
         Paths of ranks, parents before children.
     depth : int
-        How many tokens a path may have; what lies deeper is left out.
+        The largest number of tokens in a path; deeper nodes are left out.
     """
     choices = [path for path in choices if len(path) <= depth]
     if guesses is None or not choices:
         return TokenTree([], [])
     most = 1 + max(max(path) for path in choices)
-    ranked = guesses.topk(most, dim=-1).indices.tolist()  # the tokens of each head, the likeliest first
+    ranked = guesses.topk(most, dim=-1).indices.tolist()  # the tokens of each head, most likely first
     node = {(): ROOT} | {path: number for number, path in enumerate(choices)}
     return TokenTree([ranked[len(path) - 1][path[-1]] for path in choices], [node[path[:-1]] for path in choices])
 
 
 def check(target, heads, tree, accept):
-    """Raise ValueError for what is wrong with the arguments of `medusa`."""
+    """Raise ValueError if an argument of `medusa` is wrong."""
     if not all(hasattr(heads, name) for name in ("vocab_size", "width", "choices")):
         raise ValueError(f"heads must be MedusaHeads, got {type(heads).__name__}: family.medusa, for instance")
     check_target(target, heads.vocab_size, heads.width)
@@ -65,42 +67,43 @@ def medusa(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Let heads on the target guess the tokens after the next one, and check a tree of guesses in one call.
+    """Let heads on the target guess the tokens after the next one, and check a tree of their guesses in one call.
 
-    With ``accept=exact`` *lossless* by construction: every token is drawn from the target, warped, and the tree only
-    decides how many are drawn in one call; with one seed it gives the very text that `sample` gives. With a rule such
-    as ``typical_acceptance(0.09, 0.3)`` it is *lossy*: see `tutorlib.checking`.
+    With ``accept=exact`` it is *lossless* by construction: every token is drawn from the target's warped distribution,
+    and the tree only decides how many tokens one call gives. With the same seed it gives exactly the text of `sample`.
+    With a rule such as ``typical_acceptance(0.09, 0.3)`` it is *lossy*: see `tutorlib.checking`.
 
-    Cost: one call of `target`, as wide as the tree and one more, and one of the heads, for one token or more. The first
-    call, which reads the prompt, gives one token.
+    Cost: one call of `target`, with one token more than the tree has, and one call of the heads, for one or more new
+    tokens. The first call, which reads the prompt, gives one token.
 
-    Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads". There
-    the root of each tree is the target's likeliest token; here it is drawn, as the last token of the step before.
+    Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads". In
+    the paper the root of each tree is the target's most likely token; here it is drawn, as the last token of the
+    previous step.
 
     Parameters
     ----------
     target : LM
     heads : MedusaHeads
-        Trained on this target, see ``python -m tutorlib.training medusa``.
+        Heads trained on this target, see ``python -m tutorlib.training medusa``.
     prompt : str or list of int
     tree : sequence of tuples of int, optional
-        Which guesses are candidates: paths of ranks, head by head, see `tutorlib.drafting.choices`. By default the tree
-        that the heads come with.
+        The guesses that are tried, as paths of ranks, one rank for each head: see `tutorlib.drafting.choices`. By
+        default the tree that is stored with the heads.
     accept : function
-        `exact`, or a rule that is lossy.
+        `exact`, or a lossy rule.
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
 
     Yields
     ------
     Step
-        The accepted tokens and one more; the tree, and the path taken in it.
+        One step per round: the accepted tokens and one more, the tree, and the path accepted in it.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument, heads of another model for instance.
+        When called with a bad argument, for example with heads that belong to another model.
     """
     choices = heads.choices if tree is None else checked_choices(tree)
     session = target.session(prompt, hidden=-1)

@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last few tokens when they were said before is the draft."""
+"""Prompt lookup: if the last few tokens have occurred before, the tokens that followed them then are the draft."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..warp import Warp
 
 
 class NGrams:
-    """A text that grows, and what last followed each of its n-grams.
+    """A growing text, and for each of its n-grams the position of the token that followed it last.
 
     Parameters
     ----------
@@ -38,18 +38,18 @@ class NGrams:
     def __init__(self, longest: int):
         self.longest = longest
         self.tokens: list[int] = []
-        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> the place of the token that last followed it
+        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> the position of the token that last followed it
 
     def extend(self, tokens) -> None:
         for token in tokens:
-            # An n-gram is entered only now that something follows it. So what is looked up never finds itself.
+            # An n-gram is entered only when a token follows it, so a lookup never finds the end of the text itself.
             place = len(self.tokens)
             for n in range(1, min(self.longest, place) + 1):
                 self._after[tuple(self.tokens[-n:])] = place
             self.tokens.append(token)
 
     def continuation(self, count: int) -> list[int]:
-        """Up to `count` tokens that followed the last n-gram of the text, the longest that occurred before."""
+        """Up to `count` tokens that followed the longest n-gram at the end of the text that has occurred before."""
         for n in range(self.longest, 0, -1):
             place = self._after.get(tuple(self.tokens[-n:]))
             if place is not None:
@@ -58,7 +58,7 @@ class NGrams:
 
 
 def check(gamma, max_ngram):
-    """Raise ValueError for what is wrong with the arguments of `prompt_lookup`."""
+    """Raise ValueError if an argument of `prompt_lookup` is wrong."""
     check_whole_number(gamma, 1, "gamma is how many tokens are drafted at most")
     check_whole_number(max_ngram, 1, "max_ngram is the length of the longest n-gram looked up")
 
@@ -73,43 +73,44 @@ def prompt_lookup(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Draft what followed the last n-gram of the text when it was last there; no second model is needed.
+    """Draft the tokens that followed the last n-gram of the text when it occurred before; no second model is needed.
 
-    The last `max_ngram` tokens are looked up in the prompt and the text so far, then one fewer, down to one. What
-    followed their latest occurrence is the draft, and one call of the model checks it.
+    The last `max_ngram` tokens are looked up in the prompt and the text so far. If they have not occurred before, one
+    token fewer is looked up, and so on down to one. The tokens that followed the latest occurrence are the draft, and
+    one call of the model checks them.
 
-    *Lossless* by construction: every token is drawn from the model, warped. With one seed it gives the very text that
-    `sample` gives, as each token takes one draw.
+    *Lossless* by construction: every token is drawn from the model's warped distribution. With the same seed it gives
+    exactly the text of `sample`, because each token takes one random draw.
 
-    Cost: one call of `lm` for one token or more. The n-grams are kept in a dict that grows with the text, so looking up
-    takes the same few microseconds however long the text is.
+    Cost: one call of `lm` for one or more tokens. The n-grams are kept in a dict that grows with the text, so a lookup
+    takes a few microseconds, however long the text is.
 
-    Source: Saxena (2023), "Prompt Lookup Decoding". There, and in ``transformers.generate(prompt_lookup_num_tokens=)``,
-    the *first* occurrence is taken, found by going through the whole text each time. The latest is right more often
-    where a text tells of things that change.
+    Source: Saxena (2023), "Prompt Lookup Decoding". The original, like
+    ``transformers.generate(prompt_lookup_num_tokens=)``, takes the *first* occurrence, and searches the whole text for
+    it each time. The latest occurrence is the better guess in texts about things that change.
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     gamma : int
-        How many tokens are drafted at most, 1 or more. Fewer where the n-gram was near the end of the text, or the end
-        of the context is near; none where even the last token is new.
+        The largest number of tokens to draft, 1 or more. Fewer are drafted if the n-gram occurred near the end of the
+        text or if the context is nearly full, and none if even the last token has not occurred before.
     max_ngram : int
-        The longest n-gram looked up, 1 or more.
+        The length of the longest n-gram looked up, 1 or more.
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
 
     Yields
     ------
     Step
-        The accepted tokens and one more.
+        One step per round: the accepted tokens and one more.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument.
+        When called with a bad argument.
     """
     text = NGrams(max_ngram)
     text.extend(prompt)

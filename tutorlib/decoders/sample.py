@@ -13,26 +13,26 @@ from ..warp import Warp, probabilities
 
 @decoder
 def sample(lm: LM, prompt: Prompt, *, rng: Randomness | None = None, warp: Sequence[Warp] = ()) -> Iterator[Step]:
-    """Draw each next token with the probability that the model, warped, gives it.
+    """Draw each next token from the model's distribution, after the warps have changed it.
 
-    *Lossless* by definition: this is the distribution that every other lossless method must have.
+    *Lossless* by definition: a method is called lossless if its texts have the same distribution as these.
 
-    Cost: one call of `lm` a token, the first of them with the whole prompt.
+    Cost: one call of `lm` per token; the first call also reads the prompt.
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
-        Applied to the logits in order, before the softmax: ``[temperature(0.7), top_p(0.9)]``. What a filter drops is
-        never drawn; penalties see the prompt and the text so far.
+        Applied to the logits in order, before the softmax: ``[temperature(0.7), top_p(0.9)]``. A token that a filter
+        drops is never drawn. Penalties look at the prompt and the text so far.
 
     Yields
     ------
     Step
-        One token each, endlessly.
+        One token per step, without end.
     """
     session = lm.session(prompt)
     logits = session.feed()  # (1, vocab): what may follow the prompt

@@ -19,12 +19,13 @@ def sample_batch(
 ) -> Iterator[list[Step]]:
     """Draw the next token of several texts, with one call of the model for all of them.
 
-    *Lossless*, row by row: each is what `sample` makes of its own prompt and rng (up to rounding: a wider call is
-    computed in another order). No row waits for another, whatever their lengths.
+    *Lossless* for every row: each text is the one that `sample` would write for the same prompt and rng, apart from
+    rounding (a call for several rows may add numbers in a different order). The texts may have different lengths, and
+    no row waits for another.
 
-    Cost: one call of `lm` a round, as high as there are rows still going, the first of them with the whole prompts.
-    Such a call takes little longer than one for a single text as long as the model waits for its weights to be read.
-    Rows that have ended are taken out of the cache.
+    Cost: one call of `lm` per round, with one row for each text that has not ended; the first call also reads the
+    prompts. As long as most of a call's time goes into reading the weights from memory, a call for several rows takes
+    little longer than a call for one. Rows that have ended are removed from the cache.
 
     Parameters
     ----------
@@ -32,20 +33,20 @@ def sample_batch(
     prompts : list of str or of lists of int
         At least one; their lengths may differ.
     rngs : list of Randomness, or None
-        One for each prompt, such as ``[Seeded(0), Seeded(1)]``. None takes the likeliest tokens instead.
+        One for each prompt, such as ``[Seeded(0), Seeded(1)]``. With None, the most likely tokens are taken instead.
     warp : sequence of functions
-        As for `sample`, the same for all rows.
+        As for `sample`. All rows use the same warps.
 
     Yields
     ------
     list of Step
-        A round: one step for each prompt, empty for those that have ended. Pass it to `run_batch`.
+        One round: a step for each prompt, which is empty if the text has ended. Run the rounds with `run_batch`.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf, or a warp that leaves some row
-        no token.
+        When called with a bad argument; while running, for logits that are NaN or +inf, or when the warps leave a row
+        without any token.
     """
     texts, batch = [list(prompt) for prompt in prompts], lm.batch(prompts)
     numbers = list(range(len(texts)))  # which of the texts each row of the batch is

@@ -1,4 +1,4 @@
-"""Speculative decoding: a small model drafts some tokens, one call of the large one checks them all."""
+"""Speculative decoding: a small model drafts some tokens, and one call of the large model checks them all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..tree import TokenTree
 from ..vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..warp import Warp, draft_probabilities, over_ids, takes
 
-# How many tokens to draft: always so many, or what a function makes of the rounds so far, (drafted, accepted) each.
+# How many tokens to draft: a fixed number, or a function of the rounds so far, each a pair (drafted, accepted).
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
 
 
@@ -31,30 +31,31 @@ def adaptive(
     weight: float = 4.0,
     memory: float = 0.95,
 ) -> Gamma:
-    """A γ for each round: the one that makes the most tokens in a second, as far as acceptance is known by then.
+    """Choose γ anew for each round: the γ that should give the most tokens per second, judging by the rounds so far.
 
-    It maximises `theory.measured_factor`, with alpha estimated from the rounds so far: accepted tokens over tokens
-    judged (those after the first that was rejected were not). Old rounds count less than new ones.
+    It maximises `theory.measured_factor`, with alpha estimated from the rounds so far: the number of accepted tokens
+    divided by the number of judged tokens. (Tokens after the first rejected one were not judged.) Old rounds count less
+    than new ones.
 
     Parameters
     ----------
     call_seconds : sequence of floats
         Time of a target call with 1, 2, 3, ... tokens; ``cost.call_times(target, range(1, 10)).seconds``, for instance.
-        Given as numbers, so that the choice, and with it the text, is the same whenever it is run.
+        Since these are fixed numbers, the choice of γ is the same in every run, and so is the text.
     draft_seconds : float
         Time of a draft call with one token, in the same unit.
     most : int, optional
-        The largest γ, 1 or more; by default the largest that `call_seconds` covers. The least is 1, even where nothing
-        pays: who does not draft learns nothing.
+        The largest γ, 1 or more; by default the largest that `call_seconds` covers. The smallest γ is always 1, even if
+        drafting does not pay, because without drafts nothing could be learnt about acceptance.
     prior, weight : float
-        What alpha is taken to be before anything is seen, and how many judged tokens that is worth.
+        The value of alpha before the first round, and the number of judged tokens that this prior value counts for.
     memory : float
-        By how much a round counts less than the one after it: 1 forgets nothing.
+        The weight of a round relative to the round after it: with 1, all rounds count the same.
 
     Returns
     -------
     function from rounds to γ
-        What `speculative` takes as `gamma`. It remembers nothing itself, so that it can be used again and again.
+        To be passed to `speculative` as `gamma`. The function stores nothing, so it can be used for many runs.
 
     Raises
     ------
@@ -75,7 +76,7 @@ def adaptive(
     if not is_number(weight) or weight <= 0:
         raise ValueError(f"weight must be a finite number above 0, got {weight!r}")
     for gamma in range(1, most + 1):
-        measured_factor(prior, gamma, call_seconds, draft_seconds)  # raises ValueError for times that are none
+        measured_factor(prior, gamma, call_seconds, draft_seconds)  # raises ValueError for wrong times
 
     def most_tokens_a_second(rounds):
         accepted, judged, counts = prior * weight, weight, 1.0
@@ -90,7 +91,7 @@ def adaptive(
 
 
 def check_pair(target, draft, prompt, gamma, confidence):
-    """Raise ValueError for what is wrong with the arguments of `speculative`."""
+    """Raise ValueError if an argument of `speculative` is wrong."""
     if not hasattr(draft, "session") or not hasattr(draft, "prompt_tokens"):
         raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
     advice = "for others there are token_intersection and string_match, which draft across tokenizers"
@@ -107,9 +108,11 @@ def check_pair(target, draft, prompt, gamma, confidence):
 
 
 def tokens_to_draft(gamma: Gamma, rounds: Sequence[tuple[int, int]], text: Sequence[int], target, draft) -> int:
-    """How many tokens to draft at most after a text: γ, or as many as there is room for; 0 if the draft cannot read it.
+    """How many tokens may be drafted after a text: γ, or fewer if there is less room; 0 if the draft cannot read the
+    text.
 
-    The target adds a token to them, which has to fit its context; the draft reads all of them but the last.
+    The target's context must also hold the token that the target adds after them. The draft reads all of them but the
+    last.
     """
     length = len(text)
     if callable(gamma):
@@ -121,7 +124,9 @@ def tokens_to_draft(gamma: Gamma, rounds: Sequence[tuple[int, int]], text: Seque
 
 
 def is_unsure(logits: torch.Tensor, confidence: float) -> list[bool]:
-    """Whether the draft, unwarped, gives even its likeliest token less than `confidence`; for each row (n, vocab)."""
+    """For each row (n, vocab): whether the draft, without warps, gives even its most likely token less than
+    `confidence`.
+    """
     if confidence == 0:
         return [False] * len(logits)
     return (logits.softmax(-1).amax(-1) < confidence).tolist()
@@ -138,14 +143,15 @@ def speculative(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Let a small model draft γ tokens, check them in one call of the large one, and keep what passes.
+    """Let a small model draft γ tokens, check them all in one call of the large model, and keep those that pass.
 
-    *Lossless*: the text has the distribution of ``sample(target, prompt, rng=..., warp=warp)``, whatever the draft; a
-    good one makes it fast. With ``rng=None`` it is `greedy`, token for token (where two tokens are nearly equally
-    likely, rounding may decide between them otherwise: a call of several tokens is computed in another order).
+    *Lossless*: the text has the distribution of ``sample(target, prompt, rng=..., warp=warp)``, whatever the draft is;
+    the draft only decides how fast it goes. With ``rng=None`` the text is the same as that of `greedy`. (If two tokens
+    are nearly equally likely, rounding may lead to a different choice, because a call with several tokens may add
+    numbers in a different order.)
 
-    Cost: one call of `target` (with γ + 1 tokens, the first also with the prompt) and up to γ calls of `draft` a round,
-    which makes from 1 to γ + 1 tokens.
+    Cost: each round takes one call of `target` with γ + 1 tokens and up to γ calls of `draft`, and gives from 1 to γ +
+    1 tokens. The first call also reads the prompt.
 
     Source: Leviathan, Kalman and Matias (2023), "Fast Inference from Transformers via Speculative Decoding", algorithm
     1; Chen et al. (2023), "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
@@ -153,37 +159,39 @@ def speculative(
     Parameters
     ----------
     target : LM
-        The model whose text this is.
+        The model whose text is written.
     draft : LM
-        A faster one with the same vocabulary, on the same device. Vocabularies of one tokenizer that are filled up to
-        different sizes will do: ids that the target lacks are not drafted, and a text with one that the draft lacks is
-        continued without drafts.
+        A faster model with the same vocabulary, on the same device. The two vocabularies may be padded to different
+        sizes if they belong to the same tokenizer. Ids that the target lacks are then not drafted, and a text that
+        contains an id which the draft lacks is continued without drafts.
     prompt : str or list of int
         No longer than the draft's context.
     gamma : int or function
-        How many tokens to draft in a round. Or a function from the rounds so far, a list of ``(drafted, accepted)``, to
-        that number (0 drafts nothing): see `adaptive`. It may look at the past alone, or the text is not exact.
+        How many tokens to draft in a round; or a function that takes the rounds so far, a list of
+        ``(drafted, accepted)``, and returns that number, such as `adaptive` makes (0 means no draft). The function must
+        depend on past rounds only, or the method is no longer lossless.
     confidence : float
-        Above 0, a draft ends before γ with a token in whose place the draft gave no token this much: what follows would
-        probably be for nothing. That pays where one token is right, as in greedy decoding; sampled, an unsure draft is
-        accepted as often as a sure one that is as much like the target.
+        If this is above 0, a draft may end before γ tokens: it ends with the first token that was chosen at a position
+        where the draft gave no token this probability, since the tokens after it would probably be rejected. This helps
+        in greedy decoding, where only one token is accepted. It does not help in sampling, where an unsure draft is
+        accepted as often as a sure one, provided that both are equally close to the target.
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
-        Applied to the logits of both models: the target's because that is asked for, the draft's because it is then
-        accepted more often.
+        Applied to the logits of both models: to the target's because they define the distribution of the text, and to
+        the draft's because its tokens are then accepted more often.
 
     Yields
     ------
     Step
-        One a round: the drafted tokens, those accepted, and the one that the target adds. Ends where the target's
-        context does. Where only the draft's is full, it goes on without drafts.
+        One step per round: the drafted tokens, how many were accepted, and the token that the target adds. The method
+        ends when the target's context is full. If only the draft's context is full, it continues without drafts.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument, for models with different vocabularies for instance; while running, for logits
-        that are NaN or +inf.
+        When called with a bad argument, for example with models that have different vocabularies; while running, for
+        logits that are NaN or +inf.
     """
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     target_session.rollback(1)  # the last token is fed with the draft
@@ -191,7 +199,7 @@ def speculative(
     while len(text) < target.context:
         drafted, draft_probs = [], []
         for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):
-            # First back to the text and on to its end: that is one token, or two after a draft that was all accepted.
+            # First go back to the text and read its end: one token, or two if the whole draft was accepted.
             logits = draft_session.feed(drafted[-1:]) if drafted else draft_session.advance_to(text)
             (row,) = draft_probabilities(over_ids(logits[-1:], target.vocab_size), warp, [text + drafted])
             if row is None:

@@ -1,4 +1,4 @@
-"""Speculative decoding of several texts at once: each row accepts what it accepts, and no row waits for another."""
+"""Speculative decoding of several texts at once: each row accepts its own tokens, and no row waits for another."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from .speculative import Gamma, check_pair, is_unsure, tokens_to_draft
 
 @dataclass
 class BatchRow:
-    """One text of the batch: what `speculative` holds in variables.
+    """One text of the batch, with what `speculative` keeps in local variables.
 
     Attributes
     ----------
     number : int
-        Which of the prompts this is; rows move up when others end.
+        The index of its prompt. The row number may be smaller, because rows move up when others end.
     text : list of int
-        The prompt and what has been emitted.
+        The prompt and the tokens emitted so far.
     rng : Randomness
     read : int
-        How many tokens the draft has been fed, of the text and then of what it drafted itself.
+        How many tokens the draft has been fed: tokens of the text, and then tokens that it drafted itself.
     unread : list of int
-        The end of the text, which the target has not been fed: nothing at first, then one token.
+        The tokens at the end of the text that the target has not been fed: none at first, then one.
     rounds : list of (drafted, accepted)
     drafted : list of int
-        This round's draft.
+        The draft of this round.
     draft_probs : list of float64 tensors of shape (vocab,)
-        What each of them was drawn from.
+        The distribution that each of them was drawn from.
     """
 
     number: int
@@ -54,7 +54,9 @@ class BatchRow:
 def draft_together(
     rows: list[BatchRow], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp], vocab_size: int
 ) -> None:
-    """Draft up to ``counts[i]`` of the target's `vocab_size` tokens for row i; a call serves all that draft on."""
+    """Draft up to ``counts[i]`` of the target's `vocab_size` tokens for row i, with one call for all rows still
+    drafting.
+    """
     for row in rows:
         row.drafted, row.draft_probs = [], []
     drafting = [i for i, count in enumerate(counts) if count > 0]
@@ -80,7 +82,7 @@ def draft_together(
 
 
 def check_batch(target, draft, prompts, gamma, confidence):
-    """Raise ValueError for what is wrong with the arguments of `speculative_batch`."""
+    """Raise ValueError if an argument of `speculative_batch` is wrong."""
     check_pair(target, draft, max(prompts, key=len), gamma, confidence)
     for prompt in prompts:
         check_prompt_of_both(prompt, "draft", draft)
@@ -97,14 +99,14 @@ def speculative_batch(
     rngs: Sequence[Randomness] | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[list[Step]]:
-    """Speculate on several texts, with one call of the target a round for all of them.
+    """Speculative decoding of several texts, with one call of the target per round for all of them.
 
-    *Lossless*, row by row: each is what `speculative` makes of its own prompt and rng with the same settings (up to
-    rounding: a wider call is computed in another order). Rows accept different numbers of tokens and so grow apart;
-    what a row has rejected is forgotten in that row alone.
+    *Lossless* for every row: each text is the one that `speculative` would write for the same prompt, rng and settings,
+    apart from rounding (a call for several rows may add numbers in a different order). Rows accept different numbers of
+    tokens, so their lengths differ more and more; each row forgets only its own rejected tokens.
 
-    Cost: a round is one call of `target` and up to γ of `draft`, each as wide as its longest row and as high as there
-    are rows still going. Rows that have ended are taken out of both caches.
+    Cost: each round takes one call of `target` and up to γ calls of `draft`. Each call has one row for every text that
+    has not ended, and is as wide as its longest row. Rows that have ended are removed from both caches.
 
     Source: as for `speculative`. Rows of uneven length are the subject of Qian et al. (2024), "BASS: Batched Attention-
     optimized Speculative Sampling".
@@ -116,19 +118,19 @@ def speculative_batch(
     prompts : list of str or of lists of int
         At least one; their lengths may differ.
     gamma : int or function
-        As for `speculative`; a function is asked for each row, with that row's rounds.
+        As for `speculative`. A function is called for each row, with the rounds of that row.
     rngs : list of Randomness, or None
-        One for each prompt, such as ``[Seeded(0), Seeded(1)]``. None takes the likeliest tokens instead.
+        One for each prompt, such as ``[Seeded(0), Seeded(1)]``. With None, the most likely tokens are taken instead.
 
     Yields
     ------
     list of Step
-        A round: one step for each prompt, empty for those that have ended. Pass it to `run_batch`.
+        One round: a step for each prompt, which is empty if the text has ended. Run the rounds with `run_batch`.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument; while running, for logits that are NaN or +inf.
+        When called with a bad argument; while running, for logits that are NaN or +inf.
     """
     rows = [BatchRow(i, list(prompt), rng, read=len(prompt)) for i, (prompt, rng) in enumerate(zip(prompts, rngs))]
     wanted = set(range(len(rows)))

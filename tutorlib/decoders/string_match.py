@@ -1,4 +1,4 @@
-"""A draft with another tokenizer, whose text is read in the target's tokens (SLEM)."""
+"""A draft with another tokenizer, whose text is converted into the target's tokens (SLEM)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from ..warp import Warp
 def string_match(
     target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
 ) -> Iterator[Step]:
-    """Let a draft with another tokenizer write some text, and keep of it what the target writes too.
+    """Let a draft with another tokenizer write some text, and keep the part that the target would write too.
 
-    The draft writes its likeliest text, and this text in the target's tokens is the guess: each token of it is compared
-    with one drawn from the target, and the first that differs ends the step.
+    The draft writes a text greedily, and this text, converted into the target's tokens, is the guess. Each of its
+    tokens is compared with a token drawn from the target, and the step ends at the first difference.
 
-    *Lossless* by construction: every token is drawn from the target, warped. The guess is tokenised as a continuation,
-    and the target's own tokens are never tokenised again. Drafting is greedy and takes nothing from `rng`: a guess is
-    kept with the probability that the target gives it, and the likeliest one is kept most often. So the same seed gives
-    the text that `sample` draws with it and, with ``rng=None``, that of `greedy` (rounding aside).
+    *Lossless* by construction: every token is drawn from the target's warped distribution. The guess is tokenised as a
+    continuation of the text, and the target's own tokens are never tokenised again. A guess is kept with the
+    probability that the target gives it, so the most likely guess is the best one; drafting is therefore greedy and
+    needs no random draws. The same seed gives the same text as `sample` and, with ``rng=None``, the text is that of
+    `greedy` (apart from rounding).
 
-    Cost: one call of `target` and up to `gamma` of `draft` for one token or more. No common tokens are needed, and
-    words that the two models divide differently can be guessed; `token_intersection` keeps more guesses where they
-    divide words alike and the choices are random. With one tokenizer for both it works, but `speculative` is cheaper.
+    Cost: one call of `target` and up to `gamma` calls of `draft` for one or more tokens. The models need no common
+    tokens, and words that they split differently can be guessed. If they split words in the same way and the text is
+    sampled, `token_intersection` keeps more guesses. If both models have the same tokenizer this works too, but
+    `speculative` is cheaper.
 
     Source: Timor et al. (2025), "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
     Heterogeneous Vocabularies", section 3 (string-level exact match).
@@ -40,26 +42,26 @@ def string_match(
     target : LM
         The model whose text is written.
     draft : LM
-        A faster one, on the same device. Both need their tokenizers.
+        A faster model on the same device. Both models need their tokenizers.
     prompt : str or list of int
         Token ids are the target's.
     gamma : int
-        How many tokens the draft writes in a round, at least 1; in the target's tokens they may be more or fewer. Fewer
-        are written near the end of either context and after an end-of-text.
+        How many tokens the draft writes in a round, at least 1. Converted into the target's tokens, there may be more
+        or fewer. The draft writes fewer if one of the contexts is nearly full, and after an end-of-text token.
     rng : Randomness or None
     warp : sequence of functions
-        Applied to the target's logits alone.
+        Applied to the target's logits only.
 
     Yields
     ------
     Step
-        One a round: the drafted tokens, those accepted, and the one that the target adds. Ends where the target's
-        context does. Where only the draft's is full, it goes on without drafts.
+        One step per round: the drafted tokens, how many were accepted, and the token that the target adds. The method
+        ends when the target's context is full. If only the draft's context is full, it continues without drafts.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument.
+        When called with a bad argument.
     """
     text, session, author = list(prompt), target.session(prompt), Author(target, draft)
     session.rollback(1)  # the last token is fed with the draft
@@ -72,7 +74,7 @@ def string_match(
 
 
 class Author:
-    """What a draft would write next, in the target's tokens.
+    """Writes what the draft would write next, in the target's tokens.
 
     Parameters
     ----------
@@ -87,10 +89,10 @@ class Author:
         self.session = None
 
     def write(self, text: list[int], count: int) -> list[int]:
-        """The likeliest `count` tokens of the draft after `text`, in the target's tokens, as many as there is room for.
+        """The draft's greedy continuation of `text` by up to `count` tokens, converted into the target's tokens.
 
-        What ends in the midst of a character is cut to whole ones, and text that the target's tokenizer cannot read is
-        no guess. An end-of-text becomes the target's own.
+        There are fewer tokens if there is less room. An incomplete character at the end is cut off, and a text that the
+        target's tokenizer cannot read gives no guess. An end-of-text token becomes the target's own.
         """
         context = self.translation(text)
         count = min(count, room_to_draft(self.target, text, self.draft, context))

@@ -1,4 +1,4 @@
-"""Suffix lookup: the longest end of the text that was said before, and all that followed it, are the draft."""
+"""Suffix lookup: find the longest end of the text that has occurred before, and draft whatever followed it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..warp import Warp
 
 
 class SuffixAutomaton:
-    """All pieces of a text that grows, each with how often it occurred and what followed.
+    """All pieces (substrings) of a growing text, each with how often it has occurred and what followed it.
 
-    A state stands for the pieces that end in the same places: if "red kite" only ever ends where "the red kite" does,
-    they are one state. Reading a token leads from a state to the state of the longer piece. A state's *link* leads to
-    its longest end that was also said elsewhere; from the state of the whole text, that is the longest match. There are
-    at most two states a token.
+    A state stands for all pieces that end at the same positions: if "red kite" only ever ends where "the red kite"
+    ends, they share a state. Reading a token leads from a state to the state of the longer piece. The *link* of a state
+    leads to its longest ending that also occurred elsewhere; for the state of the whole text, that is the longest
+    match. There are at most two states per token.
 
     Source: Blumer et al. (1985), "The smallest automaton recognizing the subwords of a text": built from left to right,
-    in time proportional to the text's length. The counts are added here: for each token they take a step along every
-    link from the whole text down to the empty piece, which are few in ordinary text.
+    in time proportional to the length of the text. The counts are an addition: after each token, they are updated along
+    the links from the whole text down to the empty piece. In ordinary text there are only a few such links.
 
     Examples
     --------
@@ -38,14 +38,14 @@ class SuffixAutomaton:
 
     def __init__(self):
         self._next: list[dict] = [{}]  # state -> token -> state
-        self._link = [-1]  # state -> the state of its longest end that occurred elsewhere; the empty piece has none
+        self._link = [-1]  # state -> the state of its longest ending that occurred elsewhere; -1 for the empty piece
         self._length = [0]  # state -> the length of its longest piece
         self._count = [0]  # state -> how often its pieces occurred
         self._latest = [0]  # state -> where they last ended
         self._whole = 0  # the state of the text so far
 
     def extend(self, tokens: Iterable) -> None:
-        """Add tokens at the end. None is a token too: it separates texts, and is never a continuation."""
+        """Add tokens at the end. None may be among them: it separates texts, and is never a continuation."""
         for token in tokens:
             whole = self._new_state(self._length[self._whole] + 1, {}, link=0)
             state = self._whole
@@ -55,19 +55,21 @@ class SuffixAutomaton:
             if state != -1:
                 self._link[whole] = self._ending(state, token)
             self._whole = state = whole
-            while state:  # the text, and each shorter end of it that is a state of its own, occurred once more
+            while state:  # the text, and each shorter ending that is a state of its own, has occurred once more
                 self._count[state] += 1
                 self._latest[state] = self._length[whole]
                 state = self._link[state]
 
     def _ending(self, state: int, token) -> int:
-        """The state of the longest piece of `state`, and `token` after it; split off where it shared another's."""
+        """The state for the longest piece of `state` followed by `token`; split off if longer pieces shared its
+        state.
+        """
         shared = self._next[state][token]
         if self._length[shared] == self._length[state] + 1:
             return shared
-        # `shared` also holds longer pieces, which do not end the text now: from here on the two differ.
+        # `shared` also stands for longer pieces that are not at the end of the text, so the two now differ.
         split = self._new_state(self._length[state] + 1, dict(self._next[shared]), self._link[shared])
-        self._count[split] = self._count[shared]  # `extend` counts the one that is being added
+        self._count[split] = self._count[shared]  # `extend` counts the occurrence that is being added
         self._link[shared] = split
         while state != -1 and self._next[state].get(token) == shared:
             self._next[state][token] = split
@@ -83,25 +85,26 @@ class SuffixAutomaton:
         return len(self._next) - 1
 
     def continuations(self, most: int, depth: int | None = None, least: float = 0.0) -> TokenTree:
-        """What followed the longest end of the text that occurred before: a tree of the likeliest continuations.
+        """The most likely continuations of the text, as a tree: what followed its longest ending that has occurred
+        before.
 
-        After a match of length L, a token that followed `count` of `total` times is taken to have the probability
-        ``count / (total + 1/L)``, and a node that of all tokens on its path together. So the longer the match, and the
-        more often the text went on in one way, the further the tree goes.
+        After a match of length L, a token that followed in `count` of `total` cases gets the estimated probability
+        ``count / (total + 1/L)``. The probability of a node is the product along its path. So the tree is deeper if the
+        match is long and if the text nearly always continued in the same way.
 
         Parameters
         ----------
         most : int
-            How many nodes. The likeliest are taken, of equals the one said last.
+            The number of nodes. The most likely ones are taken; among equals, the one that occurred last.
         depth : int, optional
-            How many tokens a path may have.
+            The largest number of tokens in a path.
         least : float
-            Nodes of less probability are left out.
+            Nodes with a lower probability are left out.
 
         Returns
         -------
         TokenTree
-            Empty where even the last token is new.
+            Empty if even the last token has not occurred before.
         """
         match = self._link[self._whole]
         tokens, parents, candidates = [], [], []
@@ -124,7 +127,7 @@ class SuffixAutomaton:
 
 
 def check(lm, gamma, texts, least):
-    """Raise ValueError for what is wrong with the arguments of `suffix_lookup`."""
+    """Raise ValueError if an argument of `suffix_lookup` is wrong."""
     check_whole_number(gamma, 1, "gamma is how many tokens are drafted at most")
     if not is_number(least) or not 0 <= least <= 1:
         raise ValueError(f"least must be a probability from 0 to 1, got {least!r}")
@@ -149,44 +152,46 @@ def suffix_lookup(
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
-    """Draft what followed the longest end of the text that was said before, of any length, in all its variants.
+    """Draft what followed the longest ending of the text that has occurred before, with all continuations seen so far.
 
-    Where that end was followed by different tokens, the draft is a tree of them, the most frequent first. How far it
-    goes depends on how long the match is and on how sure its continuations are: see `SuffixAutomaton.continuations`.
+    If that ending was followed by different tokens, the draft is a tree of them, the most frequent first. The size of
+    the tree depends on the length of the match and on how often it was followed by the same tokens: see
+    `SuffixAutomaton.continuations`.
 
-    *Lossless* by construction: every token is drawn from the model, warped. With one seed it gives the very text that
-    `sample` gives, as each token takes one draw.
+    *Lossless* by construction: every token is drawn from the model's warped distribution. With the same seed it gives
+    exactly the text of `sample`, because each token takes one random draw.
 
-    Cost: one call of `lm`, as wide as the tree and one more, for one token or more. Finding the match costs
-    microseconds: the text is indexed as it grows, and `texts` once at the start, 2 to 3 microseconds a token.
+    Cost: one call of `lm` for one or more tokens, with one token more than the tree has. Finding the match takes
+    microseconds. The text is indexed as it grows and `texts` once at the start, at 2 to 3 microseconds per token.
 
     Source: Hu et al. (2025), "SAM Decoding: Speculative Decoding via Suffix Automaton", which finds the match in this
-    way; Oliaro et al. (2024), "SuffixDecoding", which drafts trees, grown by how often each token followed. There the
-    size of a draft is a multiple of the match's length; here both are in one estimate, and `least` ends the draft.
+    way; Oliaro et al. (2024), "SuffixDecoding", which drafts trees that are grown by how often each token followed. In
+    the latter, the size of a draft is a multiple of the length of the match. Here, one estimate combines length and
+    frequency, and a branch of the draft ends where the estimate falls below `least`.
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
     gamma : int
-        How many tokens are drafted at most, 1 or more, all branches together.
+        The largest number of tokens to draft, 1 or more, in all branches together.
     texts : sequence of token lists
-        Further texts to look in: earlier answers, or documents.
+        Further texts to search, such as earlier answers or documents.
     least : float
-        Tokens that are estimated to be reached with less than this probability are not drafted.
+        Tokens whose estimated probability of being reached is lower than this are not drafted.
     rng : Randomness or None
-        For example ``Seeded(7)``. None takes the likeliest token instead.
+        For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
 
     Yields
     ------
     Step
-        The accepted tokens and one more; the tree, and the path taken in it.
+        One step per round: the accepted tokens and one more, the tree, and the path accepted in it.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument.
+        When called with a bad argument.
     """
     seen = SuffixAutomaton()
     for earlier in texts:

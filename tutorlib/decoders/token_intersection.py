@@ -1,4 +1,4 @@
-"""A draft with another tokenizer, which says only what both models have a token for (TLI)."""
+"""A draft with another tokenizer that proposes only tokens which both models have (TLI)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..warp import Warp, draft_probabilities, in_float64
 
 
 def check(target, draft, gamma):
-    """Raise ValueError for what is wrong with the arguments of `token_intersection`."""
+    """Raise ValueError if an argument of `token_intersection` is wrong."""
     check_pair(target, draft, gamma)
     if not shared_tokens(target, draft).ordinary:
         raise ValueError(
@@ -31,21 +31,21 @@ def check(target, draft, gamma):
 def token_intersection(
     target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
 ) -> Iterator[Step]:
-    """Speculative sampling with a draft that has another tokenizer, kept to the tokens which both have.
+    """Speculative sampling with a draft that has another tokenizer, limited to the tokens which both models have.
 
-    The draft's distribution is cut to the shared tokens and renormalised, as a distribution over the *target's* ids, q.
-    A guess is drawn from it, and kept with probability min(1, p/q); where it is not, a token is drawn from the
-    normalised max(p - q, 0) over all that the target has. So tokens which the draft does not know come up as often as
-    they should.
+    The draft's distribution is restricted to the shared tokens and renormalised. The result is a distribution q over
+    the *target's* ids. A guess is drawn from q and kept with probability min(1, p/q). If it is rejected, a token is
+    drawn from the normalised max(p - q, 0) over all tokens of the target. So tokens that the draft does not know still
+    occur as often as they should.
 
-    *Lossless*: q is the distribution that the guess was really drawn from, whatever it is. The draft reads the text in
-    its own tokens, written anew from the target's after each step; that decides how often it guesses right, and nothing
-    else. The target's tokens are never tokenised again. With ``rng=None`` it is `greedy`, token for token (rounding
-    aside).
+    *Lossless*: this holds for any q, as long as the guess was really drawn from it. The draft reads the text in its own
+    tokens, into which it is converted again after each step. This conversion affects only how often the draft guesses
+    right. The target's own tokens are never tokenised again. With ``rng=None`` the text is the same as that of `greedy`
+    (apart from rounding).
 
-    Cost: one call of `target` and up to `gamma` of `draft` for 1 to `gamma` + 1 tokens. A word that is one token for
-    the target and several for the draft cannot be guessed: where there are many of those, see `string_match`. With one
-    tokenizer for both it works, but `speculative` is cheaper.
+    Cost: one call of `target` and up to `gamma` calls of `draft` for 1 to `gamma` + 1 tokens. A word that is one token
+    for the target and several tokens for the draft cannot be guessed; if there are many such words, try `string_match`.
+    If both models have the same tokenizer this works too, but `speculative` is cheaper.
 
     Source: Timor et al. (2025), "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
     Heterogeneous Vocabularies", section 4 (token-level intersection).
@@ -55,26 +55,26 @@ def token_intersection(
     target : LM
         The model whose text is written.
     draft : LM
-        A faster one, on the same device. Both need their tokenizers.
+        A faster model on the same device. Both models need their tokenizers.
     prompt : str or list of int
         Token ids are the target's.
     gamma : int
-        How many tokens to draft in a round, at least 1. Fewer are drafted near the end of either context, after an
-        end-of-text, and where the draft gives no shared token a probability.
+        How many tokens to draft in a round, at least 1. Fewer are drafted if one of the contexts is nearly full, after
+        an end-of-text token, and if the draft gives all shared tokens probability zero.
     rng : Randomness or None
     warp : sequence of functions
-        Applied to the target's logits, and to the draft's once they stand in the target's order.
+        Applied to the target's logits, and to the draft's after these have been arranged by the target's ids.
 
     Yields
     ------
     Step
-        One a round: the drafted tokens, those accepted, and the one that the target adds. Ends where the target's
-        context does. Where only the draft's is full, it goes on without drafts.
+        One step per round: the drafted tokens, how many were accepted, and the token that the target adds. The method
+        ends when the target's context is full. If only the draft's context is full, it continues without drafts.
 
     Raises
     ------
     ValueError
-        At the call for a bad argument, or two vocabularies without a common token.
+        When called with a bad argument, or with two vocabularies that have no token in common.
     """
     text, session, guesses = list(prompt), target.session(prompt), Guesses(target, draft, warp)
     session.rollback(1)  # the last token is fed with the draft
@@ -87,7 +87,7 @@ def token_intersection(
 
 
 class Guesses:
-    """A draft's guesses in the target's tokens.
+    """The guesses of a draft, as tokens of the target.
 
     Parameters
     ----------
@@ -104,13 +104,13 @@ class Guesses:
         self.session = None
 
     def draw(self, text: list[int], count: int, rng) -> tuple[list[int], list[torch.Tensor]]:
-        """Draw up to `count` tokens that may follow `text`, all in the target's ids, as many as there is room for.
+        """Draw up to `count` tokens to follow `text`, as ids of the target; fewer if there is less room.
 
         Returns
         -------
         drafted : list of int
         draft_probs : list of as many float64 tensors, shape (target's vocab,)
-            What each was drawn from.
+            The distribution that each token was drawn from.
         """
         context = self.translation(text)
         count = min(count, room_to_draft(self.target, text, self.draft, context))
@@ -128,7 +128,7 @@ class Guesses:
         return drafted, draft_probs
 
     def probs(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
-        """The draft's distribution over the target's ids, shape (vocab,); None where it leaves no shared token."""
+        """The draft's distribution over the target's ids, shape (vocab,); None if no shared token is left."""
         target_columns, draft_columns = self.columns
         guesses = in_float64(logits.index_select(1, draft_columns))
         row = guesses.new_full((1, self.target.vocab_size), -math.inf)

@@ -1,1 +1,1 @@
-"""Which guesses become candidates: trees of a fixed shape, and trees that grow with the guesses."""
+"""Choose which guesses become candidates: trees of a fixed shape, and trees that depend on the guesses."""

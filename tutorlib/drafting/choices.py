@@ -1,7 +1,8 @@
-"""Which candidates are worth a node: trees of ranks, grown from how often each head's guesses were right.
+"""Choose the tree of candidates for Medusa from how often the guesses of each head are right.
 
-A tree for Medusa is the same in every step, up to the tokens in it. So it is given by *choices*: paths of ranks, such
-as ``(0, 2)``, the third best guess of head 1 after the best guess of head 0. Every beginning of a path is a node too.
+Medusa's tree has the same shape in every step; only the tokens in it change. So it is given by *choices*, which are
+paths of ranks. For example, ``(0, 2)`` is the third best guess of head 1 after the best guess of head 0. Every
+beginning of a path is a node too.
 """
 
 import heapq
@@ -15,10 +16,10 @@ Accuracies = Sequence[Sequence[float]]
 
 
 def usual_accuracies(heads: int, vocab_size: int) -> list[list[float]]:
-    """How often guesses of ranks 0, 1, 2, ... are about right, head by head, where nobody has measured it.
+    """Rough values of how often guesses of ranks 0, 1, 2, ... are right, for each head, if nothing has been measured.
 
-    Round numbers: the best guess of head 0 is right in 6 of 10 places, that of each later head in 3/4 as many, and the
-    guess of rank r in 1/(5r) as many as the best.
+    These are round numbers: the best guess of head 0 is right in 6 of 10 cases, the best guess of each later head 3/4
+    as often as that of the head before it, and a guess of rank r 1/(5r) as often as the best one.
 
     Examples
     --------
@@ -31,10 +32,12 @@ def usual_accuracies(heads: int, vocab_size: int) -> list[list[float]]:
 
 @takes_iterators
 def grow(accuracies: Accuracies, nodes: int) -> list[tuple[int, ...]]:
-    """The tree of so many nodes that should give the most tokens: always add the node that is likeliest to be right.
+    """The tree with this many nodes that should give the most tokens: always add the node that is most likely to be
+    right.
 
-    A node is right when all guesses on its path are. Heads are taken to be right independently of each other, so that
-    this is a product; it is never more than for the node above, and the greedy choice is the best one.
+    A node is right if all guesses on its path are right. Heads are assumed to be right independently of each other, so
+    the probability of a node is a product. It is never higher than that of the node above it, and therefore the greedy
+    choice gives the best tree.
 
     Source: Cai et al. (2024), "Medusa", section 2.3.3.
 
@@ -43,17 +46,17 @@ def grow(accuracies: Accuracies, nodes: int) -> list[tuple[int, ...]]:
     accuracies : sequence of sequences of floats
         ``accuracies[i][rank]``: how often head i's guess of that rank is the right token.
     nodes : int
-        1 or more; a tree of all that there is may have fewer.
+        The number of nodes, 1 or more. The tree has fewer if there are not that many guesses.
 
     Returns
     -------
     list of tuples of int
-        In the order in which they were added: the first n are the best tree of n nodes.
+        The nodes in the order in which they were added. The first n of them are the best tree of n nodes.
 
     Raises
     ------
     ValueError
-        For accuracies that are none, or fewer than 1 node.
+        If the accuracies are not shares from 0 to 1, or `nodes` is below 1.
 
     Examples
     --------
@@ -75,14 +78,14 @@ def grow(accuracies: Accuracies, nodes: int) -> list[tuple[int, ...]]:
 
 @takes_iterators
 def expected_tokens(accuracies: Accuracies, choices: Choices) -> float:
-    """Tokens that a step should give: 1, which the target adds itself, and each node's probability of being right.
+    """The expected number of tokens per step: 1, for the token that the target adds, plus the probability of each node.
 
     Source: Cai et al. (2024), section 2.3.3.
 
     Raises
     ------
     ValueError
-        For a node whose head or rank has no accuracy.
+        If there is no accuracy for the head or rank of a node.
 
     Examples
     --------
@@ -92,28 +95,28 @@ def expected_tokens(accuracies: Accuracies, choices: Choices) -> float:
     accuracies, choices = checked_accuracies(accuracies), checked_choices(choices)
     for path in choices:
         if len(path) > len(accuracies) or path[-1] >= len(accuracies[len(path) - 1]):
-            raise ValueError(f"the tree has the path {path}, but nobody says how often that guess of its head is right")
+            raise ValueError(f"the tree has the path {path}, but there is no accuracy for the guess at its end")
     return 1 + math.fsum(math.prod(accuracies[depth][rank] for depth, rank in enumerate(path)) for path in choices)
 
 
 @takes_iterators
 def best_size(accuracies: Accuracies, call_seconds: Sequence[float], heads_seconds: float = 0.0) -> int:
-    """How many nodes make the most tokens a second, when calls cost what they were measured to cost.
+    """The number of nodes that gives the most tokens per second, from measured times of calls.
 
     Parameters
     ----------
     accuracies
         As for `grow`.
     call_seconds : sequence of floats
-        Time of a target call with 1, 2, 3, ... tokens; a tree of n nodes is checked with n + 1. The largest tree looked
-        at is the largest that this covers.
+        Time of a target call with 1, 2, 3, ... tokens; a tree of n nodes is checked by a call of n + 1 tokens. Only
+        trees for which there is a time are considered.
     heads_seconds : float
-        What a step costs beside the call, in the same unit.
+        Time of a step besides the target call, in the same unit.
 
     Returns
     -------
     int
-        0 where no tree pays.
+        0 if no tree is faster than plain decoding.
 
     Examples
     --------
@@ -125,7 +128,7 @@ def best_size(accuracies: Accuracies, call_seconds: Sequence[float], heads_secon
     if len(call_seconds) == 1:
         return 0
     choices = grow(accuracies, len(call_seconds) - 1)
-    speeds = [1 / call_seconds[0]]  # the plain loop, which has no heads to ask
+    speeds = [1 / call_seconds[0]]  # plain decoding, without heads
     for nodes in range(1, len(choices) + 1):
         speeds.append(expected_tokens(accuracies, choices[:nodes]) / (call_seconds[nodes] + heads_seconds))
     return max(range(len(speeds)), key=speeds.__getitem__)
@@ -133,7 +136,7 @@ def best_size(accuracies: Accuracies, call_seconds: Sequence[float], heads_secon
 
 @takes_iterators
 def full(ranks: Sequence[int]) -> list[tuple[int, ...]]:
-    """The tree of all paths of the best ``ranks[i]`` guesses of each head i: it grows with their product.
+    """The tree of all paths of the best ``ranks[i]`` guesses of each head i. Its size grows with their product.
 
     Examples
     --------
@@ -157,7 +160,7 @@ def full(ranks: Sequence[int]) -> list[tuple[int, ...]]:
 
 @takes_iterators
 def checked_choices(choices: Choices) -> list[tuple[int, ...]]:
-    """Return choices with every beginning of a path among them, parents first; raise ValueError for what is none."""
+    """Return choices with every beginning of a path added, parents first; raise ValueError if they are not choices."""
     nodes = {}
     if not isinstance(choices, Iterable):
         raise ValueError(f"a tree is given by paths of ranks, such as [(0,), (0, 2)]; got {choices!r}")
@@ -173,7 +176,7 @@ def checked_choices(choices: Choices) -> list[tuple[int, ...]]:
 
 
 def checked_accuracies(accuracies: Accuracies) -> list[list[float]]:
-    """Return some heads' accuracies by rank as lists of floats; raise ValueError when that is not what they are."""
+    """Return the accuracies of heads by rank as lists of floats; raise ValueError if they are not shares."""
     try:
         rows = [[float(accuracy) for accuracy in row] for row in accuracies]
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Which guesses of a draft network become candidates: a chain, a tree of a fixed shape, or one that grows as it may.
+"""Choose which guesses of a draft network become candidates: a chain, a tree of a fixed shape, or a dynamic tree.
 
-A shape is a function from a `Draft`, of which guesses are asked level by level, to a `TokenTree`. Most look at the
-guesses alone, so that the candidates are deterministic: `check_tree` draws from the target itself, whatever they are.
-`drawn_tree` and `drawn_chain` draw from the network, as a draft model does, and are checked as its drafts are.
+A shape is a function that takes a `Draft`, asks it for guesses level by level, and returns a `TokenTree`. Most shapes
+take the most likely guesses, and nothing is random; `check_tree` then draws the tokens from the target. `drawn_tree`
+and `drawn_chain` draw from the network, like a draft model, and are checked like the tokens of a draft model.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class Draft:
     session : DraftSession
         Fed with the text, up to its last token.
     logits : tensor of shape (1, vocab)
-        What the session gave for that.
+        The logits that the session returned.
     text : list of int
     warp : sequence of functions
-        Those of the target: a tree follows the distribution that tokens are drawn from, so its guesses are warped too.
-        (That the likeliest token is taken is left out: the guesses are then ranked by how sure the network is.)
+        The warps of the target. The tokens are drawn from the warped distribution, so the guesses are warped too. (A
+        `one_hot` at the end is left out, because guesses are ranked by their probabilities even in greedy decoding.)
     depth : int
-        Levels that there is room for.
+        The largest number of levels for which the context has room.
     rng : Randomness
-        For shapes that draw.
+        For shapes that draw their tokens.
 
     Attributes
     ----------
     accept : function
-        The rule of `tutorlib.checking` that the candidates are to be checked by.
+        The rule of `tutorlib.checking` by which the candidates have to be checked.
     """
 
     def __init__(self, session, logits: torch.Tensor, text: list[int], warp, depth: int, rng=None):
@@ -55,32 +55,33 @@ class Draft:
         self._tokens: list[list[int]] = []  # for each node grown, the drafted tokens up to it
 
     def guesses(self, ranks: int, greedy_temperature: float = 1.0) -> tuple[list[list[int]], list[list[float]]]:
-        """The likeliest tokens after the text or, once the tree has grown, after each node added last.
+        """The most likely tokens after the text or, if the tree has nodes, after each node that was added last.
 
         Parameters
         ----------
         ranks : int
-            How many; there are no more than the vocabulary has.
+            How many tokens; at most the size of the vocabulary.
         greedy_temperature : float
-            Of the guesses in greedy decoding, see `dynamic`.
+            Temperature of the guesses in greedy decoding, see `dynamic`.
 
         Returns
         -------
-        tokens : list of lists of int, the likeliest first
+        tokens : list of lists of int, most likely first
         log_probs : list of lists of floats
-            -inf for a token that the network does not know, or that a warp filters away.
+            -inf for a token that the network does not know, or that a warp has filtered out.
         """
         log_probs = self._log_probs(greedy_temperature)
         best = log_probs.topk(min(ranks, log_probs.shape[-1]), dim=-1)
         return best.indices.tolist(), best.values.tolist()
 
     def probs(self) -> list[torch.Tensor | None]:
-        """From what a token may be drawn after the text or, once the tree has grown, after each node added last.
+        """The distribution of the next token after the text or, if the tree has nodes, after each node that was added
+        last.
 
         Returns
         -------
         list of float64 tensors of shape (vocab,)
-            None in place of one where no token is possible.
+            None in place of a distribution if no token is possible.
         """
         return draft_probabilities(self._logits, self.warp, self._histories())
 
@@ -99,7 +100,9 @@ class Draft:
         return log_probs.nan_to_num(nan=-math.inf, neginf=-math.inf) if self.warp else log_probs
 
     def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> None:
-        """Let the network read guesses: nodes are numbered from 0 as they are added, -1 is the text."""
+        """Let the network read guesses. Nodes are numbered from 0 in the order in which they are added; -1 is the
+        text.
+        """
         self._paths = [
             [*(self._tokens[parent] if parent != ROOT else ()), token]
             for token, parent in zip(tokens, parents, strict=True)
@@ -112,14 +115,14 @@ Shape = Callable[[Draft], TokenTree]
 
 
 def chain(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> Shape:
-    """One path: the likeliest token, and the likeliest after that, and so on.
+    """A single path: the most likely token, then the most likely token after it, and so on.
 
     Parameters
     ----------
     length : int
-        Tokens in it, 1 or more.
+        The number of tokens, 1 or more.
     confidence : float
-        It ends early where the network thinks its path, all of it together, less probable than this.
+        The chain ends early if the probability of the whole path, according to the network, is below this.
     greedy_temperature : float
         As in `dynamic`.
     """
@@ -140,7 +143,7 @@ def static(paths: Choices) -> Shape:
     Raises
     ------
     ValueError
-        For paths that are none.
+        If `paths` are not paths of ranks.
     """
     paths = checked_choices(paths)
     levels = [[path for path in paths if len(path) == depth] for depth in range(1, 1 + max(map(len, paths)))]
@@ -169,16 +172,16 @@ def static(paths: Choices) -> Shape:
 
 
 def drawn_tree(paths: Choices) -> Shape:
-    """A tree of one shape whose tokens are *drawn* from what the network says, as EAGLE-1 does it when sampling.
+    """A tree of fixed shape whose tokens are *drawn* from the network's distribution, as in EAGLE-1 when sampling.
 
-    The children of a node are drawn without replacement: each from the distribution q that the network gives, without
-    the earlier children, made to sum to 1 again. They are checked with min(1, p/q) and the residual, see
-    `tutorlib.checking.drawn`, which is lossless. (The text then takes other random draws than `sample`: it
-    has the same distribution, but with the same seed it is another text.)
+    The children of a node are drawn without replacement: each is drawn from the network's distribution q without the
+    earlier children, normalised again. They are checked with min(1, p/q) and the residual, which is lossless; see
+    `tutorlib.checking.drawn`. (The method then makes other random draws than `sample`. Its texts have the same
+    distribution, but the same seed gives another text.)
 
-    Where tokens are drawn from the target, a drawn guess is accepted more often than the most likely one: with
-    probability Σ min(p, q), where the most likely token is right with its p. In greedy decoding there is nothing to
-    draw: then the tree is `static`, also with min(1, p/q), which is 0 or 1.
+    If tokens are drawn from the target, a drawn guess is accepted more often than the most likely token: with
+    probability Σ min(p, q) instead of the p of that token. In greedy decoding nothing is drawn, and the tree is the
+    same as `static`; min(1, p/q) is then 0 or 1.
 
     Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1 and
     appendix A. The check without replacement is also in Miao et al. (2024), "SpecInfer", and Jeon et al. (2024),
@@ -188,12 +191,12 @@ def drawn_tree(paths: Choices) -> Shape:
     ----------
     paths : sequence of tuples of int
         ``(0, 2)`` is the third token drawn after the first one drawn. Every beginning of a path is a node too, and so
-        is every token drawn earlier after the same node. Where fewer tokens are possible, a node has fewer children.
+        is every token drawn earlier after the same node. If fewer tokens are possible, a node has fewer children.
 
     Raises
     ------
     ValueError
-        For paths that are none.
+        If `paths` are not paths of ranks.
     """
     widths = Counter[tuple[int, ...]]()  # how many tokens are drawn after a path
     for path in checked_choices(paths):
@@ -230,19 +233,20 @@ def drawn_tree(paths: Choices) -> Shape:
 
 
 def drawn_chain(length: int) -> Shape:
-    """One path, each token of it drawn from what the network says: a `drawn_tree` with one child after each node.
+    """A single path whose tokens are drawn from the network's distribution: a `drawn_tree` with one child after each
+    node.
 
     Parameters
     ----------
     length : int
-        Tokens in it, 1 or more.
+        The number of tokens, 1 or more.
     """
     check_whole_number(length, 1, "length is how many tokens the chain has")
     return drawn_tree([(0,) * length])
 
 
 def without(probs: torch.Tensor, token: int) -> torch.Tensor | None:
-    """The distribution of the next draw when `token` cannot be drawn any more; None when no token is left.
+    """The distribution of the next draw if `token` cannot be drawn again; None if no token is left.
 
     Examples
     --------
@@ -258,38 +262,40 @@ def without(probs: torch.Tensor, token: int) -> torch.Tensor | None:
 def dynamic(
     nodes: int = 59, depth: int = 8, top_k: int = 10, confidence: float = 0.0, greedy_temperature: float = 1.0
 ) -> Shape:
-    """A tree that grows where the network is sure of itself, as in EAGLE-2.
+    """A tree that grows where the network's guesses are likely, as in EAGLE-2.
 
-    Level by level, the `top_k` likeliest paths of the last level are guessed on from, `top_k` guesses each. At the end
-    the `nodes` likeliest of all are kept. How probable a path is, is what the network says: the product of its guesses'
-    probabilities, which is about the chance that all of it is accepted.
+    At each level, the `top_k` most likely paths of the level before are extended by `top_k` guesses each. At the end,
+    the `nodes` most likely candidates of all levels are kept. The probability of a path is the product of the
+    probabilities that the network gives its guesses. It is roughly the probability that the whole path is accepted.
 
-    What follows a path is no more probable than the path itself. So where `nodes` others are as probable already, it is
-    not guessed on from, and the network is not called where there is no other: the tree is the same for less work.
+    An extended path is never more probable than the path itself. So if there are already `nodes` other candidates that
+    are as probable, a path is not extended, and if no path is left to extend, the network is not called. The tree is
+    the same, with less work.
 
-    Source: Li et al. (2024), "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", section 4; the
-    published settings are 60 nodes, the text's last token among them, of 8 levels, and 10 guesses.
+    Source: Li et al. (2024), "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", section 4. The
+    published settings are 60 nodes (including the last token of the text), 8 levels and 10 guesses.
 
     Parameters
     ----------
     nodes : int
-        Candidates in the tree at most.
+        The largest number of candidates in the tree.
     depth : int
-        Levels at most: one is guessed from what the target has said, and each further one takes a call of the network.
+        The largest number of levels. The first level comes from the target's features; each further level takes a call
+        of the network.
     top_k : int
-        Paths guessed on from in a level, and guesses after each.
+        The number of paths that are extended at each level, and the number of guesses after each.
     confidence : float
-        Paths that the network thinks less probable than this are not guessed on from. Each level takes time whether it
-        is reached or not, so where the network is slow beside its target, it pays to let unlikely ones be.
+        Paths that are less probable than this are not extended. Each level takes time, even if none of its tokens is
+        accepted, so if the network is slow compared with its target, it is better not to extend unlikely paths.
     greedy_temperature : float
-        In greedy decoding a guess is right if it is the target's likeliest token, however likely that is. A good
-        network is surer of this than its probabilities say: a temperature below 1 makes the tree deeper where it can
-        be. The published trees have 1.
+        In greedy decoding a guess is accepted if it is the target's most likely token, whatever its probability. So a
+        good network's guess is accepted more often than its probability suggests. A temperature below 1 takes this into
+        account and makes the tree deeper. The published trees use 1.
 
     Raises
     ------
     ValueError
-        For a number below 1, a confidence that is no probability, a temperature of 0 or less.
+        If a number is below 1, `confidence` is not a probability, or the temperature is not above 0.
     """
     check_whole_number(nodes, 1, "nodes is how many candidates the tree has")
     check_whole_number(depth, 1, "depth is how many levels the tree has")

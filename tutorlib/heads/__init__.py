@@ -1,5 +1,5 @@
-"""Small networks that guess ahead from a target's hidden states: the modules, and the files they are published in.
+"""Small networks that guess tokens ahead from a target's hidden states: the modules, and the formats of their files.
 
-A file here knows tensors, not decoding: what is done with the guesses is in `tutorlib.decoders`, how the networks are
-trained in `tutorlib.training`.
+The files here deal with tensors only. How the guesses are used is in `tutorlib.decoders`, and how the networks are
+trained is in `tutorlib.training`.
 """

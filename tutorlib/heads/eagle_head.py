@@ -1,13 +1,13 @@
-"""EAGLE's draft networks: one layer that guesses the target's next feature, and through it the next token.
+"""EAGLE's draft networks: a single layer that predicts the target's next feature, and from it the next token.
 
-A feature is a hidden state of the target. At place t the networks are given the feature f_t *and the token that came
-after it*, x_{t+1}, and guess what the target would make of the two: f_{t+1}, which its output head turns into the
-distribution of x_{t+2}. Fed with their own guesses they go on from there, without the target.
+A feature is a hidden state of the target. At position t the input of a network is the feature f_t *and the token after
+it*, x_{t+1}. From these two it predicts the target's next feature f_{t+1}, which an output head turns into the
+distribution of x_{t+2}. Then the network takes its own prediction as input and continues without the target.
 
-A step of such a network is a few dozen small operations, so that what surrounds them counts: modules here call each
-other's `forward` directly, past PyTorch's hooks, which nobody sets on them and which would take a fifth of the time.
+A step of such a network consists of a few dozen small operations, so any overhead matters. Modules here call each
+other's `forward` directly and bypass PyTorch's hooks, which are not used and would take a fifth of the time.
 
-What this file does not do: decide which tokens are guessed on from (`tutorlib.drafting.draft_trees`), train
+What this file does not do: decide which guesses are extended (`tutorlib.drafting.draft_trees`), train
 (`tutorlib.training.train_eagle`), or read files (`tutorlib.heads.formats`).
 """
 
@@ -27,18 +27,18 @@ from ..lm import LM
 from ..session import NaNLogits
 from ..tree import ROOT
 
-# How queries read keys and values, each (rows, heads, length, head size): what comes of it has the queries' shape.
+# How queries attend to keys and values, each (rows, heads, length, head size). The result has the queries' shape.
 Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Rotation = tuple[torch.Tensor, torch.Tensor]  # cosines and sines, each (rows or 1, 1, length, head size)
 
-# Of the tree that a network has until somebody has measured a better one: EAGLE-2's 60 nodes, its root among them.
+# The default tree, until a better one has been measured: EAGLE-2's 60 nodes, including the root.
 TREE = {"nodes": 59, "depth": 8, "top_k": 10}
 
-_SPARE_SLOTS = 64  # of a session's cache beyond what it needs, each time that it is made larger
+_SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
 
 
 def causal(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Each place reads itself and what is before it."""
+    """Each position attends to itself and to the positions before it."""
     return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
 
 
@@ -49,7 +49,7 @@ class Attention(nn.Module):
     ----------
     config : LlamaConfig
     inputs : int
-        Numbers in each state that it reads; it puts out `config.hidden_size`.
+        Width of the states it reads. The width of its output is `config.hidden_size`.
     """
 
     def __init__(self, config: LlamaConfig, inputs: int):
@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
 
 def rotated(states: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """Rotary position embeddings (Su et al., 2021): each half of a head is turned against the other."""
+    """Rotary position embeddings (Su et al., 2021): the two halves of a head are rotated against each other."""
     cos, sin = rotation
     first, second = states.chunk(2, dim=-1)
     return states * cos + torch.cat([-second, first], dim=-1) * sin
@@ -95,7 +95,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """A decoder layer whose attention may read something else than what it adds to."""
+    """A decoder layer whose attention may read other states than those to which its result is added."""
 
     def __init__(self, config: LlamaConfig, inputs: int):
         super().__init__()
@@ -109,7 +109,7 @@ class Layer(nn.Module):
 
 
 class DraftNetwork(nn.Module):
-    """What the networks of EAGLE-1 and EAGLE-3 have in common.
+    """The common part of the networks of EAGLE-1 and EAGLE-3.
 
     Parameters
     ----------
@@ -119,10 +119,10 @@ class DraftNetwork(nn.Module):
     Attributes
     ----------
     feature_layers : tuple of int
-        The target's layers whose hidden states are its features, joined; as transformers counts them.
+        The target's layers whose hidden states, joined, are the features; numbered as in transformers.
     width, vocab_size : int
     tree : dict
-        Arguments of `tutorlib.drafting.draft_trees.dynamic`: the tree that pays with this network.
+        Arguments of `tutorlib.drafting.draft_trees.dynamic`, for the tree that suits this network.
     """
 
     feature_layers: tuple[int, ...]
@@ -139,24 +139,24 @@ class DraftNetwork(nn.Module):
         return torch.cat([hidden[layer] for layer in self.feature_layers], dim=-1)
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
-        """From the target's features (..., width * layers) to what the network goes on from, (..., width)."""
+        """Convert the target's features (..., width * layers) to the input of the network (..., width)."""
         raise NotImplementedError
 
     def forward(
         self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
     ) -> torch.Tensor:
-        """One step: what the target's feature will be once it has read `tokens`.
+        """One step: predict the target's features after it has read `tokens`.
 
         Parameters
         ----------
         tokens : int64 tensor of shape (rows, length)
-            At place t the token *after* the one whose feature stands there.
+            At position t, the token *after* the one to which the feature at t belongs.
         hidden : tensor of shape (rows, length, width)
-            Features that `start` has seen, or what an earlier step gave.
+            Features converted by `start`, or the output of an earlier step.
         rotation : pair of tensors
-            Of the places, see `rotation`.
+            For the positions, see `rotation`.
         mix : function
-            How places read each other; by default each reads itself and those before it.
+            How positions attend to each other; by default each attends to itself and to those before it.
 
         Returns
         -------
@@ -165,12 +165,12 @@ class DraftNetwork(nn.Module):
         raise NotImplementedError
 
     def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
-        """Logits (..., vocab_size) of the token after next, from what a step gave; -inf for tokens it does not know."""
+        """Logits (..., vocab_size) of the token after next, from the output of a step; -inf for unknown tokens."""
         raise NotImplementedError
 
     def rotation(self, positions: torch.Tensor) -> Rotation:
-        """Cosines and sines of some positions (rows or 1, length)."""
-        # Made anew, since a module kept here would have its angles rounded with the weights by `half()`.
+        """Cosines and sines for given positions (rows or 1, length)."""
+        # Made each time, because `half()` would also round the angles of a module stored here.
         rotary = LlamaRotaryEmbedding(self.config).to(positions.device)
         cos, sin = rotary(self.embed_tokens.weight, positions)
         return cos[:, None], sin[:, None]
@@ -181,17 +181,17 @@ class DraftNetwork(nn.Module):
 
 
 class EagleHead(DraftNetwork):
-    """EAGLE-1's network: it guesses the target's feature after the final norm, and the target's own head reads it.
+    """EAGLE-1's network. It predicts the target's feature after the final norm, which the target's own head then reads.
 
     Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1.
-    Parameters have the names of the published files. As published, the layer has no norm before its attention, and
-    there is none after the layer.
+    Parameters have the names of the published files. As in these, there is no norm before the attention and none after
+    the layer.
 
     Parameters
     ----------
     config : LlamaConfig
     bias : bool
-        Whether the layer that joins token and feature has one.
+        Whether the layer that joins token and feature has a bias.
 
     Examples
     --------
@@ -221,7 +221,7 @@ class EagleHead(DraftNetwork):
 
 
 class MidLayer(Layer):
-    """EAGLE-3's layer: its attention reads token and feature side by side, both normed."""
+    """EAGLE-3's layer. Its attention reads token and feature side by side, both normed."""
 
     def __init__(self, config: LlamaConfig):
         super().__init__(config, 2 * config.hidden_size)
@@ -230,10 +230,11 @@ class MidLayer(Layer):
 
 
 class Eagle3Head(DraftNetwork):
-    """EAGLE-3's network: from features of a low, a middle and a high layer to the tokens, past the target's own head.
+    """EAGLE-3's network. It reads features of a low, a middle and a high layer, and has an output head of its own.
 
-    It is not asked to guess a feature, only what leads to the right token. So its own steps can be trained on its own
-    steps, and what it goes on from is its state before the norm. Its vocabulary may be smaller than the target's.
+    Unlike EAGLE-1, it does not have to predict the target's feature, only the right token. So it can be trained over
+    several steps on its own outputs. It continues from its state before the norm. Its vocabulary may be smaller than
+    the target's.
 
     Source: Li et al. (2025), "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
     Test", sections 3.1 and 3.2. Parameters have the names of the published files.
@@ -242,16 +243,17 @@ class Eagle3Head(DraftNetwork):
     ----------
     config : LlamaConfig
     feature_layers : sequence of int
-        The target's layers whose hidden states go in. The published choice is `usual_layers`.
+        The target's layers whose hidden states are the input. The published choice is `usual_layers`.
     tokens : sequence of int, optional
         The target's tokens that this network knows, ascending; by default all.
     norm_before_residual : bool
-        Whether the layer adds to its normed input, as networks made with `speculators` may; published ones do not.
+        Whether the layer adds its result to its normed input. Networks made with `speculators` may do so; published
+        ones do not.
 
     Raises
     ------
     ValueError
-        For no layers, or tokens that are none, outside the vocabulary, or not ascending.
+        If there are no layers, or if `tokens` is empty, not ascending, or has ids outside the vocabulary.
     """
 
     def __init__(
@@ -267,7 +269,8 @@ class Eagle3Head(DraftNetwork):
         if not self.feature_layers:
             raise ValueError("an EAGLE-3 network needs feature_layers: numbers of the target's layers, such as 2, 6, 9")
         tokens = range(self.vocab_size) if tokens is None else tokens
-        # The maps are no weights: they are there even while a network is made of nothing, to be filled from a file.
+        # The maps are not weights: they exist even in a network made on the meta device, whose weights come from a
+        # file.
         tokens = ints(tokens, "tokens must hold token ids (ints)")
         known = torch.tensor(tokens, dtype=torch.int64, device="cpu")
         if len(known) == 0 or known[0] < 0 or known[-1] >= self.vocab_size or bool((known.diff() <= 0).any()):
@@ -279,8 +282,8 @@ class Eagle3Head(DraftNetwork):
         self.midlayer = MidLayer(config)
         self.norm = nn.RMSNorm(self.width, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(self.width, len(known), bias=False)
-        # As in the published files: what to add to a token of this network to have the target's, and which of the
-        # target's tokens it knows.
+        # As in the published files: the offset from a token of this network to the target's token, and which of the
+        # target's tokens this network knows.
         self.register_buffer("d2t", known - torch.arange(len(known), device="cpu"))
         self.register_buffer("t2d", torch.zeros(self.vocab_size, dtype=torch.bool, device="cpu"))
         self.t2d[known] = True
@@ -308,9 +311,9 @@ class Eagle3Head(DraftNetwork):
 
 
 def usual_layers(layers: int) -> tuple[int, int, int]:
-    """The published choice of EAGLE-3's three features in a target of so many layers: a low, a middle, a high one.
+    """EAGLE-3's published choice of three feature layers, a low, a middle and a high one, for a given number of layers.
 
-    They are what layers 2, n // 2 and n - 3, counted from 0, take in.
+    The features are the inputs of layers 2, n // 2 and n - 3, counted from 0.
 
     Examples
     --------
@@ -320,44 +323,44 @@ def usual_layers(layers: int) -> tuple[int, int, int]:
     Raises
     ------
     ValueError
-        For a target of fewer than 7 layers, where they are not three different ones in this order: say which then.
+        If the target has fewer than 7 layers, because these would not be three different layers in this order.
     """
     chosen = (2, layers // 2, layers - 3)
     if not chosen[0] < chosen[1] < chosen[2]:
         raise ValueError(
-            f"in a target of {layers} layers the usual three would be {chosen}: say which, feature_layers=(1, 2, 3) "
+            f"in a target of {layers} layers the usual three would be {chosen}: choose three, feature_layers=(1, 2, 3) "
             "for instance"
         )
     return chosen
 
 
 def check_target(target, head: DraftNetwork) -> None:
-    """Raise ValueError when a draft network cannot be a target's."""
+    """Raise ValueError if a draft network does not fit a target."""
     if head.vocab_size != target.vocab_size:
         raise ValueError(
-            f"the draft network knows {head.vocab_size} tokens, the target {target.vocab_size}: it is not its"
+            f"the draft network knows {head.vocab_size} tokens, the target {target.vocab_size}: it does not fit"
         )
     if head.width != target.width:
         raise ValueError(
-            f"the draft network reads features of width {head.width}, the target's have {target.width}: it is not its"
+            f"the draft network reads features of width {head.width}, the target's have {target.width}: it does not fit"
         )
     beyond = [layer for layer in head.feature_layers if not -target.layers - 1 <= layer <= target.layers]
     if beyond:
         raise ValueError(
             f"the draft network reads features of layer {beyond[0]}, but the target has hidden states 0 to "
-            f"{target.layers}: it is not its"
+            f"{target.layers}: it does not fit"
         )
 
 
 class DraftSession:
-    """One sequence of a draft network, with a cache: confirmed places, and behind them a tree of its own guesses.
+    """One sequence of a draft network, with a cache: confirmed positions, followed by a tree of its own guesses.
 
     Made by `DraftNetwork.session(target)`.
 
     Attributes
     ----------
     length : int
-        Confirmed places: those of which the target's features were fed.
+        The number of confirmed positions, for which the target's features were fed.
     calls : int
     """
 
@@ -366,57 +369,59 @@ class DraftSession:
         self.head, self.target = head, target
         self.length = self.calls = 0
         self._device, self._dtype = head.fc.weight.device, head.fc.weight.dtype
-        self._cache = None  # keys and values, (2, 1, heads, slots, head size), with slots to spare
-        self._rotation = None  # of the first so many positions
-        self._hidden: list[torch.Tensor] = []  # (width,): what the last confirmed place gave, and each node of the tree
+        self._cache = None  # keys and values, (2, 1, heads, slots, head size), with spare slots
+        self._rotation = None  # for the first positions
+        self._hidden: list[torch.Tensor] = []  # (width,): outputs of the last confirmed position and of the nodes
         self._paths: list[list[int]] = []  # for each node of the tree, the nodes down to it
 
     def feed(self, tokens: Sequence[int], features: torch.Tensor) -> torch.Tensor:
-        """Go on by what is known now, and forget the tree of guesses.
+        """Add confirmed tokens with their features, and forget the tree of guesses.
 
         Parameters
         ----------
         tokens : sequence of int, at least one
-            The text goes on with them.
+            The next tokens of the text.
         features : tensor of shape (tokens, width * layers)
-            The target's features of the token *before* each of them.
+            The target's features for the token *before* each of them.
 
         Returns
         -------
         logits (1, vocab_size)
-            Of what follows the last token.
+            The logits for the token after the last one.
 
         Raises
         ------
         NaNLogits
         ValueError
-            For none, or another number of features than of tokens; for features of another width, tokens that are none.
+            If there are no tokens, if the number of features differs from the number of tokens or their width is wrong,
+            or if a token is outside the vocabulary.
         """
         expected = (len(tokens), len(self.head.feature_layers) * self.head.width)
         if not len(tokens) or tuple(features.shape) != expected:
             raise ValueError(
                 f"{len(tokens)} tokens and features of shape {tuple(features.shape)}, expected {expected}: each token "
-                "needs the feature of the one before it"
+                "needs the feature of the token before it"
             )
         self._check(tokens)
         start, end = self.length, self.length + len(tokens)
         with torch.inference_mode():
             hidden = self.head.start(features.to(self._device, self._dtype))
-            # No mask: with one layer, only what comes of the last place is wanted, and that reads all of them.
+            # No mask: with a single layer, only the output of the last position is needed, and it attends to all of
+            # them.
             hidden = self._call(tokens, hidden, start, slice(start, end), None)
             self.length = end
             self._hidden, self._paths = [hidden[-1]], []
             return self._read_out(hidden[-1:])
 
     def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
-        """Guess on from some guesses: add nodes of one level to the tree behind the last place.
+        """Add the nodes of one level to the tree of guesses, and guess what follows each of them.
 
         Parameters
         ----------
         tokens : sequence of int
         parents : sequence of int
-            Which node each of them follows, -1 for the text itself. Nodes are numbered as they were added since the
-            last `feed`.
+            The node that each of them follows; -1 for the text itself. Nodes are numbered in the order in which they
+            were added since the last `feed`.
 
         Returns
         -------
@@ -426,8 +431,8 @@ class DraftSession:
         ------
         NaNLogits
         ValueError
-            For none, another number of parents than of tokens, a parent that is not there, nodes of several levels,
-            tokens that are none.
+            If there are no tokens, if the number of parents differs from the number of tokens or a parent does not
+            exist, if the nodes are on several levels, or if a token is outside the vocabulary.
         """
         self._check(tokens)
         first, nodes = len(self._paths), len(self._paths) + len(tokens)
@@ -473,7 +478,7 @@ class DraftSession:
             return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
 
         if self._rotation is None or end > self._rotation.shape[-2]:
-            # Not beyond the context, where some kinds of rotation become others.
+            # Not beyond the context, where some kinds of rotation change.
             most = max(end, min(2 * end + _SPARE_SLOTS, self.target.context))
             positions = torch.arange(most, device=self._device)[None]
             self._rotation = torch.stack(self.head.rotation(positions))

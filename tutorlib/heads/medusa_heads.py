@@ -1,4 +1,4 @@
-"""Medusa heads: beside the target's own head, some more that each guess a token further ahead."""
+"""Medusa heads: additional output heads on the target, each of which guesses a token further ahead."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from ..arguments import ints
 from ..drafting.choices import Accuracies, Choices, checked_accuracies, checked_choices, grow, usual_accuracies
 
-NODES = 16  # of the tree that heads have until somebody has measured a better one
+NODES = 16  # size of the default tree, until a better one has been measured
 
 
 class ResidualBlock(nn.Module):
-    """x + SiLU(Wx + b), from and to the same width. It starts as the identity: W and b are zero.
+    """x + SiLU(Wx + b), which keeps the width. It starts as the identity, with W and b zero.
 
     Parameters
     ----------
@@ -32,10 +32,10 @@ class ResidualBlock(nn.Module):
 
 
 class MedusaHeads(nn.ModuleList):
-    """What a model's hidden state at position t says of the tokens at t + 2, t + 3, ...
+    """Heads that guess the tokens at t + 2, t + 3, ... from a model's hidden state at position t.
 
-    The model's own head makes the token at t + 1 of it. Head i, counted from 0, is some residual blocks and an output
-    layer of its own, and guesses the token at t + 2 + i. The heads do not see each other's guesses.
+    The model's own head predicts the token at t + 1 from the same state. Head i, counted from 0, consists of residual
+    blocks and an output layer of its own, and guesses the token at t + 2 + i. No head sees the guesses of the others.
 
     Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
     section 2.1. Parameters have the names of the published files, ``{head}.{block}.linear.weight`` and so on.
@@ -43,7 +43,7 @@ class MedusaHeads(nn.ModuleList):
     Parameters
     ----------
     width : int
-        Numbers in the target's hidden state, after its final norm: what its own output head reads.
+        Width of the target's hidden state after its final norm, which is also the input of its own output head.
     vocab_size : int
         The target's.
     heads : int
@@ -51,22 +51,23 @@ class MedusaHeads(nn.ModuleList):
     layers : int
         Residual blocks in each head, 0 or more.
     output : tensor of shape (vocab_size, width), optional
-        What the output layers start as: the weight of the target's own output head, so that each head begins with what
-        the target says of the *next* token. By default small random numbers.
+        Initial weights of the output layers, usually those of the target's own output head. Then each head starts by
+        predicting the *next* token, like the target. By default small random numbers.
     choices : sequence of tuples of int, optional
-        The tree of guesses that pays with these heads, see `tutorlib.drafting.choices`; by default one of 16 nodes,
-        grown from their accuracies.
+        The tree of guesses to use with these heads, see `tutorlib.drafting.choices`. By default a tree of 16 nodes,
+        made from their accuracies.
     accuracies : sequence of sequences of floats, optional
-        How often each head's guess of each rank is right, where somebody has measured it.
+        How often each head's guess of each rank is right, if this has been measured.
     token_map : sequence of int, optional
-        The tokens that the output layers know, where these are not all: row j is token ``token_map[j]``, and the
-        others are never guessed. It makes heads over a large vocabulary smaller.
+        The tokens that the output layers know, if they do not know all: row j belongs to token ``token_map[j]``, and
+        other tokens are never guessed. This makes heads for a large vocabulary smaller.
 
     Raises
     ------
     ValueError
-        For a number below 1 (layers: 0), an output of another shape, a tree deeper than the heads, accuracies of
-        another number of heads, a token that is none or comes twice.
+        If a number is below 1 (`layers`: below 0), `output` has the wrong shape, the tree has more levels than there
+        are heads, the accuracies are for another number of heads, or `token_map` contains a token twice or one outside
+        the vocabulary.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class MedusaHeads(nn.ModuleList):
             choices = grow(self.accuracies or usual_accuracies(heads, vocab_size), NODES)
         self.choices = checked_choices(choices)
         check_depth(self.choices, heads)
-        # Not among the parameters, whose names are those of the published files; it follows them to another device.
+        # Not a parameter, because the parameters have the names of the published files. It moves with them to a device.
         token_map = None if token_map is None else torch.tensor(token_map)
         self.register_buffer("token_map", token_map, persistent=False)
         if output is not None:
@@ -113,7 +114,7 @@ class MedusaHeads(nn.ModuleList):
         return self[0][-1].weight.dtype
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Guess from hidden states.
+        """Guess tokens from hidden states.
 
         Parameters
         ----------
@@ -122,19 +123,21 @@ class MedusaHeads(nn.ModuleList):
         Returns
         -------
         tensor of shape (heads, ..., vocab_size)
-            Logits: row i is what head i says of the token i + 2 places further on. -inf for a token that the heads do
-            not know.
+            Logits. Row i is the guess of head i for the token i + 2 positions further on. -inf for tokens that the
+            heads do not know.
         """
         guesses = []
         for head in self:
             state = hidden
-            for module in head:  # past PyTorch's hooks, which nobody sets and which take as long as the arithmetic
+            for module in head:  # without PyTorch's hooks, which are not used and take as long as the arithmetic
                 state = module.forward(state)
             guesses.append(state)
         return self.spread(torch.stack(guesses))
 
     def spread(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits (..., known) of the tokens that the heads know as logits (..., vocab_size), -inf for the others."""
+        """Extend logits (..., known) of the tokens that the heads know to (..., vocab_size), with -inf for the
+        others.
+        """
         if self.token_map is None:
             return logits
         scattered = logits.new_full((*logits.shape[:-1], self.vocab_size), -math.inf)
@@ -146,24 +149,26 @@ class MedusaHeads(nn.ModuleList):
 
 
 def check_target(target, vocab_size: int, width: int) -> None:
-    """Raise ValueError when heads of this vocabulary and width cannot be a target's."""
+    """Raise ValueError if heads with this vocabulary and width do not fit a target."""
     if vocab_size != target.vocab_size:
-        raise ValueError(f"the heads know {vocab_size} tokens, the target {target.vocab_size}: they are not its")
+        raise ValueError(f"the heads know {vocab_size} tokens, the target {target.vocab_size}: they do not fit")
     if width != target.width:
         raise ValueError(
-            f"the heads read hidden states of width {width}, the target's have {target.width}: they are not its"
+            f"the heads read hidden states of width {width}, the target's have {target.width}: they do not fit"
         )
 
 
 def check_depth(choices: Choices, heads: int) -> None:
-    """Raise ValueError when a tree has more levels than there are heads."""
+    """Raise ValueError if a tree has more levels than there are heads."""
     deepest = max(map(len, choices))
     if deepest > heads:
         raise ValueError(f"the tree is {deepest} tokens deep, but there are {heads} heads: one for each level")
 
 
 def checked_token_map(tokens: Sequence[int], vocab_size: int) -> list[int]:
-    """Return the tokens as ints; raise ValueError when they are none, outside the vocabulary, or not all different."""
+    """Return the tokens as ints; raise ValueError if there are none, or some are outside the vocabulary or not
+    different.
+    """
     tokens = ints(tokens, "token_map must hold token ids (ints)")
     wrong = [token for token in tokens if not 0 <= token < vocab_size]
     if not tokens or wrong or len(set(tokens)) < len(tokens):

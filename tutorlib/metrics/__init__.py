@@ -1,6 +1,6 @@
-"""What can be measured: of a text (`text`, whose names are here too), and of the memory that decoding takes (`memory`).
+"""Measures of texts (`text`, whose names can also be imported from here) and of memory use (`memory`).
 
-`memory` is loaded when it is first asked for, because it needs torch, and texts do not.
+`memory` is imported only when it is first used, because it needs torch.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""What decoding takes in memory: predicted from shapes, and measured.
+"""The memory that decoding takes: predicted from shapes, and measured.
 
-A run needs weights, a key-value cache, logits and hidden states. `predicted` works them out for a model, for Medusa
-heads or an EAGLE network, or for a model of which there is nothing but a configuration. `used` measures a run of a
-method by its tensors, and `resident` asks the operating system, in a process of its own. A method that uses several
-models takes the sum: ``predicted(target, ...) + predicted(draft, ...)``.
+A run needs weights, a key-value cache, logits and hidden states. `predicted` calculates their sizes for a model, for
+Medusa heads or an EAGLE network, or from the configuration of a model alone. `used` measures the tensors of a run, and
+`resident` measures a process by the operating system. A method that uses several models takes the sum:
+``predicted(target, ...) + predicted(draft, ...)``.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ __all__ = ["Memory", "Used", "predicted", "resident", "used", "weight_bytes"]
 
 
 class Memory(NamedTuple):
-    """Bytes, predicted. They add up over models: ``predicted(target) + predicted(draft)``.
+    """Predicted bytes. They can be added over models: ``predicted(target) + predicted(draft)``.
 
     Attributes
     ----------
     weights : int
-        Parameters and buffers; of what is quantized, also its scales.
+        Parameters and buffers; for quantized weights, also their scales.
     cache : int
         Keys and values.
     logits : int
-        Of the widest call.
+        Logits of the widest call.
     hidden : int
-        The hidden states that heads ask for.
+        The hidden states that drafting heads need.
     working : int
-        What the widest call needs for a moment besides.
+        Temporary memory of the widest call.
     """
 
     weights: int = 0
@@ -55,7 +55,7 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them: the peak."""
+        """The sum of all, which is the peak."""
         return sum(self)
 
     def __add__(self, other) -> Memory:
@@ -78,24 +78,24 @@ def predicted(
     quantize: str | None = None,
     double_quantization: bool | None = None,
 ) -> Memory:
-    """What a model takes while it decodes, worked out from shapes.
+    """Predict, from shapes, the memory that a model takes while it decodes.
 
     Parameters
     ----------
     model : LM, MedusaHeads, DraftNetwork or transformers configuration
-        A configuration is enough: no weights are needed, nor made.
+        A configuration is enough. No weights are needed, and none are created.
     tokens : int
-        In the cache at the end; 0 for the weights alone.
+        Tokens in the cache at the end; 0 for the weights only.
     rows : int
-        Tokens in the widest call after the prompt's: 1, a draft's length and one more, or a tree's nodes.
+        Tokens in the widest call after the prompt: 1, or the length of a draft plus 1, or the nodes of a tree.
     prompt : int, optional
-        How many of the tokens are the prompt's. The cache then has the slots to spare that a session makes, and the
-        prompt's call is counted in `working`. Without it: the slots of `tokens`.
+        How many of the tokens belong to the prompt. The cache then includes the spare slots of a session, and `working`
+        includes the call that reads the prompt. Without it, the cache has exactly `tokens` slots.
     hidden : int
-        How many layers' hidden states are asked for: 1 for Medusa and EAGLE, 3 for EAGLE-3.
+        The number of layers whose hidden states are kept: 1 for Medusa and EAGLE, 3 for EAGLE-3.
     dtype, quantize, double_quantization : optional
-        As in `models.load`, to ask what another form would take. By default the form that the model is in; for a
-        configuration the type that it names, or else float32.
+        As in `models.load`, to predict another form of the model. By default the form that the model has; for a
+        configuration the dtype that it names, or else float32.
 
     Returns
     -------
@@ -104,14 +104,15 @@ def predicted(
     Raises
     ------
     ValueError
-        For numbers that are none, or another form of what is quantized already, or of heads, which are never quantized.
+        If a number is wrong, or if another form is given for a model that is already quantized or for heads, which are
+        never quantized.
 
     Notes
     -----
-    With L layers, k key-value heads of size d, s slots and b bytes a number, the cache is ``2 L k d s b``. `working`
-    holds what is large in a call of n tokens: in a layer about ``n (4 inner + width) b``; a second copy of the logits,
-    and one row of them three times in float64, to make probabilities; and the largest quantized layer's weights, as
-    they are when they are multiplied.
+    With L layers, k key-value heads of size d, s slots and b bytes per number, the cache takes ``2 L k d s b``.
+    `working` includes the large tensors in a call of n tokens: about ``n (4 inner + width) b`` in a layer; a second
+    copy of the logits, and three copies of one row in float64, for the probabilities; and the unpacked weights of the
+    largest quantized layer.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def predicted(
     weights, largest = _weights(module, form, own if dtype else None)
     if not tokens:
         return Memory(weights)
-    if config is None:  # Medusa heads keep nothing between calls
+    if config is None:  # Medusa heads have no cache
         return Memory(weights, logits=2 * len(module) * module.vocab_size * each)
     layers = config.num_hidden_layers
     slots = tokens if prompt is None else grown(prompt)
@@ -152,16 +153,16 @@ def predicted(
 
 
 class Used(NamedTuple):
-    """Bytes, measured in a run.
+    """Bytes measured in a run.
 
     Attributes
     ----------
     weights : int
-        Tensors that were there before and were read: the weights of every model that took part.
+        Tensors that existed before and were read: the weights of all models used.
     held : int
-        Of the tensors that the run made, those that it still had after its last step: the caches, and little else.
+        Tensors of the run that still existed after its last step: mostly the caches.
     peak : int
-        The most that the run's own tensors took at a time, the caches among them.
+        The largest size of the run's own tensors at any time, including the caches.
     """
 
     weights: int
@@ -175,18 +176,19 @@ class Used(NamedTuple):
 
 
 def used(steps: Iterable, max_new_tokens: int) -> Used:
-    """Measure a run by its tensors: those that the operations of torch take, and those that they make.
+    """Measure the tensors of a run: the inputs and outputs of all torch operations.
 
-    On a GPU the peak is that of torch's allocator. Elsewhere it is the sum of the tensors that are alive, which no
-    other process and no earlier run can change; what an operation needs inside of itself is not seen. It takes about
-    twice as long as the run by itself. The first run of a model tries its cache, see `LM`: let one go before.
+    On a GPU the peak is that of torch's allocator. On other devices it is the sum of the tensors that exist at the same
+    time, which does not depend on other processes or earlier runs, but does not include the memory that an operation
+    uses internally. The measurement takes about twice as long as the run itself. The first run of a model also tests
+    its cache (see `LM`), so do another run before.
 
     Parameters
     ----------
     steps : iterable of Step
-        What a method returned, ``greedy(lm, "Once upon a time")``. Used up.
+        The result of calling a method, ``greedy(lm, "Once upon a time")``. It can be run only once.
     max_new_tokens : int
-        The run ends with the step that reaches them.
+        The run ends with the step that reaches this number.
 
     Returns
     -------
@@ -248,26 +250,26 @@ class _Tensors(TorchDispatchMode):
 
 
 def resident(name, **how) -> int:
-    """By how many bytes loading a family's target makes a process larger, as the operating system counts them.
+    """The memory that loading a family's target adds to a process, according to the operating system.
 
-    In a process of its own, the target is loaded once, so that what torch and transformers need by themselves is there,
-    and then, beside it, once more to be measured: there has to be room for two. Every weight is read, because a file's
-    parts may only come into memory when they are.
+    A new process loads the target twice. After the first time, everything that torch and transformers need is in
+    memory, and the second time is measured; so there must be room for two. Every weight is read, because parts of a
+    file may not be in memory until they are read.
 
     Parameters
     ----------
     name, **how
-        As for `models.load`; a dtype by its name, "bfloat16".
+        As for `models.load`, with the dtype given by its name, such as "bfloat16".
 
     Returns
     -------
     int
-        By the resident set, on Linux; on a GPU, by torch's allocator.
+        Bytes: the resident set on Linux; on a GPU, the memory of torch's allocator.
 
     Raises
     ------
     RuntimeError
-        With what the process said, if it fails: where there is no ``/proc``, for instance.
+        If the process fails, for example because there is no ``/proc``; with the last line of its error output.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", _MEASURE, json.dumps([str(name), how])]

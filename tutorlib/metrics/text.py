@@ -1,8 +1,8 @@
-"""What can be measured on a text: how varied it is, how much it repeats, what a model thinks of it, whether it is true.
+"""Measures of a text: its variety, its repetition, its probability under a model, and whether it contradicts itself.
 
-A text is a sequence of tokens or words (anything hashable), never one string: ``text.split()`` makes words of it. What
-is counted is n-grams, the runs of n tokens in a row. Where a text is too short to have any, there is nothing to take a
-share of, and the result is NaN. What this file does not do: time anything (`bench`), or judge a distribution (`proof`).
+A text is a sequence of tokens or words (anything hashable), not a string; ``text.split()`` gives its words. The
+measures count n-grams, which are n tokens in a row. If a text is too short to have any, the result is NaN. What this
+file does not do: time anything (`bench`), or check a distribution (`proof`).
 """
 
 import math
@@ -27,7 +27,7 @@ def ngrams(tokens: Sequence[Hashable], n: int) -> list[tuple]:
     Raises
     ------
     ValueError
-        When `n` is not a whole number above 0, or `tokens` is a string (or a lone value).
+        If `n` is not a whole number above 0, or `tokens` is a string or a single value.
 
     Examples
     --------
@@ -46,9 +46,9 @@ def ngrams(tokens: Sequence[Hashable], n: int) -> list[tuple]:
 def ngram_entropy(tokens: Sequence[Hashable], n: int) -> float:
     """The Shannon entropy of a text's own n-grams, in bits.
 
-    ``-Σ f log2 f`` over the different n-grams, f being the share of each among all. 0 when they are all the same;
-    ``log2(N)`` when all N of them differ, so longer texts can have more. Called Ent-n by Zhang et al. (2018),
-    "Generating Informative and Diverse Conversational Responses via Adversarial Information Maximization".
+    ``-Σ f log2 f`` over the different n-grams, where f is the share of an n-gram among all. The entropy is 0 if all are
+    the same, and ``log2(N)`` if all N of them differ, so it can be higher for longer texts. Called Ent-n by Zhang et
+    al. (2018), "Generating Informative and Diverse Conversational Responses via Adversarial Information Maximization".
 
     Parameters
     ----------
@@ -73,11 +73,11 @@ def ngram_entropy(tokens: Sequence[Hashable], n: int) -> float:
 
 @takes_iterators
 def distinct_n(texts: Iterable[Sequence[Hashable]], n: int) -> float:
-    """Different n-grams, as a share of all n-grams of several texts together.
+    """The number of different n-grams divided by the number of all n-grams, in several texts together.
 
-    No n-gram goes from one text into the next. From Li et al. (2016), "A Diversity-Promoting Objective Function for
-    Neural Conversation Models". The more text there is, the lower it falls, for the words run out:
-    compare amounts of text that are alike.
+    N-grams do not cross from one text into the next. Source: Li et al. (2016), "A Diversity-Promoting Objective
+    Function for Neural Conversation Models". The value falls as the amount of text grows, because words have to be used
+    again. So compare only similar amounts of text.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def distinct_n(texts: Iterable[Sequence[Hashable]], n: int) -> float:
 
 
 def repetition(tokens: Sequence[Hashable], n: int = 4) -> float:
-    """The share of a text's n-grams that occurred before in it: 0 if all are new.
+    """The share of a text's n-grams that have already occurred earlier in it: 0 if all are new.
 
     ``1 - different / all``: seq-rep-n of Welleck et al. (2020), "Neural Text Generation with Unlikelihood Training",
     where it is averaged over texts.
@@ -125,19 +125,19 @@ def repetition(tokens: Sequence[Hashable], n: int = 4) -> float:
 
 @takes_iterators
 def self_bleu(texts: Iterable[Sequence[Hashable]], n: int = 4) -> float:
-    """How alike several texts are: the mean BLEU of each, with all the others as its references.
+    """How similar several texts are: the mean BLEU of each text with all the others as references.
 
     1 when all are the same. From Zhu et al. (2018), "Texygen: A Benchmarking Platform for Text Generation Models". BLEU
     (Papineni et al. 2002) is `nltk`'s: the geometric mean of the precisions of 1- to n-grams, equally weighted, times
-    the penalty for a text shorter than its references. A precision of zero becomes 0.1 over its count of n-grams
-    (`SmoothingFunction().method1`, as in Texygen), or one of them would make the whole product zero.
+    the penalty for a text shorter than its references. A precision of zero is replaced by 0.1 divided by its number of
+    n-grams (`SmoothingFunction().method1`, as in Texygen), because otherwise the whole product would be zero.
 
     Parameters
     ----------
     texts : iterable of sequences
-        At least two. An empty one is like nothing: its BLEU is 0.
+        At least two. The BLEU of an empty text is 0.
     n : int
-        The longest n-grams that count.
+        The length of the longest n-grams that are counted.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def _checked_texts(texts):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a model thinks of a text
+# The probability of a text under a model
 
 
 @takes_iterators
@@ -181,14 +181,14 @@ def log_probabilities(lm, prompt: str | Sequence[int], tokens: Sequence[int]):
     ----------
     lm : LM
     prompt : str or list of int
-        Its own tokens are not judged.
+        The prompt's own tokens are not included in the result.
     tokens : sequence of int
-        What follows it.
+        The tokens after the prompt.
 
     Returns
     -------
     tensor of float64, shape (tokens,), on the CPU
-        -inf where the model thinks a token impossible.
+        -inf for tokens to which the model gives probability zero.
 
     Raises
     ------
@@ -213,15 +213,16 @@ def log_probabilities(lm, prompt: str | Sequence[int], tokens: Sequence[int]):
 def perplexity(lm, prompt: str | Sequence[int], tokens: Sequence[int]) -> float:
     """exp of the mean negative log-probability of `tokens` after `prompt`, under the model as it is.
 
-    As if the model had to choose among this many equally likely tokens each time: 1 when it is sure of every one, the
-    vocabulary's size when it has no idea, infinite when one of them is impossible. Computed in float64 from the model's
-    logits. (Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".)
+    A perplexity of 10 means that the model is as uncertain as if it had to choose among 10 equally likely tokens each
+    time. It is 1 if the model is sure of every token, the size of the vocabulary if all tokens are equally likely, and
+    infinite if one of the tokens has probability zero. It is computed in float64 from the model's logits. (Jelinek et
+    al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".)
 
     Parameters
     ----------
     lm : LM
     prompt : str or list of int
-        Its own tokens are not judged.
+        The prompt's own tokens are not included in the result.
     tokens : sequence of int
 
     Returns
@@ -242,18 +243,18 @@ def perplexity(lm, prompt: str | Sequence[int], tokens: Sequence[int]) -> float:
 
 
 class Consistency(NamedTuple):
-    """Counts of sentences. They add up over texts: ``sum(counts)``.
+    """Counts of sentences. They can be added over texts: ``sum(counts)``.
 
     Attributes
     ----------
     sentences : int
-        All that were judged.
+        All sentences that were checked.
     readable : int
-        Those that read like a sentence of the village.
+        Sentences that can be read as sentences of the village.
     consistent : int
-        Those of the readable ones that contradict nothing told before them.
+        Readable sentences that contradict nothing before them.
     new : int
-        Those that nobody had said before word for word, readable or not.
+        Sentences that did not occur before word for word, whether readable or not.
     """
 
     sentences: int = 0
@@ -263,17 +264,17 @@ class Consistency(NamedTuple):
 
     @property
     def contradictions(self) -> int:
-        """Readable sentences that contradict what was told before."""
+        """The number of readable sentences that contradict something before them."""
         return self.readable - self.consistent
 
     @property
     def share_readable(self) -> float:
-        """Of all sentences; NaN when there are none."""
+        """The share of all sentences that are readable; NaN if there are no sentences."""
         return self.readable / self.sentences if self.sentences else math.nan
 
     @property
     def share_consistent(self) -> float:
-        """Of the readable sentences: what cannot be read cannot be wrong. NaN when there are none."""
+        """The share of the readable sentences that are consistent; NaN if there are no readable sentences."""
         return self.consistent / self.readable if self.readable else math.nan
 
     def __add__(self, other) -> "Consistency":
@@ -286,19 +287,19 @@ class Consistency(NamedTuple):
 
 
 def consistency(prompt_text: str, text: str) -> Consistency:
-    """Judge the sentences that `text` adds to a village story, with `storyworld.check`.
+    """Check the sentences that `text` adds to a village story, with `storyworld.check`.
 
-    The story is read from its beginning, since what was told in the prompt is what the rest is held against, but only
-    the added sentences are counted. One that the prompt began and the text ends counts as added; so does what was glued
-    to the prompt's last sentence for want of a space. A last sentence that does not end, because a budget cut it off,
-    does not count: one ends in a full stop, or in a question mark and a closing quote.
+    The story is read from the beginning, because the sentences are checked against the facts in the prompt, but only
+    the added sentences are counted. A sentence that begins in the prompt and ends in the text counts as added. So does
+    text that is attached to the prompt's last sentence without a space. A last sentence without an end does not count,
+    because a budget cut it off. A sentence ends with a full stop, or with a question mark and a closing quote.
 
     Parameters
     ----------
     prompt_text : str
-        For instance ``storyworld.questions.opening("a seed")``.
+        For example ``storyworld.questions.opening("a seed")``.
     text : str
-        What a method wrote after it, ``trace.text``: with its leading space.
+        The text of a method after the prompt, ``trace.text``, with its leading space.
 
     Returns
     -------
@@ -321,7 +322,7 @@ def consistency(prompt_text: str, text: str) -> Consistency:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How sure one can be of a mean
+# Confidence intervals
 
 
 @takes_iterators
@@ -333,19 +334,19 @@ def bootstrap_interval(
     seed: int = 0,
     resamples: int = 2000,
 ) -> tuple[float, float]:
-    """Between which bounds a mean, or a ratio of sums, would lie with other prompts of the same kind.
+    """A confidence interval for a mean or a ratio of sums, as if it were measured with other prompts of the same kind.
 
-    The percentile bootstrap (Efron 1979): draw as many prompts as there are, with replacement, compute the figure from
-    them, do that many times, and take the middle `level` of what comes out. With few prompts (below about 20) it is
-    too narrow.
+    The percentile bootstrap (Efron 1979): draw as many prompts as there are, with replacement, and compute the number
+    from them. Do this many times, and take the range of the middle `level` of the results. With few prompts (below
+    about 20) the interval is too narrow.
 
     Parameters
     ----------
     values : sequence of floats, shape (n,)
         One a prompt.
     over : sequence of floats, shape (n,), optional
-        The figure is then ``sum(values) / sum(over)``, such as consistent sentences over readable ones, and both
-        numbers of a prompt are drawn together. Without it, it is the mean of `values`.
+        With it, the number is ``sum(values) / sum(over)``, for example the share of readable sentences that are
+        consistent, and both values of a prompt are drawn together. Without it, the number is the mean of `values`.
     level : float
         Between 0 and 1.
     seed : int
@@ -355,12 +356,13 @@ def bootstrap_interval(
     Returns
     -------
     (float, float)
-        Lower and upper bound; NaN both when `over` sums to 0. Draws for which it does are left out.
+        Lower and upper bound; both are NaN if `over` sums to 0. Draws in which it sums to 0 are left out.
 
     Raises
     ------
     ValueError
-        For no values, NaN among them, `over` of another length, or a level outside (0, 1).
+        If there are no values, if one of them is NaN, if `over` has another length, or if `level` is not between 0 and
+        1.
     """
     values = np.asarray(values, dtype=float)
     over = np.ones_like(values) if over is None else np.asarray(over, dtype=float)
@@ -381,17 +383,18 @@ def bootstrap_interval(
 
 
 def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Between which bounds a probability lies when so many of some independent trials succeeded.
+    """A confidence interval for a probability, from the number of successes in independent trials.
 
-    Wilson's score interval: all probabilities that a test would not reject. It stays inside 0 and 1, and has a width
-    for few trials and for shares of 0 and 1 too. For trials that depend on each other it is too narrow.
+    This is Wilson's score interval: all probabilities that a test would not reject. It always stays between 0 and 1,
+    and it has a sensible width even if there are few trials or if none or all of them succeeded. If the trials depend
+    on each other, it is too narrow.
 
     Source: Wilson (1927), "Probable Inference, the Law of Succession, and Statistical Inference".
 
     Parameters
     ----------
     successes, trials : int
-        From 0 to `trials`; 1 trial or more.
+        `successes` is from 0 to `trials`; `trials` is at least 1.
     level : float
         Between 0 and 1.
 
@@ -403,7 +406,7 @@ def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> tupl
     Raises
     ------
     ValueError
-        For numbers outside these bounds.
+        If a number is outside these bounds.
 
     Examples
     --------

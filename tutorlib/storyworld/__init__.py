@@ -1,4 +1,4 @@
-"""A small simulated village that narrates itself, and a reader who notices every contradiction. No torch in here."""
+"""A small simulated village, a narrator that tells stories about it, and a reader that finds every contradiction."""
 
 from tutorlib.storyworld.check import Verdict, check
 from tutorlib.storyworld.narrate import story, told

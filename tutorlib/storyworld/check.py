@@ -1,4 +1,4 @@
-"""Reads a story back and says of each sentence whether it can be true."""
+"""Reads a story and checks, for each sentence, whether it can be true."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ CONSISTENT, CONTRADICTION, UNREADABLE = "consistent", "contradiction", "unreadab
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the reader thinks of one sentence.
+    """The result of checking one sentence.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class Verdict:
     verdict : str
         "consistent", "contradiction" or "unreadable".
     reason : str
-        For a contradiction, the told fact that it contradicts; for an unreadable sentence, why; otherwise empty.
+        For a contradiction, the earlier fact that it contradicts; for an unreadable sentence, why; otherwise empty.
     kind : str or None
         The kind of sentence that it was read as.
     """
@@ -31,24 +31,24 @@ class Verdict:
 
 
 def check(text):
-    """Reads `text` from its first sentence and judges every sentence by what was told before it.
+    """Reads `text` from its first sentence and checks every sentence against the facts before it.
 
-    A sentence that contradicts or cannot be read is passed over: no fact changes, an open question stays open, and the
-    next sentence is judged by what was true before. So what was told first is believed, and one fault never makes
-    another. Only a pronoun goes by the words, true or not: where the faulty sentence names a person as its subject,
-    "she" or "he" in the next sentence means that person.
+    A sentence that contradicts an earlier one or cannot be read is skipped: no fact changes, an open question stays
+    open, and the next sentence is checked against the same facts. So the first statement of a fact is believed, and one
+    error never causes another. Only pronouns follow the words even if they are not true: if the wrong sentence has a
+    person as its subject, "she" or "he" in the next sentence means that person.
 
-    A last sentence without its end (a text cut off by a budget) is not judged.
+    A last sentence without an end (because a budget cut it off) is not checked.
 
     Parameters
     ----------
     text : str
-        A story, as `narrate.story` tells them or as a model made it up.
+        A story by `narrate.story` or by a model.
 
     Returns
     -------
     list of Verdict
-        One a sentence, in order.
+        One for each sentence, in order.
 
     Examples
     --------

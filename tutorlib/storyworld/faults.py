@@ -1,4 +1,4 @@
-"""Plants one fault in a story: the guard on the guard. `check` has to find it."""
+"""Puts one error into a story, to test that `check` finds it."""
 
 import random
 
@@ -29,9 +29,9 @@ def plant(seed, fault):
     seed : int or str
         Which story, and which fault in it.
     fault : str
-        "holder", "place", "count", "colour" or "feeling": a told fact is repeated with another value; "thing": it is
-        told of something that is not in the story; "pronoun": "she" in place of "he", or the other way round;
-        "absent": somebody who left the village does something there.
+        "holder", "place", "count", "colour" or "feeling": a fact is repeated with another value; "thing": a sentence is
+        about something that is not in the story; "pronoun": "she" in place of "he", or the other way round; "absent": a
+        person who has left the village does something there.
 
     Returns
     -------

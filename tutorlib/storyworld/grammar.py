@@ -1,8 +1,8 @@
-"""How each kind of sentence is told. One table, used in both directions: to narrate a sentence and to read it back.
+"""The templates for each kind of sentence. One table is used both to write a sentence and to read it back.
 
-A template is plain text with slots in braces. `{She}` is the subject, which may be told by a pronoun when the
-sentence before had the same subject; `{thing}` is told with its colour ("the red kite") or without it ("the kite").
-Whatever the reader needs in order to complete a fact comes before it: *the kite … with Mia*, *Tom … at the mill*.
+A template is plain text with slots in braces. `{She}` is the subject, which may be a pronoun if the previous sentence
+has the same subject. `{thing}` may appear with its colour ("the red kite") or without it ("the kite"). Whatever the
+reader needs in order to complete a fact comes before it: *the kite … with Mia*, *Tom … at the mill*.
 """
 
 import re
@@ -117,16 +117,16 @@ _PATTERNS = [(kind, _compile(template)) for kind, templates in TEMPLATES.items()
 
 
 def render(template, slots, *, pronoun=False, colour=True):
-    """The sentence that `template` makes of `slots`.
+    """Fill the slots of a template.
 
     Parameters
     ----------
     template : str
         One of `TEMPLATES`.
     slots : dict
-        Slot name → value, as `world.tell` takes them.
+        Slot name → value, as for `world.tell`.
     pronoun, colour : bool
-        Tell the subject by "she" or "he"; tell a thing with its colour.
+        Whether the subject is "she" or "he", and whether a thing is named with its colour.
     """
     texts = {key: str(value) for key, value in slots.items() if value is not None}
     if "who" in slots:
@@ -142,7 +142,7 @@ def render(template, slots, *, pronoun=False, colour=True):
 
 
 def read(sentence):
-    """Reads one sentence: (kind, slots), or None where no template fits. A pronoun stands in `slots["who"]` as told."""
+    """Reads one sentence: (kind, slots), or None if no template fits. A pronoun stays as it is in `slots["who"]`."""
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(sentence)
         if match:

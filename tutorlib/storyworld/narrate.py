@@ -1,4 +1,4 @@
-"""Tells stories: simulates the village and narrates what happens, sentence by sentence."""
+"""Writes stories: simulates the village and narrates what happens, sentence by sentence."""
 
 import random
 import re
@@ -7,24 +7,24 @@ from tutorlib.storyworld import words
 from tutorlib.storyworld.grammar import TEMPLATES, render
 from tutorlib.storyworld.world import AWAY, LOST, State, tell
 
-# How often each kind of sentence is chosen after the opening, where it is possible at all.
+# How often each kind of sentence is chosen after the opening, if it is possible.
 BODY = {
     "move": 5, "give": 7, "lose": 3, "find": 9, "hide": 3, "take": 6, "carry": 2, "gain": 3, "spend": 3, "become": 3,
     "leave": 1, "come_back": 12, "paint": 1,
     "still_at": 5, "still_with": 7, "still_in": 4, "still_have": 5, "still_feel": 4,
     "who_has": 6, "where_is_thing": 3, "where_is": 4, "how_many": 4, "how_feels": 2, "scenery": 2,
 }  # fmt: skip
-# The same village asked without pause: what a model is shown first, so that it finds out that facts can be looked up.
+# Mostly questions: a model is trained on these first, to learn that facts can be looked up.
 DRILL = {
     "give": 4, "move": 2, "lose": 2, "find": 6, "hide": 2, "take": 6, "carry": 1, "gain": 2, "spend": 2, "become": 1,
     "still_at": 6, "still_with": 6, "still_in": 5, "still_have": 5, "still_feel": 6,
     "who_has": 4, "where_is": 3, "how_many": 3, "how_feels": 3,
 }  # fmt: skip
-LONG = 160  # words and punctuation marks after which no further sentence is begun: a story stays under 200 tokens
+LONG = 160  # number of words and punctuation marks after which no new sentence begins: stories stay under 200 tokens
 
 
 def story(seed, *, kinds=None, sentences=(5, 9)):
-    """One story, told from its opening to its end.
+    """A complete story.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def told(seed, *, kinds=None, sentences=(5, 9)):
 class _Narrator:
     def __init__(self, rng):
         self.rng, self.state, self.told = rng, State(), []
-        self.length = 0  # words and punctuation marks told so far
-        self.coloured = False  # whether the last thing was told with its colour: an answer repeats the question
+        self.length = 0  # words and punctuation marks so far
+        self.coloured = False  # whether the last thing was named with its colour, as an answer must repeat it
 
     def say(self, kind, **slots):
-        """Tells one sentence in one of its ways and makes it true."""
+        """Adds a sentence in one of its wordings and makes it true."""
         state, rng = self.state, self.rng
         pronoun = kind not in ("opening",) and slots.get("who") == state.subject and rng.random() < 0.5
         if not kind.startswith("answer"):
@@ -208,7 +208,7 @@ class _Narrator:
         return {"who": rng.choice(moody), "asker": rng.choice(words.ELDERS)} if moody else None
 
     def answer(self):
-        """Answers the open question, by somebody else than whom it is about where somebody else is there."""
+        """Answers the open question; if possible, the speaker is not the person whom the question is about."""
         state, rng = self.state, self.rng
         topic, subject = state.question
         present = [who for who in state.people if state.place[who] != AWAY]

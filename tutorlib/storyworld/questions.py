@@ -1,4 +1,4 @@
-"""Questions whose answers depend on the state, cut off right before the answer: what a model must know, no more."""
+"""Questions whose answers depend on the facts of a story, with the text cut off right before the answer."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ TOPICS = {
 
 @dataclass(frozen=True)
 class Question:
-    """A story up to the answer, and the answer.
+    """A story up to an answer, and the answer.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Question:
 
 
 def questions(seeds):
-    """All questions of these topics that the stories with these seeds ask, in order.
+    """All questions in the stories with these seeds, in order.
 
     Parameters
     ----------
@@ -58,6 +58,6 @@ def questions(seeds):
 
 
 def opening(seed):
-    """A story's beginning, up to the last fact that it starts from: a prompt to go on from."""
+    """The beginning of a story with its first facts, to be used as a prompt."""
     introducing = {"opening", "be_at", "be_at_feeling", "have", "box_at", "thing_with", "thing_in"}
     return " ".join(sentence for sentence, kind, _ in told(seed) if kind in introducing)

@@ -1,4 +1,4 @@
-"""The village's dictionary: who lives there and what can be found. Nothing here acts; see `world` for what happens."""
+"""The village's vocabulary: its people, places and things. What happens in the village is in `world`."""
 
 SHE = ("Mia", "Ada", "Ivy", "Zoe")
 HE = ("Ben", "Tom", "Leo", "Max")
@@ -16,7 +16,7 @@ PLACES = (
 )
 THINGS = ("kite", "drum", "lamp", "rope", "bell", "flute", "book", "ball", "umbrella", "telescope")
 COLOURS = ("red", "blue", "green", "white", "black", "yellow")
-ELDERS = ("the baker", "the teacher", "the postman", "the fisherman")  # they ask, and are not part of the story
+ELDERS = ("the baker", "the teacher", "the postman", "the fisherman")  # they only ask questions
 CONTAINERS = ("the chest", "the barrel", "the basket", "the cupboard")
 FEELINGS = ("happy", "sad", "proud", "tired", "cross", "curious")
 

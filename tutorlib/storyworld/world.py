@@ -1,13 +1,13 @@
-"""What is true in the village, and what may happen next.
+"""The facts of the village, and the rules for what may happen next.
 
-A `State` holds the facts that a story has told. Every sentence of a story is a `kind` with named slots, and every
-kind has one rule: a function that looks whether the sentence agrees with the state (if not it raises `Contradiction`,
-naming the fact) and then makes it true. Stories are simulated with these rules and read back with the same rules, so
-the narrator cannot say what the reader would not believe.
+A `State` holds the facts stated in a story so far. Every sentence of a story has a `kind` and named slots, and every
+kind has a rule: a function that checks whether the sentence agrees with the state (if not, it raises `Contradiction`
+and names the fact) and then makes the sentence true. Stories are written and read with the same rules, so the narrator
+never writes anything that the reader would reject.
 
-A contradiction is a sentence that makes something untrue of what was told. To go where one is already, or to become
-what one is, is silly and allowed. The village is small: everybody is within shouting distance, so things may be
-handed over and questions answered from anywhere, except by somebody who has left the village.
+A contradiction is a sentence that makes an earlier statement untrue. To go where one already is, or to become what one
+already is, is silly but allowed. The village is small: everybody is within shouting distance, so things may be handed
+over and questions answered from anywhere, except by somebody who has left the village.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Contradiction(ValueError):
 
 @dataclass
 class State:
-    """The told facts. Things and containers are known by their noun, people by their name.
+    """The facts stated so far. Things and containers are identified by their noun, people by their name.
 
     Attributes
     ----------
@@ -40,9 +40,9 @@ class State:
     feeling : dict
         Person → feeling.
     subject : str or None
-        Whom "she" or "he" would mean: the subject of the sentence before.
+        The person that "she" or "he" would mean: the subject of the previous sentence.
     question : tuple or None
-        What was asked in the sentence before, as (topic, subject), when the next sentence owes the answer.
+        The question in the previous sentence, as (topic, subject), if the next sentence has to answer it.
     """
 
     people: list = field(default_factory=list)
@@ -118,7 +118,7 @@ def rule(function):
 
 
 def introduce(facts, key, value, sentence):
-    """Tells a fact for the first time; to tell it again is fine, to tell it differently is not."""
+    """States a fact for the first time. It may be stated again, but not differently."""
     if facts.setdefault(key, value) != value:
         raise Contradiction(f"{sentence} {facts[key]}, not {value}")
 
@@ -398,7 +398,7 @@ def answer_feels(state, who, feeling, speaker):
 
 @rule
 def scenery(state):
-    """Weather, birds and bells: a sentence that no fact can contradict."""
+    """Weather, birds and bells: a sentence that cannot contradict any fact."""
 
 
 # Kinds whose subject is a person, whom "she" or "he" in the next sentence then means.
@@ -415,6 +415,6 @@ def tell(state, kind, slots):
     Rules look before they change anything, so there is nothing to undo.
     """
     RULES[kind](state, **slots)
-    if kind not in QUESTIONS:  # a question that stays without answer is bad manners, not a contradiction
+    if kind not in QUESTIONS:  # a question without an answer is not a contradiction
         state.question = None
     state.subject = slots["who"] if kind in PERSONAL else None

@@ -1,6 +1,6 @@
-"""Makes the bundled models anew, from nothing but this code, and heads for them or for any other target.
+"""Train the bundled models from scratch, or heads for them or for any other target.
 
-Several processes share the work when they are started by ``torchrun`` or ``accelerate launch``, see `devices`.
+If several processes are started by ``torchrun`` or ``accelerate launch``, they share the work; see `devices`.
 """
 
 import argparse
@@ -26,33 +26,41 @@ def main(arguments=None):
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     village = what.add_parser("storyworld", help="the bundled language models", description=train_village.__doc__)
     village.add_argument(
-        "--only", action="append", choices=list(train_village.RECIPES), help="one of them; may be repeated"
+        "--only", action="append", choices=list(train_village.RECIPES), help="train only this model; may be repeated"
     )
     village.add_argument("--out", type=Path, default=Path("weights"), help="where the models go (default: weights)")
-    village.add_argument("--compile", action="store_true", help="compile the step: quicker, needs a C++ compiler")
+    village.add_argument("--compile", action="store_true", help="compile the step: faster, needs a C++ compiler")
     heads = what.add_parser("medusa", help="Medusa heads for a target", description=train_medusa.__doc__)
-    heads.add_argument("--heads", type=int, default=4, help="how many (default: 4)")
-    heads.add_argument("--layers", type=int, default=1, help="residual blocks in each (default: 1)")
-    heads.add_argument("--nodes", type=int, default=train_medusa.NODES, help="of their tree (default: %(default)s)")
-    heads.add_argument("--hard", action="store_true", help="learn from the tokens, not from the target's probabilities")
-    heads.add_argument("--vocabulary", type=int, metavar="N", help="tokens that they know (default: all)")
-    heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2); a family is written")
+    heads.add_argument("--heads", type=int, default=4, help="number of heads (default: 4)")
+    heads.add_argument("--layers", type=int, default=1, help="residual blocks in each head (default: 1)")
+    heads.add_argument(
+        "--nodes", type=int, default=train_medusa.NODES, help="nodes in their tree (default: %(default)s)"
+    )
+    heads.add_argument("--hard", action="store_true", help="train on the tokens and not on the target's probabilities")
+    heads.add_argument(
+        "--vocabulary", type=int, metavar="N", help="number of tokens that the heads know (default: all)"
+    )
+    heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2), and write a family")
     _add_learning(heads, steps=3000, rate=1e-3)
     first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=train_eagle.__doc__)
     first.add_argument("--noise", type=float, default=0.2, help="width of the noise on features (default: 0.2)")
     first.add_argument(
-        "--no-bias", action="store_true", help="where token and feature are joined: vLLM knows none there"
+        "--no-bias", action="store_true", help="no bias where token and feature are joined, as vLLM needs it"
     )
     _add_learning(first, steps=4000, rate=3e-3)
     third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=train_eagle.__doc__)
     third.add_argument(
-        "--layers", type=int, nargs="+", metavar="N", help="hidden states that it reads (default: low, middle, high)"
+        "--layers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="layers whose hidden states it reads (default: low, middle, high)",
     )
     third.add_argument(
         "--vocabulary", type=int, metavar="N",
-        help=f"tokens that it knows, the most frequent (default: {100 * train_eagle.KNOWN:g} %% of the target's)",
+        help=f"how many of the most frequent tokens it knows (default: {100 * train_eagle.KNOWN:g} %% of all)",
     )  # fmt: skip
-    third.add_argument("--depth", type=int, default=7, help="its own steps that it learns on (default: 7)")
+    third.add_argument("--depth", type=int, default=7, help="number of its own steps to train on (default: 7)")
     third.add_argument(
         "--from-last-layer", action="store_true",
         help="start as a copy of the target's last layer, which helps when there is little time",
@@ -61,23 +69,29 @@ def main(arguments=None):
     for command in (heads, third):
         command.add_argument(
             "--borrow", action="store_true",
-            help="keep the target's output head and leave it out of the files, which become much smaller",
+            help="use the target's output head and leave it out of the files, which become much smaller",
         )  # fmt: skip
     for command in (first, third):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
-            help="the dynamic tree that it comes with (default: {nodes} {depth} {top_k})".format_map(TREE),
+            help="sizes of its dynamic tree (default: {nodes} {depth} {top_k})".format_map(TREE),
         )  # fmt: skip
-        command.add_argument("--confidence", type=float, default=0.0, help="of that tree (default: 0)")
-        command.add_argument("--greedy-temperature", type=float, default=1.0, help="of that tree (default: 1)")
+        command.add_argument("--confidence", type=float, default=0.0, help="confidence of that tree (default: 0)")
+        command.add_argument(
+            "--greedy-temperature", type=float, default=1.0, help="greedy temperature of that tree (default: 1)"
+        )
     counted = what.add_parser("ngram", help="an n-gram draft for a target", description=train_ngram.__doc__)
-    counted.add_argument("--order", type=int, default=3, help="tokens that it looks back (default: %(default)s)")
     counted.add_argument(
-        "--megabytes", type=float, default=train_ngram.MEGABYTES, help="of its file at most (default: %(default)s)"
+        "--order", type=int, default=3, help="number of earlier tokens that it uses (default: %(default)s)"
+    )
+    counted.add_argument(
+        "--megabytes", type=float, default=train_ngram.MEGABYTES, help="largest size of its file (default: %(default)s)"
     )
     _add_texts(counted)
     for command in (village, heads, first, third, counted):
-        command.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints and logs (default: runs)")
+        command.add_argument(
+            "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
+        )
         command.add_argument("--device", help="cpu or cuda (default: a GPU if there is one)")
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
         command.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -88,7 +102,7 @@ def main(arguments=None):
     try:
         {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, command)
     except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from what is in {chosen.runs}", file=sys.stderr)
+        print(f"\nstopped; run the same command to continue from {chosen.runs}", file=sys.stderr)
         return 130
     return 0
 
@@ -97,13 +111,19 @@ def _add_texts(parser):
     """What everything that is made of a target's own texts is told."""
     parser.add_argument("--target", default="storyworld", help="a family, a hub name or a folder (default: storyworld)")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--texts", type=int, default=4096, help="texts that the target tells (default: 4096)")
-    parser.add_argument("--held-out", type=int, default=256, help="more of them, to measure with (default: 256)")
-    parser.add_argument("--length", type=int, default=256, help="tokens in a text at most (default: 256)")
-    parser.add_argument("--cold", type=float, default=0.5, help="share that becomes nearly greedy (default: 0.5)")
-    parser.add_argument("--temperature", type=float, default=0.1, help="at which that share goes on (default: 0.1)")
     parser.add_argument(
-        "--prompts", type=Path, help="a file with one on each line, text or .jsonl (default: the start token)"
+        "--texts", type=int, default=4096, help="number of texts that the target writes (default: 4096)"
+    )
+    parser.add_argument("--held-out", type=int, default=256, help="further texts, for measuring (default: 256)")
+    parser.add_argument("--length", type=int, default=256, help="largest number of tokens in a text (default: 256)")
+    parser.add_argument(
+        "--cold", type=float, default=0.5, help="share of texts that become nearly greedy (default: 0.5)"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=0.1, help="temperature of these texts from there on (default: 0.1)"
+    )
+    parser.add_argument(
+        "--prompts", type=Path, help="a file with a prompt on each line, text or .jsonl (default: the start token)"
     )
 
 
@@ -113,7 +133,7 @@ def _add_learning(parser, steps, rate):
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
-    parser.add_argument("--memory", type=float, default=2, help="GB of hidden states that are kept (default: 2)")
+    parser.add_argument("--memory", type=float, default=2, help="GB for keeping hidden states (default: 2)")
 
 
 def _storyworld(chosen, command):

@@ -1,4 +1,4 @@
-"""What a village model has learnt: answers, readable and consistent sentences, agreement of a draft with its target."""
+"""Measure a village model: right answers, readable and consistent sentences, agreement of a draft with its target."""
 
 import torch
 
@@ -10,26 +10,27 @@ from tutorlib.randomness import Seeded
 from tutorlib.storyworld.questions import TOPICS, opening, questions
 from tutorlib.training.own_text import padded
 
-LONGEST = 200  # tokens that a story may go on for; nearly all end by themselves before
+LONGEST = 200  # largest number of new tokens in a story; nearly all stories end earlier
 
 
 @torch.no_grad()
 def answers(model, tokenizer, *, seeds=range(150), most=100):
-    """Share of questions answered right, greedily, by topic.
+    """The share of questions that are answered correctly in greedy decoding, by topic.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
     tokenizer : transformers.PreTrainedTokenizerFast
     seeds : iterable
-        Which held-out stories the questions are from.
+        The held-out stories from which the questions are taken.
     most : int
-        Questions a topic.
+        The largest number of questions per topic.
 
     Returns
     -------
     dict
-        Topic → share right, from 0 to 1. An answer is right when each of its tokens is the most probable one.
+        Topic → share of correct answers, from 0 to 1. An answer is correct if each of its tokens is the most likely
+        one.
     """
     asked = questions(f"held out {seed}" for seed in seeds)
     shares = {}

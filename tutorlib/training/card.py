@@ -1,4 +1,4 @@
-"""Measures the bundled models as a reader will meet them, from their files, and writes that down beside them."""
+"""Measure the bundled models from their files, as a reader gets them, and write the results to the model card."""
 
 import json
 from pathlib import Path
@@ -17,45 +17,45 @@ CARD = """\
 # The village's language models
 
 Three small Llama-type models that tell stories of `tutorlib.storyworld`, made for this book and shipped with it. They
-know one village, a few hundred English words and nothing else. Licence: MIT. No data but the simulation's own was
-used.
+know one village, a few hundred English words and nothing else. Licence: MIT. No data other than the simulation's own
+was used.
 
-Made by `{command}` (seeded; the same machine, versions and number of threads give the same weights). Training stories
-have seeds "train …", everything below was measured on held-out stories, from the shipped half-precision files.
+Made by `{command}` (seeded: the same machine, versions and number of threads give the same weights). Training stories
+have seeds "train …". Everything below was measured on held-out stories, with the shipped half-precision files.
 
 | | {names} |
 |---|{rule}
 {rows}
 
-Questions are answered greedily, right before the answer; 100 of each topic. Sentences are those of {prompts} stories
-sampled at temperature 1 from held-out openings, as `storyworld.check` judges them. Acceptance is the mean over
-positions of Σ min(p, q) of the target and the draft, on the target's own stories.
+For each topic, 100 questions are answered greedily; the prompt ends right before the answer. The sentences are from
+{prompts} stories sampled at temperature 1 after held-out openings, and `storyworld.check` judges them. Acceptance is Σ
+min(p, q) of the target and the draft, averaged over the positions of the target's own stories.
 """
 HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
 DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3"}  # folder → name
-OPENINGS = 20  # how many stories are told with heads
+OPENINGS = 20  # how many stories are written with heads
 HEADS_CARD = (
     HEADS
     + """
 
-{count} heads for the target, {blocks} each, trained on {texts} texts that the target told itself, {steps} steps of
-{rows}; of the texts {cold:.0%} open at temperature 1 and go on at {temperature}. Made by `{command}`.
+{count} heads for the target, {blocks} each, trained in {steps} steps of {rows} texts each, on {texts} texts that the
+target wrote itself. {cold:.0%} of the texts begin at temperature 1 and continue at {temperature}. Made by `{command}`.
 
 | | |
 |---|---|
 {rows_of_table}
 
-A head is right when its best guess is the token that came, in {held_out} other texts of the target's own: where they
-had become cold, and where they were sampled at temperature 1. Tokens per call are those of greedy decoding with the
-bundled tree, on {openings} held-out openings.
+A head is right if its best guess is the token that follows in the text. This was measured on {held_out} other texts of
+the target, separately for the parts at the low temperature (cold) and those sampled at temperature 1. Tokens per call
+were measured in greedy decoding with the bundled tree, after {openings} held-out openings.
 """
 )
 EAGLE_CARD = (
     EAGLE
     + """
 
-One layer each, beside the target's embeddings, trained on texts that the target told itself. Made by
+One layer each, in addition to the target's embeddings, trained on texts that the target wrote itself. Made by
 
 {commands}
 
@@ -63,21 +63,22 @@ One layer each, beside the target's embeddings, trained on texts that the target
 |---|{rule}
 {rows_of_table}
 
-Hidden states are those of the target that a network reads, -1 the last one. A step of a draft is right when its best
-guess is the token that came, all tokens before it being the text's, in other texts of the target's own: where they had
-become cold, and where they were sampled at temperature 1. Tokens per call are those of greedy decoding with the bundled
-tree, on {openings} held-out openings.
+"Hidden states" are the target's hidden states that a network reads; -1 is the last one. A step of a draft is right if
+its best guess is the token that follows in the text; the tokens before it are always those of the text. This was
+measured on other texts of the target, separately for the parts at the low temperature (cold) and those sampled at
+temperature 1. Tokens per call were measured in greedy decoding with the bundled tree, after {openings} held-out
+openings.
 """
 )
 
 
 def measure_family(folder):
-    """Figures of the models in `folder`, by name.
+    """The figures of the models in `folder`, by name.
 
     Parameters
     ----------
     folder : path
-        With a subfolder a model, as `storyworld.make` writes them.
+        With a subfolder for each model, as `train_village.make` writes them.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def measure_family(folder):
 
 
 def write_card(folder, command="python -m tutorlib.training storyworld"):
-    """Writes ``MODEL_CARD.md`` and ``checksums.json`` for the models in `folder`."""
+    """Write ``MODEL_CARD.md`` and ``checksums.json`` for the models in `folder`."""
     folder = Path(folder)
     measured = measure_family(folder)
     columns = {}
@@ -137,7 +138,7 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
 
 
 def measure_head(folder, name):
-    """Figures of the Medusa heads or the EAGLE network `name` in `folder`, beside their target."""
+    """The figures of the Medusa heads or the EAGLE network `name` in `folder`, which also holds their target."""
     log = read_json(Path(folder) / name / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
     head, figures = getattr(family, name), {}
@@ -154,16 +155,16 @@ def measure_head(folder, name):
 
 
 def write_heads_card(folder, names=("medusa",)):
-    """Writes the section on heads of ``MODEL_CARD.md``, their figures, and the checksums, and leaves the rest.
+    """Write the section on heads in ``MODEL_CARD.md``, their figures and the checksums, and leave the rest as it is.
 
     Parameters
     ----------
     folder : path
     names : tuple of str
-        What the section is on: the Medusa heads, or all `DRAFT_NETWORKS`.
+        The subject of the section: the Medusa heads, or all `DRAFT_NETWORKS`.
     """
     folder, logs = Path(folder), {}
-    write_checksums(folder)  # of heads that are newer than the sums, for `load` to compare
+    write_checksums(folder)  # `load` compares them, and the heads may be newer
     figures = read_json(folder / "figures.json")
     for name in names:
         figures.pop(name, None)
@@ -173,7 +174,7 @@ def write_heads_card(folder, names=("medusa",)):
     title, section = (HEADS, _on_medusa) if "medusa" in names else (EAGLE, _on_eagle)
     card = folder / "MODEL_CARD.md"
     before, _, after = card.read_text().partition(title)
-    _, mark, later = after.partition("\n## ")  # sections that are not ours
+    _, mark, later = after.partition("\n## ")  # sections after this one
     write_text(card, before.rstrip() + "\n\n" + section(logs, figures) + mark + later)
     write_text(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
 
@@ -216,14 +217,14 @@ def _made(log):
 
 
 def _tree(tree):
-    """Arguments of `dynamic` in words."""
+    """The arguments of `dynamic` in words."""
     words = f"{tree['nodes']} nodes, {tree['depth']} levels, {tree['top_k']} guesses a node"
     more = {"confidence": tree.get("confidence"), "greedy temperature": tree.get("greedy_temperature")}
     return words + "".join(f", {name} {value}" for name, value in more.items() if value)
 
 
 def _rows(columns):
-    """Rows of a table, from a column for each model: a dict from row to cell."""
+    """The rows of a table whose columns are given, one for each model: a dict from the row's name to the cell."""
     rows = dict.fromkeys(row for column in columns.values() for row in column)
     return "\n".join(
         f"| {row} | " + " | ".join(str(column.get(row, "–")) for column in columns.values()) + " |" for row in rows
@@ -231,6 +232,10 @@ def _rows(columns):
 
 
 def _minutes(log):
-    """Wall time of all stages: a stage's clock starts at zero, and its last entry is where the steps begin anew."""
+    """Wall time of all stages, in minutes.
+
+    In each stage, the clock and the steps start again at zero. So an entry is the last of its stage if the next entry
+    has no larger step.
+    """
     ends = [entry for entry, after in zip(log, [*log[1:], {"step": 0}]) if after["step"] <= entry["step"]]
     return sum(entry["seconds"] for entry in ends) / 60

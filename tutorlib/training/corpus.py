@@ -1,4 +1,4 @@
-"""Batches of stories: one story a row, so that no window cuts a fact off from the question about it."""
+"""Batches of stories. Each row is one story, so a fact is never cut off from the question about it."""
 
 import random
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from tutorlib.storyworld import told
 from tutorlib.storyworld.narrate import DRILL
 from tutorlib.training import hints
 
-IGNORED = -100  # the target of positions behind a story's end
-BUCKET = 8  # batches that are made together and sorted by length, so that rows of a batch are of about one length
+IGNORED = -100  # the target of positions after a story's end
+BUCKET = 8  # batches that are made together and sorted by length, so rows of a batch have similar lengths
 
 
 class StoryBatch(NamedTuple):
@@ -19,9 +19,9 @@ class StoryBatch(NamedTuple):
     Attributes
     ----------
     tokens, targets : (rows, longest) int64
-        Targets are `IGNORED` behind a story's end.
+        Targets are `IGNORED` after a story's end.
     hints : (to_cue, to_source, to_told), or None
-        As `tutorlib.training.hints.masks` gives them.
+        As returned by `tutorlib.training.hints.masks`.
     """
 
     tokens: torch.Tensor
@@ -70,7 +70,9 @@ class Stories:
         return batches
 
     def _pad(self, rows):
-        """Ended and padded on the right: attention is causal, what stands behind an end changes nothing before it."""
+        """Ends the rows and pads them on the right. Attention is causal, so padding does not affect anything before
+        it.
+        """
         end = self.tokenizer.eos_token_id
         tokens = torch.full((len(rows), max(map(len, rows)) + 1), end)
         targets = torch.full_like(tokens, IGNORED)

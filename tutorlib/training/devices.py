@@ -1,9 +1,9 @@
-"""Where a training runs: on one processor, on one GPU, or shared among several processes.
+"""The devices of a training: one processor, one GPU, or several processes.
 
 Several processes are started from outside, by ``torchrun --nproc-per-node 2 -m tutorlib.training ...`` or by
 ``accelerate launch --num-processes 2 -m tutorlib.training ...``, one for each GPU (or, without any, on the processor).
-They find each other through `accelerate`, which nothing else needs. A step's batch is the same however many there are:
-each takes its share of the rows, and the gradients are averaged.
+They work together through `accelerate`, which is needed only for this. The batch of a step does not depend on their
+number: each process takes its share of the rows, and the gradients are averaged.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Devices:
         return self.rank == 0
 
     def share(self, rows: Sequence) -> Sequence:
-        """This process's part of some rows: every so many-th."""
+        """This process's share of the rows: every n-th row, for n processes."""
         return rows[self.rank :: self.processes]
 
     def average(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Put into each tensor, in place, its mean over the processes; all of them must bring the same shapes."""
+        """Replace each tensor, in place, by its mean over the processes. The shapes must be the same in all of them."""
         if self.processes == 1 or not tensors:
             return
         together = torch.cat([tensor.detach().flatten() for tensor in tensors])
@@ -57,16 +57,18 @@ class Devices:
             tensor.copy_(mean.view_as(tensor))
 
     def wait(self) -> None:
-        """Go on when every process has come here."""
+        """Wait until every process has reached this point."""
         if self.processes > 1:
             self.accelerator.wait_for_everyone()
 
     def keep(self, path) -> contextlib.AbstractContextManager:
-        """Keep a file or folder to these processes, see `tutorlib.disk.locked`: the first has the lock for all."""
+        """Lock a file or folder for these processes, see `tutorlib.disk.locked`. The first process holds the lock for
+        all.
+        """
         return locked(path) if self.first else contextlib.nullcontext()
 
     def leave(self) -> None:
-        """Part from the other processes, at the end of the work."""
+        """Disconnect from the other processes at the end."""
         if self.processes > 1:
             self.accelerator.end_training()
 
@@ -80,12 +82,12 @@ def find_devices(device: str | None = None) -> Devices:
     Parameters
     ----------
     device : str, optional
-        By default a GPU if there is one, each process its own. "cpu" keeps to the processor.
+        By default a GPU if there is one, a different one for each process. "cpu" uses the processor.
 
     Raises
     ------
     ValueError
-        If several processes were started where `accelerate` is not installed, or all of them on one GPU.
+        If several processes were started but `accelerate` is not installed, or if all of them would use the same GPU.
     """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes == 1:

@@ -1,10 +1,10 @@
-"""Where to look: for a story, the places where each fact was told before.
+"""Hints where to look: for each fact in a story, the positions where it was stated before.
 
-A repeated fact needs two steps of attention: from its place back to what it is about (the *cue*, "kite"), and from
-there to where the same cue was last told with a value ("the kite … with Mia"). Left alone, a small model finds this
-late or never. The simulation knows the places, so the first stage of training rewards three heads for looking there:
-one for the cue, one for the source, and one for what there is to choose from, the things and boxes that were told.
-After that nothing is hinted any more.
+To repeat a fact, a model needs two steps of attention: from the present position back to what the fact is about (the
+*cue*, "kite"), and from there to the last position where the same cue had a value ("the kite … with Mia"). Without
+help, a small model learns this late or never. The simulation knows these positions, so the first stage of training
+rewards three attention heads for looking there: one for the cue, one for the source, and one for the things and boxes
+mentioned so far, from which a word is chosen. After this stage there are no hints.
 """
 
 import re
@@ -38,15 +38,15 @@ MENTIONS = {
 
 
 class Mention(NamedTuple):
-    """A fact where it is told: character positions of the last letters of words.
+    """A statement of a fact: character positions of the last letters of words.
 
     Attributes
     ----------
     topic : str
     cue, value : int
-        What the fact is about, and what is said of it.
+        What the fact is about, and its value.
     sources : list of int
-        Where the fact was told as it was up to here: the value to repeat, to count on from, or to change.
+        Where the present value of the fact was stated: the value to repeat, to count from, or to change.
     """
 
     topic: str
@@ -92,7 +92,7 @@ def mentions(told):
 
 
 def choices(told):
-    """Where a story names a thing or a box, and where the words to choose from were told.
+    """Where a story names a thing or a box, and where the words to choose from were mentioned.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def choices(told):
 
 
 def masks(encodings, stories):
-    """Which position should look where, for a batch.
+    """For a batch, the positions at which each position should look.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def masks(encodings, stories):
 
 
 def loss(attention, allowed):
-    """Mean over hinted positions of −log of the attention that one head pays to the allowed places.
+    """Mean over positions with hints of −log of the attention that one head gives to the allowed positions.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Learning from a target's own texts: all that Medusa heads and EAGLE networks have in common.
+"""Training on a target's own texts: the common part for Medusa heads and EAGLE networks.
 
-A `Learner` is one kind of them: what is trained, its loss, its guesses, its files. `fit` trains it, and `make` writes
-what comes of it. What this file does not do: tell the texts (`own_text`), or take the steps (`loop`).
+A `Learner` describes one kind of heads: what is trained, its loss, its guesses, its files. `fit` trains it, and `make`
+also writes the result. What this file does not do: write the texts (`own_text`), or run the training steps (`loop`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Learner:
         raise NotImplementedError
 
     def loss(self, batch: TextBatch, step: int, steps: int) -> torch.Tensor:
-        """The loss at a training step of so many: a sum over this process's positions, divided by everybody's."""
+        """The loss of a training step: a sum over this process's positions, divided by the number of all positions."""
         raise NotImplementedError
 
     def guesses(self, batch: TextBatch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -74,7 +74,7 @@ class Learner:
         raise NotImplementedError
 
     def write(self, head: nn.Module, folder: Path, base: str) -> Path:
-        """Write the head's files, noting the target's name; the path of the tensors."""
+        """Write the head's files with the target's name; return the path of the tensors."""
         raise NotImplementedError
 
     def groups(self, rate: float) -> list[dict]:
@@ -82,7 +82,7 @@ class Learner:
         return [{"params": [weight for weight in self.trained.parameters() if weight.requires_grad]}]
 
     def finish(self, accuracies: dict) -> None:
-        """Make the head ready for use, knowing how often it is right."""
+        """Finish the head, given its accuracies."""
         self.trained.eval().requires_grad_(False)
 
     def save(self, out: Path, base: str) -> None:
@@ -109,7 +109,7 @@ class Learner:
 
 
 class Fitted(NamedTuple):
-    """What training gave, beside the learner's head.
+    """The results of training, besides the learner's head.
 
     Attributes
     ----------
@@ -136,13 +136,13 @@ def fit(
     memory: float = 2e9,
     progress: bool = True,
 ) -> Fitted:
-    """Train a learner on its target's own texts, in place, going on from what is in the folder.
+    """Train a learner on its target's own texts, in place, continuing from the checkpoint in the folder.
 
     Parameters
     ----------
     learner : Learner
     texts, held_out : sequences of OwnText
-        What is learnt from, and what accuracies are measured on: see `own_text.own_texts`.
+        The texts for training and for measuring accuracies: see `own_text.own_texts`.
     folder : path
         For the checkpoint and the log.
     steps, rows : int
@@ -153,13 +153,13 @@ def fit(
     every : int
         Steps from one entry of the log to the next.
     memory : float
-        Bytes for the target's hidden states that are kept from one round over the texts to the next.
+        Bytes for keeping the target's hidden states from one round over the texts to the next.
 
     Raises
     ------
     ValueError
-        For a folder that was begun with other settings, or that another training writes to; for texts too short to
-        guess anything in them; for a number of steps or rows below 1, a rate that is not above 0.
+        If the folder was begun with other settings or another training writes to it, if the texts are too short to
+        guess anything in them, if the number of steps or rows is below 1, or if the rate is not above 0.
     """
     check_training(steps, rows, rate)
     for told, name in ((texts, "texts"), (held_out, "held-out texts")):
@@ -200,7 +200,7 @@ def losses(learner: Learner, batches: Batches, steps: int) -> Callable[[int], to
 
 
 def check_training(steps: int, rows: int, rate: float) -> None:
-    """Raise ValueError for what cannot be a training."""
+    """Raise ValueError if the settings of a training are wrong."""
     for name, count in (("steps", steps), ("rows", rows)):
         check_whole_number(count, 1, f"training needs {name}")
     if not is_number(rate) or not rate > 0:
@@ -227,7 +227,7 @@ def accuracies(learner: Learner, batches: Batches, ranks: int = 1) -> dict[str, 
 
 @torch.no_grad()
 def right_guesses(learner: Learner, batches: Batches, ranks: int = 1) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """In each text, how many of each step's guesses are right, and how many there are.
+    """For each text, the number of right guesses of each step, and the number of all its guesses.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def make(
     command: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
-    """Train a learner on its target's own texts, and write its head with a log; what was done before is gone on from.
+    """Train a learner on its target's own texts, continuing from an earlier run, and write its head with a log.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def make(
     memory : float
         See `fit`.
     command : sequence of str
-        How to make them again, for ``training_log.json``.
+        The command to make them again, for ``training_log.json``.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""The one training loop of the book: resumable at any step, on a CPU, a GPU or many.
+"""The training loop of the book, which can resume at any step, on a CPU, a GPU or several.
 
-It knows nothing of what is trained. The loss is a function of the model and the step, so that a step's data depends
-on its number alone and a run that was killed goes on exactly where its last checkpoint stands.
+It works for any model. The loss is a function of the model and the step number, and the data of a step depends only on
+this number. So a run that was killed continues exactly from its last checkpoint.
 """
 
 import json
@@ -31,7 +31,7 @@ def train(
     devices: Devices = ALONE,
     progress=True,
 ):
-    """Minimises `loss`, saving a checkpoint as it goes and resuming from the one it finds.
+    """Minimises `loss`, saves checkpoints, and resumes from the last checkpoint if there is one.
 
     Parameters
     ----------
@@ -42,30 +42,30 @@ def train(
     optimizers : list of torch.optim.Optimizer
         Stepped together; the rate of each is its own starting rate times `schedule`.
     steps : int
-        How many steps in all, the ones before a resume included.
+        The total number of steps, including those before a resume.
     folder : path
-        Holds ``checkpoint.pt`` and ``log.jsonl``; made if missing.
+        The folder of ``checkpoint.pt`` and ``log.jsonl``, created if it is missing.
     schedule : callable
         ``schedule(step)`` → factor on the learning rates.
     report : callable, optional
-        ``report()`` → dict of figures, asked every `every` steps and at the end; logged and shown beside the loss.
+        ``report()`` → dict of numbers, called every `every` steps and at the end; logged and shown with the loss.
     devices : Devices
         Several processes each compute the loss of their share of the step's batch, see `devices`: the gradient is the
-        mean of theirs, and so is the loss that is logged. The first of them writes the checkpoints, which any number of
-        processes can go on from.
+        mean of theirs, and so is the loss that is logged. The first of them writes the checkpoints, from which any
+        number of processes can continue.
     progress : bool
         Show a progress bar on the standard error stream.
 
     Returns
     -------
     list of dict
-        The log: one entry a report, with step, loss (averaged since the last) and seconds spent.
+        The log: one entry per report, with step, loss (averaged since the last entry) and seconds.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     step, seconds, log = _resume(folder / "checkpoint.pt", model, optimizers)
-    devices.wait()  # nobody writes a checkpoint that another has still to read
+    devices.wait()  # no process may write a checkpoint before all have read it
     began, losses = time.perf_counter(), []
     model.train()
     shown = progress and devices.first
@@ -123,7 +123,9 @@ def warmup_then_decay(steps, warmup=100, flat=0.4, least=0.02):
 
 
 def _write(path, model, optimizers, step, seconds, log):
-    """Writes beside the old checkpoint and swaps them: a kill in the middle leaves the old one whole."""
+    """Writes a new checkpoint next to the old one and then replaces it, so the old one survives a kill in the
+    middle.
+    """
     state = {
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],

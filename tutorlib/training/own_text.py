@@ -1,8 +1,9 @@
-"""Texts that a model tells itself, for training what guesses that model's words: any target will do, no data needed.
+"""Texts written by a target itself, for training drafts of this target. This works for any target and needs no data.
 
-Half of each text or so may be *cold*: it opens at temperature 1, for variety, and goes on at a low one, so that it is
-much like what greedy decoding writes. The texts are kept in files of some texts each. A file is there whole or not at
-all, and depends on its number alone: who is stopped goes on after the last file, and gets the very same texts.
+Some texts may become *cold*: they begin at temperature 1, for variety, and continue at a low temperature, similar to
+the texts of greedy decoding. The texts are stored in files with several texts each. A file is written completely or not
+at all, and its contents depend only on its number. So if the program is stopped, it continues after the last file and
+writes the same texts.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from .devices import ALONE, Devices
 
 
 class OwnText(NamedTuple):
-    """A text that a model told.
+    """A text that a model has written.
 
     Attributes
     ----------
     tokens : list of int
-        The prompt, and what the model made of it, with the end if it came to one.
+        The prompt and its continuation, including the end-of-text token if there was one.
     own : int
-        Where the model's own words begin.
+        The index at which the model's own tokens begin.
     cold : int
-        Where those begin that were drawn at the low temperature; len(tokens) if there are none.
+        The index at which the tokens drawn at the low temperature begin; len(tokens) if there are none.
     """
 
     tokens: list[int]
@@ -45,20 +46,20 @@ class OwnText(NamedTuple):
 
 @dataclass(frozen=True)
 class Telling:
-    """How texts are told.
+    """How texts are written.
 
     Attributes
     ----------
     length : int
-        Tokens in a text at most, the prompt's included.
+        The largest number of tokens in a text, including the prompt.
     cold : float
         The share of texts that become cold, from 0 to 1.
     temperature : float
-        What they become.
+        The low temperature of these texts.
     seed : str
-        Other seeds, other texts.
+        Different seeds give different texts.
     rows : int
-        Texts told together, which make a file.
+        The number of texts that are generated together and stored in a file.
     """
 
     length: int = 256
@@ -86,27 +87,27 @@ def own_texts(
     devices: Devices = ALONE,
     progress: bool = True,
 ) -> list[OwnText]:
-    """Let a model tell so many texts, or read those that it has told.
+    """Let a model write `count` texts, or read those that it has already written.
 
     Parameters
     ----------
     lm : LM
     count : int
     folder : path
-        Keeps the texts; made if missing. A second call tells only what is missing.
+        The folder of the texts, created if it is missing. A second call writes only the texts that are missing.
     telling : Telling, optional
     prompts : sequence of sequences of int, optional
-        What the texts begin with, in turn; by default the start token alone.
+        The beginnings of the texts, used in turn; by default only the start token.
     devices : Devices
-        Several processes tell a file each, in turn.
+        Several processes write different files.
     progress : bool
         Show a progress bar on the standard error stream.
 
     Raises
     ------
     ValueError
-        If the folder holds texts of another model or of another telling, or another process is telling texts there; if
-        a prompt leaves no room; if there is neither a prompt nor a start token.
+        If the folder contains texts of another model or with other settings, or another process is writing texts there;
+        if a prompt leaves no room; if there is neither a prompt nor a start token.
     """
     telling, folder = telling or Telling(), Path(folder)
     prompts = [lm.prompt_tokens(prompt) for prompt in prompts] or [[start_token(lm)]]
@@ -145,7 +146,7 @@ def _read(file):
 
 
 def _tell(lm, prompts, length, telling, seed) -> list[OwnText]:
-    """One text for each prompt, all drawn together; finished ones leave the batch.
+    """Write one text for each prompt, all in one batch; finished texts leave the batch.
 
     One generator draws for all rows, on the model's device. `sample_batch` has one for each row, on the processor, and
     one warp for all: a GPU would wait for it, and a text could not become cold at a place of its own.
@@ -178,7 +179,7 @@ def _tell(lm, prompts, length, telling, seed) -> list[OwnText]:
 
 
 def start_token(lm: LM) -> int:
-    """The token that the model's texts begin with, as its tokenizer or its settings have it."""
+    """The token that the model's texts begin with, according to its tokenizer or its settings."""
     config = lm.model.config.get_text_config()
     for place, name in ((lm.tokenizer, "bos_token_id"), (config, "bos_token_id"), (lm.tokenizer, "eos_token_id")):
         token = getattr(place, name, None)
@@ -188,7 +189,7 @@ def start_token(lm: LM) -> int:
 
 
 def fingerprint(model) -> str:
-    """Tells a model from another one, or from itself before some training: a few numbers of each of its weights."""
+    """A fingerprint from a few numbers of each weight, which differs between models and changes with training."""
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():
         digest.update(f"{name} {tuple(weight.shape)}".encode())
@@ -197,7 +198,7 @@ def fingerprint(model) -> str:
 
 
 def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
-    """Write down in a folder what its files are made with; raise ValueError if they were made with something else."""
+    """Store the settings of a folder's files in the folder; raise ValueError if they were made with other settings."""
     folder = Path(folder)
     file = folder / "setting.json"
     if devices.first:
@@ -211,18 +212,18 @@ def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
 
 
 class TextBatch(NamedTuple):
-    """Some texts of about one length, and what the target's hidden states are in them.
+    """Several texts of similar length, with the target's hidden states.
 
     Attributes
     ----------
     texts : list of OwnText
         This process's share of the batch's rows.
     tokens : (rows, longest) int64 tensor
-        Filled up on the right; attention is causal, so that what stands there changes nothing before it.
+        Padded on the right. Attention is causal, so the padding does not affect anything before it.
     hidden : dict from layer to (rows, longest, width) tensor
-        As transformers counts layers; -1 has passed the final norm.
+        Layers are numbered as in transformers; -1 has passed the final norm.
     everybody : list of OwnText
-        The rows of all processes, so that a mean can be taken over all of them.
+        The texts of all processes, for means over all of them.
     devices : Devices
         Who shares the rows.
     """
@@ -235,10 +236,10 @@ class TextBatch(NamedTuple):
 
 
 class Batches:
-    """Own texts in batches, of which batch number n is always the same, with the hidden states of a frozen target.
+    """Texts in batches, with the hidden states of a frozen target. Batch number n is always the same.
 
-    Texts of like length stay together, so that what the target makes of them can be kept from one round to the next;
-    the order of the batches is another one in each round.
+    Texts of similar length stay in the same batch, so their hidden states can be kept from one round to the next. The
+    order of the batches changes in each round.
 
     Parameters
     ----------
@@ -246,17 +247,17 @@ class Batches:
         The target, which must not change.
     texts : list of OwnText
     rows : int
-        Texts in a batch; what is left over is added to the last one.
+        Texts in a batch. Remaining texts are added to the last batch.
     layers : sequence of int
-        Whose hidden states are wanted.
+        The layers whose hidden states are needed.
     devices : Devices
     memory : float
-        Bytes for hidden states that are kept; others are computed each time.
+        Bytes for storing hidden states; those that do not fit are computed each time.
 
     Raises
     ------
     ValueError
-        If there are not so many texts, or rows, that each process has one.
+        If there are fewer texts or rows than processes.
     """
 
     def __init__(self, lm, texts, rows, *, layers=(-1,), devices: Devices = ALONE, memory: float = 2e9):
@@ -303,19 +304,21 @@ class Batches:
 
 
 def hidden_states(model, tokens: torch.Tensor, layers: Sequence[int]) -> dict[int, torch.Tensor]:
-    """Hidden states (rows, length, width) of some layers at each of the tokens (rows, length), by layer."""
+    """Hidden states (rows, length, width) of the given layers for tokens (rows, length), by layer."""
     states = model.get_decoder()(input_ids=tokens, use_cache=False, output_hidden_states=True).hidden_states
     return {layer: states[layer] for layer in layers}
 
 
 def padded(rows: Sequence[Sequence[int]], device) -> torch.Tensor:
-    """Rows of tokens as one tensor (rows, longest), filled up on the right with token 0."""
+    """Rows of tokens as one tensor (rows, longest), padded on the right with token 0."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
 
 
 def frequent(texts: Sequence[OwnText], count: int, vocab_size: int) -> list[int]:
-    """The tokens that come most often in some texts, ascending; the first ones of the vocabulary where too few do."""
+    """The most frequent tokens in texts, ascending. If too few tokens occur, the first ones of the vocabulary are
+    added.
+    """
     check_vocabulary(count, vocab_size)
     counts = Counter(token for text in texts for token in text.tokens)
     order = sorted(range(vocab_size), key=lambda token: (-counts[token], token))
@@ -326,6 +329,6 @@ def frequent(texts: Sequence[OwnText], count: int, vocab_size: int) -> list[int]
 
 
 def check_vocabulary(count: int, vocab_size: int) -> None:
-    """Raise ValueError when heads cannot know so many of a target's tokens."""
+    """Raise ValueError if heads cannot know this number of the target's tokens."""
     if not 1 <= count <= vocab_size:
         raise ValueError(f"the vocabulary must have from 1 to {vocab_size} tokens, the target's, got {count}")

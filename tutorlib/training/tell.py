@@ -1,6 +1,6 @@
-"""The texts that all trainings for a target share, of a model known by name.
+"""The texts that all trainings for a target share.
 
-What this file does not do: tell them (`own_text`), or learn anything from them (`learner`).
+What this file does not do: write them (`own_text`), or train on them (`learner`).
 """
 
 from __future__ import annotations

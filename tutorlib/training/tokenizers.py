@@ -14,11 +14,11 @@ def learn(vocab_size, *, seed, stories=5000, specials=(START, END)):
     Parameters
     ----------
     vocab_size : int
-        With 640, the village's names and things are one token each and its longer, rarer words are split.
+        With 640, each of the village's names and things is one token, and longer, rarer words are split.
     seed : str
-        Which stories it is learnt from.
+        Determines the stories from which it is learnt.
     specials : tuple of str
-        In the order of their ids.
+        Special tokens, in the order of their ids.
 
     Returns
     -------

@@ -1,8 +1,9 @@
-"""EAGLE's draft networks for any target, trained on texts that the target tells itself.
+"""Train EAGLE's draft networks for any target, on texts that the target writes itself.
 
-EAGLE-1 learns to guess the target's next feature, and what the target's head reads in it. EAGLE-3 learns to guess
-tokens alone, and learns on its own steps too: in training it goes on from what it guessed, as it will when it drafts.
-The target is frozen. What this file does not do: train, measure and write (`learner`).
+EAGLE-1 learns to predict the target's next feature, and the token distribution that the target's head computes from it.
+EAGLE-3 learns to predict only tokens, and is trained over several of its own steps: as in drafting, it continues from
+its own outputs. The target is frozen. What this file does not do: run the training, measure, and write files
+(`learner`).
 
 Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.2; Li et al.
 (2025), "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test", section 3.2.
@@ -26,18 +27,18 @@ from ..lm import LM
 from .learner import Learner
 from .own_text import OwnText, TextBatch, frequent
 
-TOKENS_WEIGHT = 0.1  # of the cross-entropy beside the features' loss, in EAGLE-1
-DECAY = 0.8  # the weight of each step's loss in proportion to that of the step before, in EAGLE-3
-KNOWN = 0.3  # of the target's tokens that an EAGLE-3 network knows, where nobody says how many
-DEEP = 5  # steps that are measured
-SMALL = 0.2  # what random weights are multiplied by where a network starts as a copy of the target's last layer
+TOKENS_WEIGHT = 0.1  # weight of the cross-entropy relative to the features' loss, in EAGLE-1
+DECAY = 0.8  # the weight of each step's loss relative to that of the step before it, in EAGLE-3
+KNOWN = 0.3  # the default share of the target's tokens that an EAGLE-3 network knows
+DEEP = 5  # the number of steps that are measured
+SMALL = 0.2  # factor for random weights, if a network starts as a copy of the target's last layer
 
 
 # What is learnt.
 
 
 class DraftLearner(Learner):
-    """What both kinds of draft networks have in common.
+    """The common part for both kinds of draft networks.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class DraftLearner(Learner):
     head : DraftNetwork
         Trained in place, in float32; its embeddings stay as they are.
     tree : dict, optional
-        The tree that pays with it, arguments of `draft_trees.dynamic`.
+        The tree to use with it: arguments of `draft_trees.dynamic`.
     """
 
     betas, given, depth = (0.9, 0.95), 1, DEEP
@@ -72,14 +73,14 @@ class DraftLearner(Learner):
 
 
 class EagleLearner(DraftLearner):
-    """EAGLE-1: how far the guessed features are from the target's, and what the target's head makes of them.
+    """EAGLE-1. The loss compares the predicted features, and the tokens predicted from them, with those of the target.
 
     Parameters
     ----------
     target, head, tree :
         See `DraftLearner`.
     noise : float
-        The width of the uniform noise that is added to features, so that the network learns to bear its own mistakes.
+        The width of the uniform noise that is added to features, which makes the network robust against its own errors.
     """
 
     name = "eagle"
@@ -105,20 +106,20 @@ class EagleLearner(DraftLearner):
 
 
 class Eagle3Learner(DraftLearner):
-    """EAGLE-3: what each step says of the tokens, against what the target says among those that the network knows.
+    """EAGLE-3. The loss compares the token predictions of each step with the target's, among the tokens that it knows.
 
     Parameters
     ----------
     target, head, tree :
         See `DraftLearner`.
     depth : int
-        How many of its own steps it learns on.
+        The number of its own steps over which it is trained.
     borrow : bool
-        The network keeps the target's output head, which then is not trained, and neither that nor the target's
-        embeddings are written: the files of a network for a large vocabulary become much smaller.
+        Whether the network uses the target's output head, which is then not trained. Neither this head nor the target's
+        embeddings are written, which makes the files of a network for a large vocabulary much smaller.
     from_last_layer : bool
-        The network starts as a copy of the target's last layer, see `start_from_last_layer`. This helps when there is
-        little time to train.
+        Whether the network starts as a copy of the target's last layer, see `start_from_last_layer`. This helps if
+        there is little time for training.
     """
 
     name = "eagle3"
@@ -163,12 +164,12 @@ class Eagle3Learner(DraftLearner):
 
 
 def joined(head: DraftNetwork, batch: TextBatch) -> torch.Tensor:
-    """The features (rows, length, width * layers) that a network reads, in its type."""
+    """The features (rows, length, width * layers) that a network reads, in its dtype."""
     return head.features(batch.hidden).to(head.fc.weight.dtype)
 
 
 def _shake(step, batch, features) -> torch.Tensor:
-    """Numbers from 0 to 1, as many as there are features: for a text the same however many processes there are."""
+    """Random numbers from 0 to 1, one for each feature. They do not depend on the number of processes."""
     longest = max(len(text.tokens) for text in batch.everybody)
     shape = (len(batch.everybody), longest, features.shape[-1])
     generator = torch.Generator(features.device).manual_seed(step)
@@ -177,7 +178,7 @@ def _shake(step, batch, features) -> torch.Tensor:
 
 
 def readable(target: LM) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What `LM.read_out` makes of the last features, as a function that gradients go through, but not to the target."""
+    """`LM.read_out` for the last features, as a function through which gradients flow, but not into the target."""
     output = target.model.get_output_embeddings()
     weight, bias = output.weight.detach().float(), getattr(output, "bias", None)
     bias = None if bias is None else bias.detach().float()
@@ -195,10 +196,11 @@ def readable(target: LM) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def unroll(head: DraftNetwork, tokens: torch.Tensor, features: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
-    """What a network gives at every position of some texts, then what it gives from that, and so on.
+    """The outputs of a network at every position of some texts, then its outputs from these, and so on.
 
-    Step j at position t is what it gives in drafting after j right guesses. It has the target's feature at position t
-    and its own after that, but the text's own tokens all the way. Source: EAGLE-3's training-time test, section 3.2.
+    Step j at position t is the output of the network in drafting after j right guesses. The network uses the target's
+    features up to position t and its own after that, but always the actual tokens of the text. Source: EAGLE-3's
+    training-time test, section 3.2.
 
     Parameters
     ----------
@@ -210,8 +212,8 @@ def unroll(head: DraftNetwork, tokens: torch.Tensor, features: torch.Tensor, ste
     Yields
     ------
     (rows, length, width) tensor
-        After step j, counted from 0: at position t what the target's feature will be at position t + 1 + j. Ignore the
-        last 1 + j positions of a text.
+        After step j, counted from 0, the output at position t is the prediction of the target's feature at position t +
+        1 + j. Ignore the last 1 + j positions of a text.
     """
     hidden = head.start(features)
     mix = _Unrolled()
@@ -222,7 +224,9 @@ def unroll(head: DraftNetwork, tokens: torch.Tensor, features: torch.Tensor, ste
 
 
 class _Unrolled:
-    """Attention in `unroll`: step j at position t reads the target's features up to t, and its own steps since then."""
+    """Attention in `unroll`: step j at position t attends to the target's features up to t, and to its own steps after
+    t.
+    """
 
     def __init__(self):
         self.keys, self.values = [], []
@@ -249,29 +253,29 @@ class _Unrolled:
 
 
 def new_eagle(target: LM, bias: bool = True) -> EagleHead:
-    """An untrained EAGLE-1 network of a target's sizes, with the target's embeddings. vLLM serves it without a bias."""
+    """An untrained EAGLE-1 network with the sizes and embeddings of a target. For vLLM it must not have a bias."""
     return _like(target, EagleHead(layer_config(target), bias=bias))
 
 
 def new_eagle3(
     target: LM, texts: Sequence[OwnText], feature_layers: Sequence[int] | None = None, vocabulary: int | None = None
 ) -> Eagle3Head:
-    """An untrained EAGLE-3 network of a target's sizes, with its embeddings, and its output head to start from.
+    """An untrained EAGLE-3 network with the sizes, the embeddings and (as a start) the output head of a target.
 
     Parameters
     ----------
     target : LM
     texts : sequence of OwnText
-        The tokens that are most frequent in them are known.
+        The network knows the most frequent tokens of these texts.
     feature_layers : sequence of int, optional
         By default `usual_layers`.
     vocabulary : int, optional
-        How many tokens are known; by default all.
+        How many tokens the network knows; by default all.
 
     Raises
     ------
     ValueError
-        For layers and tokens that the target does not have.
+        If the target does not have these layers or this many tokens.
     """
     feature_layers = checked_layers(target, feature_layers)
     tokens = None if vocabulary is None else frequent(texts, vocabulary, target.vocab_size)
@@ -301,7 +305,9 @@ def checked_layers(target: LM, feature_layers: Sequence[int] | None = None) -> t
 
 
 def layer_config(target: LM) -> LlamaConfig:
-    """The sizes of a draft network's one layer: those of a layer of the target, where it says so in Llama's terms."""
+    """The sizes of a draft network's single layer: those of the target's layers, if its configuration is like
+    Llama's.
+    """
     theirs = target.model.config.get_text_config()
     heads = theirs.num_attention_heads
     config = LlamaConfig(
@@ -325,7 +331,7 @@ def layer_config(target: LM) -> LlamaConfig:
 
 
 def _like(target: LM, head: DraftNetwork) -> DraftNetwork:
-    """A fresh network with the target's embeddings; the same at every call."""
+    """A new network with the target's embeddings, the same in every call."""
     embeddings = target.model.get_input_embeddings().weight.detach().float()
     if tuple(embeddings.shape) != tuple(head.embed_tokens.weight.shape):
         raise ValueError(
@@ -346,8 +352,9 @@ def _like(target: LM, head: DraftNetwork) -> DraftNetwork:
 def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
     """Make an EAGLE-3 network start as a copy of its target's last layer, in place of random weights.
 
-    At the start the network passes the highest of its features on, adds a little of the others, and treats the result
-    as the last layer does. Only the weights for the token's embedding are new: they stay random, and become smaller.
+    At the start, the network passes on the highest of its features with a small part of the others, and treats the
+    result like the last layer. Only the weights for the token's embedding are not copied: they are random and scaled
+    down.
 
     Parameters
     ----------
@@ -358,10 +365,10 @@ def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
     Raises
     ------
     ValueError
-        If the target's last layer is not built like Llama's, or has other sizes than the network.
+        If the target's last layer is not built like Llama's, or its sizes differ from those of the network.
     """
     layers = getattr(target.model.get_decoder(), "layers", [])
-    renamed = {"input_layernorm.weight": "hidden_norm.weight"}  # what is in front of the features
+    renamed = {"input_layernorm.weight": "hidden_norm.weight"}  # the norm before the features
     weights = layers[-1].state_dict() if len(layers) else {}
     theirs = {renamed.get(name, name): weight.float() for name, weight in weights.items()}
     ours = {name: weight for name, weight in head.midlayer.state_dict().items() if name not in renamed}
@@ -374,23 +381,23 @@ def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
         )
     for name, weight in ours.items():
         copied = theirs[name].shape[-1]
-        weight[..., :-copied] *= SMALL  # what reads the token's embedding
+        weight[..., :-copied] *= SMALL  # the weights for the token's embedding
         weight[..., -copied:] = theirs[name]
     head.fc.weight *= SMALL
     head.fc.weight[:, -head.width :] += torch.eye(head.width, device=head.fc.weight.device)
 
 
 def _copy_final_norm(target: LM, norm: nn.RMSNorm) -> None:
-    """Start a norm in front of the target's output head as the target's own, where that is one of the same kind."""
+    """Initialise the norm before the output head with the target's final norm, if it is of the same kind."""
     weight = getattr(getattr(target.model.get_decoder(), "norm", None), "weight", None)
     if weight is not None and weight.shape == norm.weight.shape:
         norm.weight.data.copy_(weight.detach().float())
 
 
 def chosen_tree(nodes: int, depth: int, top_k: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> dict:
-    """Arguments of `draft_trees.dynamic` for a network to come with."""
+    """Arguments of `draft_trees.dynamic` to store with a network."""
     tree = {"nodes": nodes, "depth": depth, "top_k": top_k}
     tree |= {"confidence": confidence} if confidence else {}
     tree |= {"greedy_temperature": greedy_temperature} if greedy_temperature != 1 else {}
-    dynamic(**tree)  # which says what is wrong with it
+    dynamic(**tree)  # raises ValueError if something is wrong
     return tree

@@ -1,7 +1,7 @@
-"""Medusa heads for any target, trained on texts that the target tells itself, with what it says as the labels.
+"""Train Medusa heads for any target, on texts that the target writes itself, with its probabilities as labels.
 
-The target is frozen (Medusa-1), or trained a little with the heads while it is held to what it said before (Medusa-2).
-What this file does not do: train, measure and write (`learner`).
+The target is frozen (Medusa-1), or trained together with the heads while a loss term keeps its predictions close to the
+original ones (Medusa-2). What this file does not do: run the training, measure, and write files (`learner`).
 
 Source: Cai et al. (2024), "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", sections
 2.2 and 2.3.2.
@@ -25,34 +25,35 @@ from ..lm import LM
 from .learner import Learner
 from .own_text import OwnText, TextBatch, hidden_states
 
-DECAY = 0.8  # the weight of each head's loss, in proportion to that of the head before
-HEADS_WEIGHT = 0.2  # of the heads' losses beside the target's own, in joint training
-HEADS_RATE = 4  # times as large as the target's, the learning rate of the heads in joint training
-ALONE_FIRST = 0.25  # the share of joint training in which only the heads learn, so that they do the target no harm
-RANKS = 10  # of a head's guesses, whose accuracies are measured
-LARGE = 2**27  # logits of one head, above which they are computed once more rather than kept for the gradient
+DECAY = 0.8  # the weight of each head's loss, relative to that of the head before it
+HEADS_WEIGHT = 0.2  # weight of the heads' losses relative to the target's own, in joint training
+HEADS_RATE = 4  # the heads' learning rate relative to the target's, in joint training
+ALONE_FIRST = 0.25  # the share of joint training in which only the heads learn, to protect the target
+RANKS = 10  # the number of ranks for which accuracies are measured
+LARGE = 2**27  # above this many logits of a head, they are computed again instead of kept for the gradient
 
 
 class MedusaLearner(Learner):
-    """Medusa heads for a frozen target (Medusa-1). They come with the tree that their accuracies make best.
+    """Medusa heads for a frozen target (Medusa-1), with the best tree for their accuracies.
 
     Parameters
     ----------
     target : LM
     cold_temperature : float
-        At which the cold parts of the texts were drawn.
+        The temperature at which the cold parts of the texts were drawn.
     heads, layers : int
-        How many, and residual blocks in each.
+        The number of heads, and of residual blocks in each head.
     nodes : int
-        Of the tree.
+        The number of nodes in the tree.
     hard : bool
-        The labels are the texts' tokens; by default they are the distribution that each of them was drawn from.
+        Whether the labels are the tokens of the texts. By default they are the distributions from which these were
+        drawn.
     tokens : sequence of int, optional
-        The tokens that the heads know; by default all. Where the target's best token is another one, there is nothing
-        to learn.
+        The tokens that the heads know; by default all. Positions at which the target's best token is not among them are
+        skipped.
     borrow : bool
-        The heads keep the target's output head, which then is not trained and not written: the files of heads for a
-        large vocabulary become much smaller.
+        Whether the heads use the target's output head, which is then neither trained nor written. This makes the files
+        of heads for a large vocabulary much smaller.
     """
 
     name, betas, given, joint = "medusa", (0.9, 0.98), 0, False
@@ -93,13 +94,13 @@ class MedusaLearner(Learner):
 
     @staticmethod
     def first(step: int, text: OwnText) -> int:
-        return text.own - 1  # the next token, which the target itself guesses there, is its own too
+        return text.own - 1  # there, the next token is the target's own, too
 
     def loss(self, batch, step, steps):
         return self.heads_loss(batch, batch.hidden[-1])
 
     def heads_loss(self, batch: TextBatch, hidden: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of each head's guesses, made from hidden states (rows, length, width)."""
+        """Cross-entropy of the guesses of each head, from hidden states (rows, length, width)."""
         labels, hidden, whole = self.labels(batch), hidden.float(), 0.0
         for i in range(self.depth):
             rows, at = self.index(i, batch.texts, hidden.device)
@@ -114,12 +115,12 @@ class MedusaLearner(Learner):
         return F.cross_entropy(self.head[i](hidden[rows, at]), labels[rows, at + 1 + i], reduction="sum")
 
     def labels(self, batch: TextBatch) -> torch.Tensor:
-        """What is right for the next token at each position, among the tokens that the heads know.
+        """The labels for the next token at each position, among the tokens that the heads know.
 
         Returns
         -------
         (rows, length, known) tensor of probabilities, or (rows, length) int64 tensor if the labels are hard
-            Zeros, or the index that a cross-entropy ignores, where the best token is not known.
+            Zeros, or the index that cross-entropy ignores, at positions where the best token is not known.
         """
         if self.hard:
             index = torch.full((self.target.vocab_size,), -100, device=self.known.device)
@@ -142,7 +143,7 @@ class MedusaLearner(Learner):
             yield rows, at, self.head.spread(head(hidden[rows, at]))
 
     def hidden(self, batch: TextBatch) -> torch.Tensor:
-        """The last hidden states of the target as it is now."""
+        """The last hidden states of the target in its present state."""
         return batch.hidden[-1]
 
     def finish(self, accuracies):
@@ -160,11 +161,11 @@ class MedusaLearner(Learner):
 
 
 class JointMedusaLearner(MedusaLearner):
-    """Medusa heads together with a copy of the target (Medusa-2), at a fourth of the heads' rate.
+    """Medusa heads trained together with a copy of the target (Medusa-2), at a quarter of the heads' learning rate.
 
-    After the heads have had a fourth of the steps to themselves, the copy is to give what the target gives (the
-    Kullback-Leibler divergence is added to the loss) from hidden states that tell the heads more. A family is written:
-    ``target`` and ``medusa``.
+    In the first quarter of the steps only the heads are trained. After that, the copy learns hidden states that are
+    more useful for the heads, while the Kullback-Leibler divergence in the loss keeps its predictions close to those of
+    the target. A family is written: ``target`` and ``medusa``.
 
     Attributes
     ----------
@@ -211,7 +212,9 @@ class JointMedusaLearner(MedusaLearner):
 
 
 class Joint(nn.ModuleDict):
-    """Heads and target as one module. It never trains with dropout: the target is to say what it said."""
+    """Heads and target as one module. It is trained without dropout, because the target's predictions should not
+    change.
+    """
 
     def train(self, mode: bool = True):
         return super().train(False)

@@ -1,4 +1,4 @@
-"""An n-gram model of a target's own texts, small enough to be shipped: count, drop what is rare, measure."""
+"""Make a small n-gram model from a target's own texts: count n-grams, drop the rare ones, measure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def count_ngrams(texts: Iterable[Sequence[int]], order: int, vocab_size: int) ->
     Parameters
     ----------
     texts : iterable of sequences of int
-        No n-gram goes on from one of them into the next.
+        N-grams do not cross from one text into the next.
     order : int
-        How many tokens the model is to look back.
+        The number of earlier tokens that the model uses.
     vocab_size : int
 
     Returns
@@ -42,7 +42,7 @@ def count_ngrams(texts: Iterable[Sequence[int]], order: int, vocab_size: int) ->
     texts = [np.asarray(text, dtype=np.int64) for text in texts]
     tokens = np.concatenate([np.zeros(0, dtype=np.int64), *texts])
     left = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(len(text), 0, -1) for text in texts)])
-    found, levels = tokens.copy(), []  # `found`: for each position the number of the n-gram that begins there
+    found, levels = tokens.copy(), []  # `found`: for each position, the number of the n-gram that begins there
     levels = [Level(np.arange(vocab_size), np.bincount(tokens, minlength=vocab_size))]
     for length in range(2, order + 2):
         begins = np.flatnonzero(left >= length)
@@ -55,7 +55,7 @@ def count_ngrams(texts: Iterable[Sequence[int]], order: int, vocab_size: int) ->
 
 
 def discount(counts: np.ndarray) -> float:
-    """How much each count of a level gives up, by how many n-grams were seen once and twice (Ney et al., 1994).
+    """The discount of a level, from the number of n-grams seen once and twice (Ney et al., 1994).
 
     Examples
     --------
@@ -67,10 +67,10 @@ def discount(counts: np.ndarray) -> float:
 
 
 def prune(levels: Sequence[Level], least: Sequence[int]) -> list[Level]:
-    """Leave out the n-grams that were seen less often than `least`, which says it for each length.
+    """Leave out the n-grams that were seen less often than `least`, which has a number for each length.
 
-    An n-gram was seen at least as often as any longer one that begins with it. So `least` must not fall with the
-    length, and then no n-gram stays without those that it begins with.
+    An n-gram is seen at least as often as any longer n-gram that begins with it. So if `least` does not fall with the
+    length, every beginning of an n-gram that stays also stays.
     """
     kept, pruned, parents = np.ones(len(levels[0].counts), dtype=bool), [], None
     for length, (level, lowest) in enumerate(zip(levels, least, strict=True)):
@@ -84,7 +84,7 @@ def prune(levels: Sequence[Level], least: Sequence[int]) -> list[Level]:
 
 
 def made_to_fit(levels: Sequence[Level], megabytes: float, **lm) -> NgramLM:
-    """The model with as many n-grams as a file of this size holds: the rarest are left out first, the longest of them.
+    """The model with as many n-grams as fit into a file of this size. The rarest are left out first, longest first.
 
     Raises
     ------
@@ -106,19 +106,19 @@ def made_to_fit(levels: Sequence[Level], megabytes: float, **lm) -> NgramLM:
 
 
 def made_of(target: LM, texts: Sequence[OwnText], order: int, megabytes: float) -> NgramLM:
-    """The n-gram model of a target's own words, with the last tokens of the prompt in front of them."""
+    """The n-gram model of a target's own tokens, with the last tokens of the prompt before them."""
     own = [text.tokens[max(0, text.own - order) :] for text in texts]
     lm = {"tokenizer": target.tokenizer, "stop_tokens": target.stop_tokens, "device": target.device}
     return made_to_fit(count_ngrams(own, order, target.vocab_size), megabytes, **lm)
 
 
 def measured(lm: NgramLM, texts: Sequence[OwnText]) -> dict[str, float]:
-    """How well a model guesses the tokens of other texts, after their prompts.
+    """Measure how well a model predicts the tokens of other texts after their prompts.
 
     Returns
     -------
     dict
-        "right": the share of the tokens that were its first guess. "bits": the mean of -log2 of their probability.
+        "right": the share of tokens that were its most likely token. "bits": the mean of -log2 of their probabilities.
     """
     right, bits, count = 0, 0.0, 0
     for text in texts:
@@ -143,11 +143,11 @@ def make_ngram(
     out : path
         The folder to write.
     order : int
-        How many tokens the model looks back.
+        The number of earlier tokens that the model uses.
     megabytes : float
-        How large the file may get.
+        The largest size of the file.
     command : sequence of str
-        How to make it again, for ``training_log.json``.
+        The command to make it again, for ``training_log.json``.
 
     Returns
     -------

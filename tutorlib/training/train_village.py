@@ -1,8 +1,8 @@
-"""The bundled models: a deep, narrow target, a shallow draft, and a shallow draft with another tokenizer.
+"""Train the bundled models: a deep, narrow target, a shallow draft, and a shallow draft with another tokenizer.
 
-A target finds out quickly that facts can be looked up because it starts shallow, on stories that are mostly reminders
-and questions, and with hints of where to look (see `hints`); then it is made deep. A draft of one layer cannot
-compose the two look-ups that an answer needs, however long it is trained: that gap is why asking the target is worth
+To make the target learn quickly that facts can be looked up, it starts shallow, on stories that are mostly reminders
+and questions, with hints where to look (see `hints`). Then it is made deeper. A draft with one layer cannot combine the
+two look-ups that an answer needs, however long it is trained. This difference is why checking with the target is worth
 its time.
 """
 

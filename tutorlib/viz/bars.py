@@ -1,4 +1,4 @@
-"""Bars: one chart for groups and stacks, and the figures that are made of it; calls in time, rounds in a text."""
+"""Bars: one chart for groups and stacks, the figures built on it, and figures of calls over time and of rounds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ from .style import (
     token_label,
 )  # fmt: skip
 
-# What stacks are made of: each part has a kind of the palette, for its look, and a name.
+# The parts of a stack: each has a kind of the palette, which gives its look, and a name for the legend.
 PARTS = {
     "target": ("target", "calls of the target"),
     "draft": ("draft", "drafting"),
     "neutral": ("neutral", "the rest"),
 }
 MEMORY = {
-    "target": ("target", "weights of the target"),
-    "draft": ("draft", "of the draft or heads"),
+    "target": ("target", "weights: target"),
+    "draft": ("draft", "weights: draft or heads"),
     "cache": ("accepted", "cache"),
     "logits": ("resampled", "logits"),
 }
@@ -55,28 +55,28 @@ def bar_chart(
     title=None,
     **labels,
 ):
-    """Draw values as bars: in groups, one bar for each row, or stacked.
+    """Draw values as bars, in groups with one bar for each row, or stacked.
 
     Parameters
     ----------
     rows : mapping from names to sequences of floats
         One value for each group. Nothing is drawn for NaN.
     names : sequence of str, optional
-        Of the groups; without them they are numbered from 1.
+        The names of the groups; without them, the groups are numbered from 1.
     intervals : mapping from names to sequences of (low, high), optional
-        Of each value: a thin line at the end of its bar.
+        The interval of each value, drawn as a thin line at the end of its bar.
     looks : sequence of mappings, optional
-        Of the rows' bars; by default they have the colours and hatches of the kinds of tokens, in their order.
+        The look of each row's bars; by default the colours and hatches of the kinds of tokens, as in `LAST_REJECTED`.
     stacked : bool
-        Put the bars of a group on each other instead of beside each other.
+        Whether to stack the bars of a group instead of drawing them side by side.
     sideways : bool
-        Let the bars grow to the right, the first group on top.
+        Whether the bars grow to the right, with the first group on top.
     thick : float
-        The width of a group; 1 leaves no gap to the next.
+        The width of a group; 1 leaves no gap between groups.
     legend : mapping or None
-        Where the legend stands, or that there is none.
+        Where the legend is placed, as arguments of `Axes.legend`; None for no legend.
     **labels
-        `xlabel`, `ylabel`, `xlim`, `ylim`, as `Axes.set` takes them.
+        `xlabel`, `ylabel`, `xlim`, `ylim`, passed to `Axes.set`.
     """
     looks = [filled(kind) for kind in LAST_REJECTED] if looks is None else looks
     most = max(map(len, rows.values()), default=0)
@@ -108,13 +108,14 @@ def bar_chart(
 
 @takes_iterators
 def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, title=None):
-    """Draw the acceptance of each kind of token, one bar for each way to decode, with its interval.
+    """Draw the acceptance rate of each kind of token, with one bar for each way to decode.
 
     Parameters
     ----------
-    rows : mapping from names of ways to mappings from kinds of tokens to figures
-        At most two ways; the kinds of the first are drawn, from above, with the number of their positions, ``places``.
-        Where there is an ``acceptance_interval``, it is drawn as a thin line.
+    rows : mapping from ways to decode to mappings from kinds of tokens to results
+        At most two ways; the kinds of the first are drawn, from the top down. A result is a mapping with the value
+        ``acceptance``. If it has ``places``, the number of positions is written after the kind; if it has an
+        ``acceptance_interval``, this is drawn as a thin line.
     """
     looks = [{"color": color("accepted"), "edgecolor": "white", "linewidth": 0.9}, filled("accepted", linewidth=0.9)]
     first = next(iter(rows.values()), {})
@@ -137,17 +138,17 @@ def cost_bars(
     notes: Mapping[str, str] | None = None,
     title=None,
 ):
-    """Draw what a token costs with each method, divided into what it is spent on.
+    """Draw the cost of each method as a bar, divided into parts.
 
     Parameters
     ----------
     rows : mapping from methods to mappings from parts to numbers
         A method need not have all parts.
-    parts : mapping from names to pairs of a kind of the palette and what the legend says
-        The parts that there are, in their order. By default those of time: "target", "draft" and "neutral" for calls of
-        the target, drafting, the rest. `MEMORY` has those of memory.
+    parts : mapping from names to pairs of a kind of the palette and a name for the legend
+        The possible parts, in their order. The default is for times: "target", "draft" and "neutral" stand for calls of
+        the target, drafting and the rest. `MEMORY` is for memory.
     notes : mapping from methods to str, optional
-        What to write at the end of a method's bar: how many times as fast as the plain loop it is, say.
+        What to write at the end of a method's bar, such as how many times as fast as the plain loop it is.
     """
     unknown = {part for spent in rows.values() for part in spent} - parts.keys()
     if unknown:
@@ -166,14 +167,15 @@ def cost_bars(
 
 @takes_iterators
 def speed_bars(ax, rows: Mapping[str, Sequence], *, title=None):
-    """Draw how many times as fast as the plain loop methods are, the fastest on top, beside what was predicted.
+    """Draw how many times as fast as the plain loop each method is, the fastest on top, and the predicted speeds.
 
     Parameters
     ----------
     rows : mapping from names to sequences of `tutorlib.bench.Result`
-        What was measured on one machine, or on several: each has a bar for a method. Of a result are read `name`;
-        `over_plain`, the speed (median, low, high), with a thin line from low to high; and `predicted`, a diamond,
-        where it is not None. The methods are in the order of the first machine, the others' own below.
+        The results of one or more machines. Each machine has one bar for each method. Three attributes of a result are
+        used: `name`; `over_plain`, the speed (median, low, high), drawn as a bar with a thin line from low to high; and
+        `predicted`, drawn as a diamond if it is not None. The methods are in the order of the first machine. Methods
+        that only the other machines have come below.
     """
     found = {group: {result.name: result for result in results} for group, results in rows.items()}
     names = list(
@@ -206,7 +208,7 @@ def speed_bars(ax, rows: Mapping[str, Sequence], *, title=None):
 
 @takes_iterators
 def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain: Sequence[str] = (), title=None):
-    """Draw one bar a decoder, the largest distance on top, each with its number.
+    """Draw one bar per decoder with its number, the largest distance on top.
 
     Parameters
     ----------
@@ -214,7 +216,7 @@ def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain
     distances : sequence of floats, length n
         Total variations, from 0 to 1.
     plain : sequence of str
-        Which of the names are drawn pale and without hatch, because their bar means something else.
+        The names whose bars are drawn pale and without a hatch, because these bars mean something else.
     """
     if len(names) != len(distances):
         raise ValueError(f"expected a distance for each name, got {len(names)} names and {len(distances)} distances")
@@ -230,26 +232,26 @@ def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain
         ax.text(distance + 0.015, place, f"{distance:.2f}", va="center", fontsize=10.5, color=LIGHT["text"])
     ax.set_yticks(range(len(rows)), [name for _, name in rows], family="monospace", fontsize=10.5)
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel="total variation from what it should do", xlim=(0, 1.16), xticks=[0, 0.25, 0.5, 0.75, 1])
+    ax.set(xlabel="total variation from the correct distribution", xlim=(0, 1.16), xticks=[0, 0.25, 0.5, 0.75, 1])
     ax.set_ylim(-0.7, len(rows) - 0.3)
     return titled(ax, title)
 
 
 @takes_iterators
 def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None = None, title=None):
-    """Draw the time of a token by γ as bars, beside the plain loop and what was predicted; lower is faster.
+    """Draw the time per token for each γ as bars, with the plain loop and the predictions; lower is faster.
 
     Parameters
     ----------
     results : sequence of `tutorlib.bench.GammaResult`
-        Each with `gamma`; `over_plain`, how many times as fast as the plain loop (median, low, high); and `predicted`,
-        the same from the measured cost of calls.
+        Each has `gamma`; `over_plain`, how many times as fast as the plain loop it is (median, low, high); and
+        `predicted`, the speed-up predicted from the measured cost of calls.
     formula : mapping from γ to float, optional
-        A second prediction, as a speed-up too.
+        A second prediction, also a speed-up.
     """
     gammas = np.array([result.gamma for result in results])
     heights = np.array([1 / result.over_plain.median for result in results])
-    # The fastest quartile is the lower end of the bar's whisker.
+    # The high end of the speed is the low end of the time.
     ends = [(1 / result.over_plain.high, 1 / result.over_plain.low) for result in results]
     best = int(heights.argmin())
     faces = [color("accepted") if place == best else pale(color("accepted")) for place in range(len(gammas))]
@@ -263,15 +265,15 @@ def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None 
     ax.axhline(1, color=color("target"), linewidth=2.2, label="plain loop")
     predicted = [1 / result.predicted for result in results]
     look = {"linestyle": "--", "marker": "D", "color": color("draft"), "markeredgecolor": "white"}
-    ax.plot(gammas, predicted, **look, label="predicted, measured cost of calls")
+    ax.plot(gammas, predicted, **look, label="predicted from the measured cost of calls")
     if formula is not None:
         look = {
             "linestyle": ":",
             "color": color("resampled"),
-            "label": "predicted, every call of the target costs the same",
+            "label": "predicted if every call of the target costs the same",
         }
         ax.plot(list(formula), [1 / factor for factor in formula.values()], linewidth=2.2, **look)
-    ax.set(xlabel="γ: tokens drafted in a round", ylabel="time of a token (plain loop = 1)")
+    ax.set(xlabel="γ: tokens drafted per round", ylabel="time per token (plain loop = 1)")
     ax.set_ylim(0, 1.12 * max(1.0, heights.max(), *predicted))
     ax.set_xticks(gammas)
     ax.grid(axis="x", visible=False)
@@ -281,17 +283,17 @@ def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None 
 
 @takes_iterators
 def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, level: float | None = None, title=None):
-    """Draw methods under each other, a mark for each figure of theirs, with its value beside it.
+    """Draw methods one below the other, with a mark and a number for each of their values.
 
     Parameters
     ----------
     rows : mapping from methods to mappings from names to values
-        Names such as "greedy" and "sampling", at most six in all. A method need not have them all.
+        There are at most six names, such as "greedy" and "sampling". A method need not have all of them.
     level : float, optional
-        What the plain loop has: a vertical line.
+        The value of the plain loop, drawn as a vertical line.
     """
     names = dict.fromkeys(name for values in rows.values() for name in values)
-    looks = {name: look for look, (name, _) in looks_for(names, what="figures of each method")}
+    looks = {name: look for look, (name, _) in looks_for(names, what="values of each method")}
     for place, values in enumerate(rows.values()):
         ax.plot([min(values.values()), max(values.values())], [place] * 2, color=LIGHT["line"], linewidth=2, zorder=1)
     for name, look in looks.items():
@@ -302,7 +304,7 @@ def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, lev
     for place, values in enumerate(rows.values()):
         above, before = True, -math.inf
         for value, name in sorted((value, name) for name, value in values.items()):
-            # Two that are close have their numbers on two sides.
+            # If two values are close, one number is written above and the other below.
             above, before = value - before > 0.07 * span or not above, value
             style = {"ha": "center", "va": "bottom" if above else "top", "fontsize": 8.5}
             beside(ax, f"{value:.2f}", (value, place), (0, 6 if above else -6), color=looks[name]["color"], **style)
@@ -317,14 +319,14 @@ def method_dots(ax, rows: Mapping[str, Mapping[str, float]], *, xlabel: str, lev
 
 @takes_iterators
 def measure_bars(axes, names: Sequence[str], measures: Mapping[str, Sequence[float]], *, title=None):
-    """Draw several measures of the same things side by side, each on an axes of its own, with the values at the bars.
+    """Draw several measures of the same things side by side, each on its own axes, with the values beside the bars.
 
     Parameters
     ----------
     axes : sequence of matplotlib axes
-        As many as there are measures.
+        One for each measure.
     names : sequence of str
-        What is measured, from the top down.
+        The things that are measured, from the top down.
     measures : mapping from names with their units to sequences of floats
         One value for each name. Nothing is drawn for NaN.
     """
@@ -350,12 +352,12 @@ def measure_bars(axes, names: Sequence[str], measures: Mapping[str, Sequence[flo
 
 @takes_iterators
 def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, title=None):
-    """Draw γ round by round, each round at the position in the text where it begins.
+    """Draw γ and the accepted tokens of each round, at the position in the text where the round begins.
 
     Parameters
     ----------
     rounds : sequence of (drafted, accepted)
-        Each round adds one token more than it accepted.
+        The numbers of tokens in each round. A round adds one token more than it accepted.
     """
     if any(kept > drafted for drafted, kept in rounds):
         raise ValueError(f"a round cannot accept more than it drafted: {list(rounds)}")
@@ -367,25 +369,25 @@ def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, title=None):
     rest = {"label": f"{MARKS['rejected']} not kept", **filled("rejected", linewidth=0.6)}
     ax.bar(starts[:-1], drafted - kept, wide, kept, align="edge", **rest)
     ax.plot(starts[:-1], drafted, color=color("draft"), linestyle="-", drawstyle="steps-post", label="γ")
-    ax.set(xlabel="tokens of the text so far", ylabel="drafted tokens", xlim=(0, starts[-1]))
+    ax.set(xlabel="tokens in the text so far", ylabel="drafted tokens", xlim=(0, starts[-1]))
     ax.set_ylim(0, drafted.max() * 1.12)
     return titled(ax, title)
 
 
 @takes_iterators
 def call_timeline(ax, lanes: Mapping[str, Sequence[tuple[float, str, str]]], *, title=None):
-    """Draw calls one after the other, a lane for each way to make a text: how long each takes is how wide its box is.
+    """Draw calls one after another, with one lane for each way to generate a text. Longer calls have wider boxes.
 
     Parameters
     ----------
     lanes : mapping from str to sequence of (milliseconds, kind, text)
-        For each lane its calls in order: how long it takes, whose it is ("target" or "draft", or another kind of the
-        palette), and what to write on it. What does not fit on its box is written below, in a row with its neighbours.
+        The calls of each lane in order: the time of the call, its kind ("target", "draft" or another kind of the
+        palette), and the text to write on its box. Texts that do not fit on their boxes are written below, in one row.
     """
     longest = max((sum(duration for duration, _, _ in calls) for calls in lanes.values()), default=1.0)
     style = {"fontsize": 9.5, "parse_math": False}
     for row, calls in enumerate(lanes.values()):
-        start, below = 0.0, []  # below: the texts that did not fit, and where the first of them should have been
+        start, below = 0.0, []  # below: the texts that do not fit on their boxes, and where these boxes begin
         for duration, kind, text in calls:
             check_kind(kind)
             if not duration > 0:

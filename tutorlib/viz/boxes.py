@@ -1,6 +1,6 @@
-"""Texts of tokens: strips of boxes, where a draft was copied from, what heads and networks guess after a text.
+"""Tokens as boxes of text: strips, tokenizations, lookahead's window, how a network drafts, and lists of decisions.
 
-Nothing here runs a model or a method: tokens, guesses and probabilities come in.
+Nothing here runs a model or a method: tokens, guesses and probabilities are passed in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ from .style import (
 
 @takes_iterators
 def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *, title=None):
-    """Draw tokens as a row of boxes, each in the colour, line and mark of what became of it; long rows are wrapped.
+    """Draw tokens as a row of boxes, each in the colour, line and mark of its kind; long rows are wrapped.
 
-    The boxes fit the size that the axes have when this is called: give them about 0.35 inches of height for each row.
+    The boxes fit the size that the axes have when this is called. Each row needs about 0.35 inches of height.
 
     Parameters
     ----------
     tokens : sequence of str
         The texts, in order.
     kinds : sequence of str, optional
-        What each is: ``"target"``, ``"draft"``, ``"accepted"``, ``"rejected"``, ``"resampled"``, ``"neutral"`` for
-        drafted but never judged, or ``"context"``, which all are by default.
+        The kind of each token: ``"target"``, ``"draft"``, ``"accepted"``, ``"rejected"``, ``"resampled"``,
+        ``"neutral"`` (drafted but never judged) or ``"context"`` (the default).
     """
     kinds = ["context"] * len(tokens) if kinds is None else list(kinds)
     if len(kinds) != len(tokens):
@@ -48,16 +48,16 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
     used = [kind for kind in MARKS if kind in kinds]
     if used not in ([], ["context"]):
         names = [f"{MARKS[kind]} {MEANINGS[kind]}".strip() for kind in used]
-        wide = ax.get_window_extent().width / ax.figure.dpi > 7  # inches: enough for two long names beside each other
+        wide = ax.get_window_extent().width / ax.figure.dpi > 7  # inches: enough for two long names side by side
         ax.legend(swatches(map(outlined, used)), names, ncols=1 + wide, **below)
     return titled(ax, title)
 
 
 def _wrapped(ax, texts, looks, pad, gap, leading):
-    """Draw boxes in rows as long as the axes are wide; where the legend stands: under the last row.
+    """Draw boxes in rows that are as long as the axes are wide; return where the legend goes, below the last row.
 
-    In data units, 1 across is a letter of the monospaced font (0.602 of its size), 1 down a row, `leading` times its
-    size high. `pad` and `gap` are in letters.
+    A data unit to the right is a letter of the monospaced font (0.602 times the font size). A data unit downwards is a
+    row (`leading` times the font size). `pad` and `gap` are in letters.
     """
     size = 9.5
     inches = ax.get_window_extent().size / ax.figure.dpi
@@ -80,14 +80,14 @@ def _wrapped(ax, texts, looks, pad, gap, leading):
 
 @takes_iterators
 def two_tokenizations(ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str, Sequence[bool]], *, title=None):
-    """Draw one text as two (or more) tokenizers divide it, letter under letter.
+    """Draw how two (or more) tokenizers divide the same text, letter under letter.
 
-    `rows` holds the pieces of each tokenizer; joined, all rows must be the same text. `shared` says which pieces are in
-    the other vocabulary too: those are solid, others dashed.
+    `rows` has the pieces of each tokenizer; joined, the pieces of every row must give the same text. `shared` tells
+    which pieces are in the other vocabulary too: these boxes are solid, the others dashed.
     """
     texts = {"".join(pieces) for pieces in rows.values()}
     if len(texts) != 1:
-        raise ValueError(f"the rows must be one text, got {sorted(texts)}")
+        raise ValueError(f"the rows must be the same text, got {sorted(texts)}")
     for y, (name, pieces) in enumerate(rows.items()):
         x = 0
         for piece, is_shared in zip(pieces, shared[name], strict=True):
@@ -100,7 +100,7 @@ def two_tokenizations(ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str
 
 
 def _box_row(ax, texts, kinds, gap=0.25):
-    """Draw a row of boxes; the left and right edge of each."""
+    """Draw a row of boxes; return the left and right edge of each."""
     edges, x = [], 0.0
     for text, kind in zip(texts, kinds, strict=True):
         token_box(ax, x, 0, box_width(text), kind, text)
@@ -111,13 +111,13 @@ def _box_row(ax, texts, kinds, gap=0.25):
 
 @takes_iterators
 def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
-    """Draw lookahead's window: a row for each column of the method, each token below the position it is guessed for.
+    """Draw lookahead's window: each of its columns as a row, with each token below the position that it is a guess for.
 
-    Column i holds guesses for the positions i + 1, i + 2, ... after the text, the oldest first; `new` is what the model
-    predicts after each of them. The tokens on which it bases its new guess of column `explain` get a solid frame.
+    Column i holds guesses for the positions i + 1, i + 2, ... after the text, the oldest first. `new` has the model's
+    prediction after each column. The tokens on which the new guess of column `explain` is based get a solid frame.
     """
     if len(columns) != len(new) or len({len(column) for column in columns}) != 1:
-        raise ValueError(f"columns of one length and a new guess for each are needed; got {columns} and {new}")
+        raise ValueError(f"the columns must have the same length, and a new guess each; got {columns} and {new}")
     levels = len(columns[0])
     wide = max(box_width(marked(text, "draft")) for text in [*sum(map(list, columns), []), *new])
     step = wide + 0.3
@@ -140,21 +140,22 @@ def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, exp
 def draft_step(
     ax, text: Sequence[str], drafted: Sequence[tuple[str, float]], *, fused: Sequence[int] = (), kept=None, title=None
 ):
-    """Draw how a network drafts, a column for each place: a feature and the token after it go in, a guess comes out.
+    """Draw how a network drafts, one column per position: a feature and the next token go in, a guess comes out.
 
-    Read a column from below. Where the target has been, the feature is its own; further on both are the network's.
+    Each column is read from the bottom up. Within the text, the features are the target's; after it, both inputs are
+    the network's own guesses.
 
     Parameters
     ----------
     text : sequence of str
-        The last tokens of the text. Each stands beside the feature of the token before it.
+        The last tokens of the text. Each is paired with the feature of the token before it.
     drafted : sequence of (str, float)
-        What the network guesses after the text, one after the other, and how probable it thinks each. The first comes
-        from the text's last column; the last goes in nowhere.
+        The network's guesses after the text, in order, with the probability that it gives to each. The first comes from
+        the last column of the text; the last is not an input of any column.
     fused : sequence of int
-        EAGLE-3: the layers of which features go in; without them EAGLE-1 is drawn.
+        For EAGLE-3, the layers whose features go in; without them, EAGLE-1 is drawn.
     kept : int, optional
-        How many of the guesses the target accepts; by default nothing is said of it.
+        How many of the guesses the target accepts; by default, this is not shown.
     """
     if not text or not drafted:
         raise ValueError(f"a draft step needs tokens of a text and guesses, got {len(text)} and {len(drafted)}")
@@ -173,7 +174,7 @@ def draft_step(
     right = step * (len(tokens) - 1) + wide
     for y, name, own in ((band, "draft network: one layer", True), (head, reads, bool(fused))):
         look = {"facecolor": LIGHT["surface"], "edgecolor": LIGHT["draft" if own else "target"], "linewidth": 1.4}
-        # What goes round from one column to the next passes behind.
+        # The arrows from one column to the next pass behind it.
         slot(ax, -0.4, y, right + 0.8, high=0.7, **look)
         ax.text(right / 2, y + 0.35, name, ha="center", va="center", fontsize=9.5, weight="bold", zorder=4)
     for column, token in enumerate(tokens):
@@ -202,7 +203,7 @@ def draft_step(
         token_box(ax, x, guess, wide, fates[number], guesses[number])
         ax.text(middle, guess + 0.9, f"{drafted[number][1]:.2f}", ha="center", va="bottom", fontsize=9)
         if column + 1 < len(tokens):
-            # What comes out goes in again, one column on: the feature as the feature, the token as the token.
+            # The output goes into the next column: the feature as its feature, the token as its token.
             for y, into, bend in ((out, feature, 0.5), (guess, token_at, 1.05)):
                 corners = [x + wide, x + wide + bend, x + wide + bend], [y + 0.4, y + 0.4, into + 0.4]
                 ax.plot(*corners, color=LIGHT["draft"], linewidth=1.4, zorder=1.8)
@@ -217,7 +218,7 @@ def draft_step(
 
 
 def _formula(ax, x, y, letter, *, place):
-    """A letter with its place, counted from the last feature that the target has given: $f_{t+1}$ for 1."""
+    """Write a letter with its position, counted from the target's last feature: $f_{t+1}$ for 1."""
     below = "" if place is None else "_{t}" if place == 0 else f"_{{t{place:+d}}}"
     ax.text(x, y, f"${letter}{below}$", ha="center", va="center", fontsize=10.5, zorder=4)
 
@@ -228,17 +229,17 @@ def _up(ax, x, low, high):
 
 @takes_iterators
 def decision_list(ax, questions: Sequence[tuple[str, str]], otherwise: str, *, title=None):
-    """Draw questions under each other, each with what to do if the answer is yes; no leads to the next question.
+    """Draw questions one below the other, each with what to do if the answer is yes; "no" leads to the next question.
 
     Parameters
     ----------
     questions : sequence of (question, what to do)
         Texts of one or two lines.
     otherwise : str
-        What to do where every answer is no.
+        What to do if every answer is no.
     """
     if not questions:
-        raise ValueError("a decision list needs a question at least")
+        raise ValueError("a decision list needs at least one question")
     wide, step, high = (6.4, 5.6), 1.55, 1.1
     right = wide[0] + 1.3
     for row, (question, answer) in enumerate(questions):

@@ -1,7 +1,8 @@
-"""Distributions over tokens: one, one before and after a warp, two beside each other, outcomes.
+"""Distributions over tokens: a single one, one before and after a warp, two side by side, and those of outcomes.
 
-Nothing here runs a model or applies a warp: probabilities come in, bars come out. Where a warp is drawn, what it keeps
-is filled, what it drops is pale and crossed out, and an outline shows what a token had before.
+Nothing here runs a model or applies a warp: the functions take probabilities and draw bars. In figures of a warp, the
+bars of kept tokens are filled, those of dropped tokens are pale and crossed out, and an outline shows the probability
+before the warp.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,25 +25,25 @@ from .style import (
 
 Outcomes = Mapping[tuple, float]
 
-# Where logarithmic axes begin: a bar of less than this is not seen.
+# Where logarithmic axes begin: bars below this value are not visible.
 FAINTEST = 1e-6
 CROSSED = {"color": pale(LIGHT["neutral"]), "edgecolor": LIGHT["neutral"], "hatch": "xxx"}
 
 
 @takes_iterators
 def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, title=None):
-    """Draw a next-token distribution as horizontal bars, the likeliest on top, each with its probability.
+    """Draw a next-token distribution as horizontal bars with their probabilities, the most likely token on top.
 
     Parameters
     ----------
     tokens : sequence of str, length n
         The texts.
     probs : array of floats, shape (n,)
-        Their probabilities. They need not sum to 1: show as few as you like.
+        Their probabilities. They need not sum to 1, so you can pass only some of the tokens.
     chosen : str or int, optional
-        The token that was taken, by text or by index: its bar is filled and marked, the others are pale.
+        The token that was chosen, as text or index. Its bar is filled and marked, and the others are pale.
     top : int
-        How many to draw at most. What is left out is summed up in one last bar if the probabilities sum to 1.
+        How many tokens to draw at most. If the probabilities sum to 1, the others share one last bar.
     """
     probs = checked_probabilities(probs, tokens)
     if isinstance(chosen, str):
@@ -79,10 +80,11 @@ def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, ti
 
 @takes_iterators
 def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, legend=False, title=None):
-    """Draw one distribution before and after a warp, the likeliest token on top.
+    """Draw one distribution before and after a warp, the most likely token on top.
 
-    A filled bar is what a kept token has now, the outline what it had before; a dropped token keeps only a pale,
-    crossed bar. How many tokens are kept stands under the title, with the probability that they had before.
+    For a kept token, the filled bar shows its probability after the warp, and the outline its probability before. A
+    dropped token has only a pale, crossed-out bar. A line under the title gives the number of kept tokens and the total
+    probability that they had before the warp.
 
     Parameters
     ----------
@@ -91,18 +93,18 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     before, after : arrays of floats, shape (n,)
         Probabilities; each sums to 1. A token whose probability becomes 0 was dropped.
     top : int
-        How many bars to draw, the likeliest before the warp. The others share one last bar.
+        How many tokens to draw: those that are most likely before the warp. The others share one last bar.
     log : bool
-        A logarithmic axis, from `FAINTEST` on: for what a filter does to small probabilities.
+        Whether the axis is logarithmic, starting at `FAINTEST`, to show what a filter does to small probabilities.
     legend : bool
-        Whether to say in the picture what the three kinds of bars are.
+        Whether to add a legend that explains the three kinds of bars.
     """
     before = checked_distribution(before, tokens, "`before`")
     after = checked_distribution(after, tokens, "`after`")
     kept = after > 0
     if (kept & (before == 0)).any():
         token = tokens[int(np.argmax(kept & (before == 0)))]
-        raise ValueError(f"{token!r} had no probability and got some: that is not a warp of the same distribution")
+        raise ValueError(f"{token!r} has probability 0 in `before` but not in `after`, which no warp can do")
     order = np.argsort(-before, kind="stable")
     shown, rest = order[:top], order[top:]
     names = [token_label(tokens[i]) for i in shown]
@@ -114,7 +116,7 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
         stays.append(bool(kept[rest].any()))
     places, stays = np.arange(len(names)), np.asarray(stays)
     size = {"height": 0.74, "linewidth": 0.9}
-    solid = {"color": color("target"), "edgecolor": color("target"), "label": "kept: now"}
+    solid = {"color": color("target"), "edgecolor": color("target"), "label": "kept: after"}
     outline = {"facecolor": "none", "edgecolor": LIGHT["text"], "label": "kept: before"}
     ax.barh(places[stays], np.asarray(new)[stays], **size, **solid)
     ax.barh(places[~stays], np.asarray(old)[~stays], **size, **CROSSED, label="dropped")
@@ -127,7 +129,7 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
         ax.minorticks_off()
     ax.set(xlabel="probability", ylabel="next token", xlim=(FAINTEST if log else 0, max(*old, *new) * 1.06))
     count, mass = int(kept.sum()), float(before[kept].sum())
-    said = f"keeps {count} {'token' if count == 1 else 'tokens'}: {mass:.3f}"
+    said = f"keeps {count} {'token' if count == 1 else 'tokens'} (probability {mass:.3f})"
     if count == int((before > 0).sum()):
         said = "keeps all tokens"
     ax.text(0, 1.02, said, transform=ax.transAxes, fontsize=9.5, color=LIGHT["neutral"], va="bottom")
@@ -137,14 +139,14 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
 
 @takes_iterators
 def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence[float]], *, top=12, log=False):
-    """Draw one distribution under several warps side by side, all on one scale: small multiples of `warp_bars`.
+    """Draw one distribution under several warps side by side, all on the same scale, with `warp_bars` for each warp.
 
     Parameters
     ----------
     axes : sequence of matplotlib axes
-        One for each warp, in reading order, of one row or of several. Those that are left over are switched off.
+        One for each warp, in reading order, in one or more rows. Axes that are not needed are switched off.
     afters : mapping from titles to arrays of floats, shape (n,)
-        What each warp makes of `before`.
+        The probabilities after each warp.
 
     Returns
     -------
@@ -171,11 +173,11 @@ def warp_grid(axes, tokens: Sequence[str], before, afters: Mapping[str, Sequence
 
 @takes_iterators
 def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8):
-    """Draw what an expert and an amateur say of the next token, and the difference that contrastive decoding takes.
+    """Draw the next-token probabilities of an expert and an amateur, and the score that contrastive decoding uses.
 
-    On the left the expert's probabilities (filled) and the amateur's (hatched), with the plausibility cut as a dashed
-    line: what the expert gives less is out. On the right log p_expert - log p_amateur; what is out is pale and crossed,
-    the winner has a tick.
+    On the left are the expert's probabilities (filled) and the amateur's (hatched). A dashed line marks the
+    plausibility cut: tokens to which the expert gives less are excluded. On the right is the score log p_expert - log
+    p_amateur. Excluded tokens are pale and crossed out there, and the winner has a tick.
 
     Parameters
     ----------
@@ -184,12 +186,12 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8)
     tokens : sequence of str, length n
         The texts.
     expert, amateur : arrays of floats, shape (n,)
-        Probabilities; each sums to 1, none is 0.
+        Probabilities above 0; each array sums to 1.
     alpha : float
-        The cut: a share of the expert's largest probability.
+        The cut, as a share of the expert's largest probability.
     top : int
-        How many tokens to draw: those that one of the two thinks likeliest, sorted by the expert. The winner is always
-        among them.
+        How many tokens to draw: those with the largest probability from either model, sorted by the expert's. The
+        winner is always among them.
 
     Returns
     -------
@@ -210,9 +212,9 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8)
     left.barh(places - 0.2, expert[shown], height=0.38, **solid)
     dotted = filled("draft", label=f"{MARKS['draft']} amateur")
     left.barh(places + 0.2, amateur[shown], height=0.38, **dotted)
-    left.axvline(bar, color=LIGHT["rejected"], linestyle="--", linewidth=1.4, label=f"the cut: {alpha:g} × the best")
+    left.axvline(bar, color=LIGHT["rejected"], linestyle="--", linewidth=1.4, label=f"the cut: {alpha:g} × the largest")
     left.set(xlabel="probability", ylabel="next token", xlim=(0, None))
-    # A frame beside the bars hides none of them.
+    # In this corner, the legend covers no bars.
     left.legend(loc="lower right", bbox_to_anchor=(1.0, 0.02))
 
     for place, token in zip(places, shown, strict=True):
@@ -223,7 +225,7 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8)
     right.axvline(0, color=LIGHT["neutral"], linewidth=1.2)
     style = {"va": "center", "color": color("accepted"), "weight": "bold"}
     beside(right, MARKS["accepted"], (max(scores[winner], 0), shown.index(winner)), (5, 0), **style)
-    right.set_xlabel("score: log of expert / amateur")
+    right.set_xlabel("score: log(expert / amateur)")
     right.margins(x=0.12)
     rows_down(left, names)
     rows_down(right, [""] * len(names))
@@ -232,10 +234,11 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8)
 
 @takes_iterators
 def contrast_arrows(ax, tokens: Sequence[str], before, after, *, title=None):
-    """Draw how some tokens' probabilities change, and where they end if each change is made once more.
+    """Draw how the probabilities of some tokens change, and where they would be if each change were made once more.
 
-    An arrow leads from each token's probability before (a bar) to that after. A dotted line as long as the arrow goes
-    on from its head to a cross: after · (after / before), the score of context-aware decoding at weight 1.
+    An arrow leads from each token's probability before (a bar) to its probability after. A dotted line of the same
+    length continues from the arrowhead to a cross at after · (after / before), the score of context-aware decoding with
+    weight 1.
 
     Parameters
     ----------
@@ -246,7 +249,7 @@ def contrast_arrows(ax, tokens: Sequence[str], before, after, *, title=None):
     """
     before, after = checked_probabilities(before, tokens), checked_probabilities(after, tokens)
     if not (before.min() > 0 and after.min() > 0):
-        raise ValueError("every probability must be above 0: the axis is logarithmic")
+        raise ValueError("every probability must be above 0, because the axis is logarithmic")
     for row, (start, tip) in enumerate(zip(before, after, strict=True)):
         ends = tip, tip * tip / start
         ax.plot(start, row, "|", color=LIGHT["neutral"], markersize=14, markeredgewidth=2)
@@ -262,26 +265,26 @@ def contrast_arrows(ax, tokens: Sequence[str], before, after, *, title=None):
 def outcome_bars(
     ax, made: Outcomes, due: Outcomes, *, name: Callable[[tuple], str] = str, kind="rejected", legend=True, title=None
 ):
-    """Draw two distributions over the same outcomes: what a decoder does, and what it should do.
+    """Draw two distributions over the same outcomes: how often a decoder produces them, and how often it should.
 
-    A bar for each outcome, hatched, is how often the decoder gives it; the short line across it is how often it should.
-    Half of what lies between the bars' ends and the lines, summed up, is the total variation.
+    Each outcome has a hatched bar for how often the decoder produces it, and a short line across it for how often it
+    should. The total variation is half the sum of the distances between the ends of the bars and the lines.
 
     Parameters
     ----------
     made, due : mappings from outcomes to probabilities
-        An outcome that is missing has none. Outcomes are drawn in ascending order.
+        A missing outcome has probability 0. Outcomes are drawn in ascending order.
     name : function
-        From an outcome to its label.
+        Returns the label of an outcome.
     kind : str
-        Whose colour in the palette the bars have.
+        The kind of the palette that gives the bars their colour and hatch.
     """
     outcomes = sorted(made.keys() | due.keys())
     if not outcomes:
-        raise ValueError("there are no outcomes to draw: give two distributions, mappings from outcomes to numbers")
+        raise ValueError("there are no outcomes to draw: pass two mappings from outcomes to probabilities")
     places = np.arange(len(outcomes))
     look = {"color": color(kind), "alpha": 0.55, "hatch": HATCHES[kind], "edgecolor": color(kind), "width": 0.7}
-    bars = ax.bar(places, [made.get(outcome, 0.0) for outcome in outcomes], **look, label="what it does")
+    bars = ax.bar(places, [made.get(outcome, 0.0) for outcome in outcomes], **look, label="what the decoder does")
     ends, look = (places - 0.45, places + 0.45), {"color": color("target"), "linewidth": 2.5}
     lines = ax.hlines([due.get(outcome, 0.0) for outcome in outcomes], *ends, **look, label="what it should do")
     ax.set_xticks(places, [name(outcome) for outcome in outcomes], rotation=90, family="monospace")
@@ -294,16 +297,16 @@ def outcome_bars(
 
 @takes_iterators
 def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float], *, title=None):
-    """Draw the interval from 0 to 1 cut into one piece for each token, and the numbers that were thrown on it.
+    """Draw the interval from 0 to 1 divided into one piece for each token, and random numbers that fall on it.
 
     Parameters
     ----------
     tokens : sequence of str, length n
-        The texts, in the order of their ids: the order of the running sum.
+        The texts, in the order of their ids, which is the order of the running sum.
     probs : array of floats, shape (n,)
         They sum to 1.
-    draws : sequence of floats from 0 up to 1
-        Each is marked where it falls.
+    draws : sequence of floats
+        Random numbers, at least 0 and below 1. Each is marked where it falls.
     """
     probs = checked_distribution(probs, tokens, "`probs`")
     draws = np.asarray(list(draws), dtype=float)
@@ -331,15 +334,15 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float], *, titl
 
 @takes_iterators
 def level_histogram(ax, values: Sequence[float], levels: Sequence[float], *, bins=121, xlabel="value", title=None):
-    """Draw how often numbers occur, and above them a line at each level to which they can be rounded.
+    """Draw a histogram of numbers, with a line at each level to which they can be rounded.
 
     Parameters
     ----------
     values : sequence of floats
-        Such as weights, divided by the largest of their block.
+        For example weights, divided by the largest weight of their block.
     levels : sequence of floats
     bins : int
-        Of equal width.
+        The number of bins, which all have the same width.
     """
     values = np.ravel(np.asarray(values, dtype=float))
     if not values.size:
@@ -354,19 +357,19 @@ def level_histogram(ax, values: Sequence[float], levels: Sequence[float], *, bin
 
 
 def _share(value):
-    """A probability in two decimals, or that it is smaller."""
+    """A probability with two decimals, or ``<0.01`` if it would be rounded to 0."""
     return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"
 
 
 def _is_below(other, ax):
-    """Whether `other` stands in the same column as `ax`, further down."""
+    """Whether `other` is below `ax`, in the same column."""
     one, two = ax.get_subplotspec(), other.get_subplotspec()
     return one.colspan.start == two.colspan.start and two.rowspan.start > one.rowspan.start
 
 
 def _positive(probs, tokens, name):
-    """Probabilities of which the logarithm can be taken: one for each token, summing to 1, none of them 0."""
+    """Return the probabilities as an array; raise ValueError unless they are a distribution and all above 0."""
     probs = checked_distribution(probs, tokens, f"the {name}")
     if (probs <= 0).any():
-        raise ValueError(f"the {name} gives {tokens[int(probs.argmin())]!r} no probability: its logarithm is infinite")
+        raise ValueError(f"the {name} gives {tokens[int(probs.argmin())]!r} probability 0: its logarithm is infinite")
     return probs

@@ -1,6 +1,6 @@
-"""Grids: a square for each pair of things, such as calls and tokens, rows and slots, nodes and what they see, layers.
+"""Grids: a square for each pair of things, such as a call and a token, a text and a position, or two nodes of a tree.
 
-Nothing here runs a model: lengths, trees, cosines and distances come in.
+Nothing here runs a model: lengths, trees and cosines are passed in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,23 +13,23 @@ from ..arguments import takes_iterators
 from .palette import LIGHT, MARKS, color
 from .style import MONOSPACED, filled, pale, slot, swatches, titled, token_label
 
-# From nothing to much, in one hue: dark is much, also without colour.
+# From low to high in one hue. Dark is high, so the map can be read without colour too.
 SHADES = LinearSegmentedColormap.from_list("contrast", ["#ffffff", pale(color("target")), color("target"), "#0d2350"])
 
 
 @takes_iterators
 def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=True, title=None):
-    """Draw what every call computes, one row a call, one column a token: with a key-value cache, or without one.
+    """Draw which tokens each call computes, with or without a key-value cache: one row per call, one column per token.
 
-    Call 1 takes in the prompt; each later call takes in the token that the call before it chose. With the cache it
-    computes only that token and reads the keys and values of the others; without it, it computes them all again.
+    Call 1 reads the prompt; each later call reads the token that the call before it chose. With the cache, a call
+    computes only this token and reads the keys and values of the others. Without it, a call computes all tokens again.
 
     Parameters
     ----------
     prompt, new : sequences of str
-        Texts of the tokens. The last new token is chosen by the last call and not taken in by any.
+        Texts of the tokens. The last new token is chosen by the last call, and no call reads it.
     cached : bool
-        Which of the two pictures to draw.
+        Whether the calls have a cache.
     """
     tokens, first = [*prompt, *new], len(prompt)
     calls = max(len(new), 1)
@@ -64,7 +64,7 @@ def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=Tr
     way = "with a cache" if cached else "without a cache"
     ax.set_xlabel(f"{way}: {computed} tokens computed")
     read = {"read from the cache": old} if cached else {}
-    looks = {"● computed in this call": new_one, **read, "? chosen by it": next_one}
+    looks = {"● computed in this call": new_one, **read, "? chosen token": next_one}
     place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "ncols": 3, "frameon": False}
     ax.legend(swatches(looks.values()), list(looks), **place)
     return titled(ax, title)
@@ -72,19 +72,22 @@ def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=Tr
 
 @takes_iterators
 def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequence[int], *, title=None):
-    """Draw the cache of a batch in one round of speculation: a row for each text, a column for each position.
+    """Draw the cache of a batch in one round of speculation: one row per text, one column per position.
 
     Parameters
     ----------
     lengths : sequence of int
-        Tokens of each row that are in the cache before the call.
+        How many tokens of each row are in the cache before the call.
     fed : sequence of int
-        Tokens of each row in the call: the last token of its text, and the draft.
+        How many tokens of each row are in the call: the last token of its text, and the draft.
     accepted : sequence of int
-        How many of the drafted ones each row keeps. The rest is forgotten, and overwritten in the next round.
+        How many drafted tokens each row keeps. The others are discarded, and overwritten in the next round.
     """
     if not len(lengths) == len(fed) == len(accepted):
-        raise ValueError(f"one number for each row, got {len(lengths)}, {len(fed)} and {len(accepted)}")
+        raise ValueError(
+            f"lengths, fed and accepted need one number for each row, got {len(lengths)}, {len(fed)} and "
+            f"{len(accepted)} numbers"
+        )
     if any(count > max(tokens - 1, 0) for count, tokens in zip(accepted, fed, strict=True)):
         raise ValueError(f"a row cannot keep more than it drafted: fed {list(fed)}, accepted {list(accepted)}")
     width = max(length + max(fed) for length in lengths)
@@ -120,9 +123,9 @@ def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequen
 
 @takes_iterators
 def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None = None, *, title=None):
-    """Draw who attends to whom in a call that scores a tree: a dark square where a row's token sees a column's.
+    """Draw the attention mask of a call that scores a tree: a square is dark if the row's token sees the column's.
 
-    What comes before the tree is seen by all, and is one column on the left.
+    All nodes see the text before the tree, which is one column on the left.
 
     Parameters
     ----------
@@ -130,12 +133,12 @@ def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None =
     names : sequence of str
         The text of each node.
     groups : mapping from names to numbers of nodes, optional
-        What the nodes are, in their order; a line parts one group from the next.
+        Consecutive groups of nodes. Lines separate the groups.
     """
     if len(tree) != len(names):
         raise ValueError(f"there must be a name for each of the {len(tree)} nodes, got {len(names)}")
     if groups and sum(groups.values()) != len(tree):
-        raise ValueError(f"the groups {dict(groups)} must sum up to the {len(tree)} nodes")
+        raise ValueError(f"the sizes of the groups {dict(groups)} must sum to the {len(tree)} nodes")
     seen = np.ones((len(tree), len(tree) + 1))
     seen[:, 1:] = 2 * tree.mask().numpy()
     shades = ListedColormap(["#ffffff", pale(LIGHT["context"]), color("target")])
@@ -163,21 +166,24 @@ def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None =
 
 @takes_iterators
 def similarity_map(ax, cosines, *, bar=True, title=None):
-    """Draw how much each token's hidden state resembles those of the tokens before it: white is not at all.
+    """Draw how similar each token's hidden state is to those of the tokens before it; white means not at all.
 
     Parameters
     ----------
     cosines : array of floats, shape (n, n)
-        Row i, column j: the cosine between the states of tokens i and j. Only what lies below the diagonal is drawn.
-        Negative cosines are white.
+        Row i, column j holds the cosine between the states of tokens i and j. Only the part below the diagonal is
+        drawn. Negative cosines are white.
     bar : bool
-        Whether to say beside the picture which shade is how much.
+        Whether to draw a scale of the shades beside the picture.
     """
     cosines = np.asarray(cosines, dtype=float)
     if cosines.ndim != 2 or cosines.shape[0] != cosines.shape[1]:
-        raise ValueError(f"a cosine for each pair of tokens is needed, shape (n, n); got {cosines.shape}")
+        raise ValueError(f"there must be a cosine for each pair of tokens, shape (n, n); got {cosines.shape}")
     if cosines.size and np.abs(cosines).max() > 1 + 1e-4:
-        raise ValueError(f"cosines lie between -1 and 1, got {np.abs(cosines).max():g}: divide by the lengths")
+        raise ValueError(
+            f"cosines lie between -1 and 1, got {np.abs(cosines).max():g}: divide the products by the lengths of the "
+            "states"
+        )
     below = np.tril(np.ones(cosines.shape, dtype=bool), -1)
     image = ax.imshow(np.where(below, cosines, np.nan), cmap=SHADES, vmin=0, vmax=1, interpolation="nearest")
     if bar:

@@ -1,12 +1,12 @@
-"""One palette for the whole book: what a token is, it is in one colour and one mark everywhere.
+"""One palette for the whole book: each kind of token has the same colour and mark everywhere.
 
-Six kinds of token have a colour: made by the target, drafted, accepted, rejected, resampled in place of a rejected
-one, and the bonus after a draft that was all accepted. Each also has a mark, a hatch and a line style, because colour
-alone must never carry the meaning. The colours keep their distance when red-green and blue-yellow colour blindness are
-simulated, and all of them can be read as text on the page they are for, and as marks in the boxes of the player
-(`tests/test_viz_palette.py` checks it).
+Six kinds of token have a colour: chosen by the target, drafted, accepted, rejected, resampled in place of a rejected
+token, and the bonus after a draft that was accepted completely. Each also has a mark, a hatch and a line style, because
+colour alone must never carry the meaning. The colours remain distinct when red-green and blue-yellow colour blindness
+are simulated. All of them are legible as text on the page they are for, and as marks in the boxes of the player
+(`tests/test_viz_palette.py` checks this).
 
-This file holds colours and the look of figures. It draws nothing: see `style.py` and `player.py`.
+This file has the colours and the look of figures. It draws nothing: see `style.py` and `player.py`.
 """
 
 import sys
@@ -14,7 +14,7 @@ import sys
 # The six kinds, in the order in which legends list them.
 KINDS = ("target", "draft", "accepted", "rejected", "resampled", "bonus")
 
-# On a white page and in every figure (figures are opaque, so they look the same on a dark page).
+# For a white page and for every figure (figures are opaque, so they look the same on a dark page).
 LIGHT = {
     "target": "#2563d9",  # blue
     "draft": "#a86505",  # amber
@@ -23,7 +23,7 @@ LIGHT = {
     "resampled": "#57187f",  # deep purple
     "bonus": "#9b5f9b",  # mauve
     "neutral": "#646b75",  # drafted but never judged
-    "context": "#646b75",  # the prompt, and what came before
+    "context": "#646b75",  # the prompt and other text that is already there
     "background": "#ffffff",
     "surface": "#f5f7fa",
     "line": "#d3d9e0",
@@ -46,7 +46,7 @@ DARK = {
     "text": "#e8ebef",
 }
 
-# What the colour says, said again without colour.
+# The same meanings as those of the colours, shown without colour.
 MARKS = {
     "target": "●",
     "draft": "◇",
@@ -88,8 +88,7 @@ MEANINGS = {
     "context": "context",
 }
 
-# The look of every figure. The font is the one that comes with matplotlib: it has the marks, and is there on every
-# machine.
+# The look of every figure. The font comes with matplotlib, so every machine has it, and it contains the marks.
 STYLE = {
     "figure.facecolor": "white",
     "figure.figsize": (7.0, 3.6),
@@ -140,21 +139,21 @@ def color(kind):
 
 
 def check_kind(kind):
-    """Raise ValueError, naming the kinds there are, unless `kind` has a colour and a mark."""
+    """Raise ValueError with a list of the kinds, unless `kind` has a colour and a mark."""
     if kind not in MARKS:
         raise ValueError(f"{kind!r} is not a kind of token; use one of {', '.join(MARKS)}")
 
 
 def use_book_style():
-    """Give every figure from now on the look of the book: seaborn's white grid, the palette, an opaque background.
+    """Give all later figures the look of the book: seaborn's white grid, the palette, and an opaque background.
 
-    In a notebook, figures are drawn with twice as many pixels as before and shown at the same size, so that they are
+    In a notebook, figures are drawn with twice as many pixels as usual and shown at the same size, so that they are
     sharp on the screens of phones and newer laptops.
     """
     import seaborn
 
     seaborn.set_theme(context="notebook", style="whitegrid", palette=[LIGHT[kind] for kind in KINDS], rc=STYLE)
-    ipython = sys.modules.get("IPython")  # not imported for this: outside a notebook there is nothing to set
+    ipython = sys.modules.get("IPython")  # not imported here: outside a notebook, there is nothing to set
     if ipython is not None and ipython.get_ipython() is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
@@ -164,8 +163,7 @@ def use_book_style():
 def css_variables(colors):
     """Write one set of colours, `LIGHT` or `DARK`, as CSS custom properties.
 
-    Every colour gets a ``--tl-<name>``; the kinds of token and the neutral get a ``--tl-<name>-soft`` too, to be put
-    behind text.
+    Every colour gets a ``--tl-<name>``. Those that have a mark also get a ``--tl-<name>-soft``, for use behind text.
 
     Returns
     -------

@@ -1,14 +1,14 @@
 """The trace player: a run, step by step, as one piece of HTML that needs no kernel and no network.
 
-The page is written in full by Python: every step is there, readable without style and without scripts (as GitHub
-shows it, and JupyterLab before it trusts a notebook): the first step in sight, the others folded. Where scripts run,
-`player.js` unfolds them, hides all steps but one and adds buttons, a slider and keys. So the script never sees model
-text as data: there is no JSON to escape, and no element has an id that could clash with another player's. The same
-trace gives the same bytes, and few of them, since a page or a notebook can hold many players: a token's kind is a class
-of one letter, and the element says what it is (<b> in a box, <u> in the running text, <i> a mark).
+Python writes the whole page. All steps are in it, and it can be read without style and scripts (as on GitHub, and in
+JupyterLab before it trusts a notebook): the first step is visible, and the others are folded. Where scripts run,
+`player.js` unfolds the steps, hides all but one, and adds buttons, a slider and keys. So the script never receives
+model text as data: there is no JSON to escape, and no element has an id that could clash with another player's. The
+same trace always gives the same bytes. They are kept few, because a page or a notebook can have many players: a token's
+kind is a class of one letter, and the element tells what it is (<b> in a box, <u> in the running text, <i> a mark).
 
-Not here: where tokens get their text (`labels.py`), colours and marks (`palette.py`), and anything about how a method
-works. What happened to a token is read off the step: see `added_kinds`, `drafted_kinds` and `tree_kinds`.
+Not here: the texts of tokens (`labels.py`), colours and marks (`palette.py`), and anything about how a method works.
+What happened to a token follows from the step: see `added_kinds`, `drafted_kinds` and `tree_kinds`.
 """
 
 import math
@@ -22,9 +22,9 @@ from ..disk import write_text
 from .labels import flowing, labels_of
 from .palette import DARK, KINDS, LIGHT, MARKS, MEANINGS, css_variables
 
-# In a page, a longer run is cut to its first steps and the player says so: beyond this a browser becomes slow.
+# With more steps, a browser becomes slow. A longer run is cut to its first steps, and the player tells the reader.
 MOST_STEPS = 600
-# In plain text a run of more than 40 steps is shown by its first 30 and its last 5.
+# In plain text, only the first 30 and the last 5 steps are shown if a run has more than 40.
 _TEXT_WHOLE, _TEXT_FIRST, _TEXT_LAST = 40, 30, 5
 _MOST_CANDIDATES = 10
 _MOST_HYPOTHESES = 16
@@ -41,11 +41,11 @@ _CLASSES = {
 
 
 def added_kinds(step):
-    """Say of each token that a step added what it is.
+    """The kind of each token that a step added.
 
-    The first `step.accepted` tokens are ``"accepted"``. The token after them is ``"resampled"`` if it stands in the
-    place of a drafted one, and a ``"bonus"`` if there was a draft and all of it was accepted. Any token of a step that
-    drafted nothing is the ``"target"``'s.
+    The first `step.accepted` tokens are ``"accepted"``. The token after them is ``"resampled"`` if it replaces a
+    rejected one, and ``"bonus"`` if there was a draft and all of it was accepted. If the step drafted nothing, its
+    tokens are ``"target"``.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def added_kinds(step):
 
 
 def drafted_kinds(step):
-    """Say of each token of a drafted chain what became of it: ``"accepted"``, ``"rejected"``, ``"neutral"`` (unjudged).
+    """The kind of each token of a drafted chain: ``"accepted"``, ``"rejected"``, or ``"neutral"`` (never judged).
 
     Returns
     -------
@@ -72,10 +72,10 @@ def drafted_kinds(step):
 
 
 def tree_kinds(step):
-    """Say of each node of a drafted tree what became of it, in node order.
+    """The kind of each node of a drafted tree, in node order.
 
-    The kept path is ``"accepted"``. Where a token was drawn and was not (or not only) on the path, the other children
-    of that node are ``"rejected"``; nodes that no draw reached are ``"neutral"``.
+    The nodes of the kept path are ``"accepted"``. If a token was drawn at a node, its children that are not on the path
+    are ``"rejected"``. Nodes that no draw reached are ``"neutral"``.
     """
     path = list(step.path)[: step.accepted]
     judged_at = [-1, *path]
@@ -85,7 +85,7 @@ def tree_kinds(step):
 
 
 def node_kinds(tree, path, judged_at):
-    """The same of a tree and the path through it that was kept, with the nodes at which a token was drawn."""
+    """Like `tree_kinds`, for a tree, the path in it that was kept, and the nodes at which a token was drawn."""
     on, judged = set(path), set(judged_at)
     return [
         "accepted" if node in on else "rejected" if parent in judged else "neutral"
@@ -96,14 +96,14 @@ def node_kinds(tree, path, judged_at):
 class Player:
     """A trace to step through.
 
-    Shown by Jupyter as an interactive page (``text/html``) and as plain text; ``str(player)`` is the plain text.
+    Jupyter shows it as an interactive page (``text/html``) or as plain text, which is also ``str(player)``.
 
     Parameters
     ----------
     trace : Trace
-        What `tutorlib.run` returned.
+        The result of `tutorlib.run`.
     labels : LM, tokenizer, sequence of str, or dict, optional
-        What knows the text of a token id; by default the trace itself says. See `tutorlib.viz.labels.Labels`.
+        The source of the tokens' texts; by default, the trace's own. See `tutorlib.viz.labels.Labels`.
     title : str, optional
         Shown at the top; by default the name of the method.
 
@@ -130,12 +130,12 @@ class Player:
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def save(self, path):
-        """Write the player as a page of its own, which any browser opens.
+        """Write the player as a page of its own, which any browser can open.
 
         Parameters
         ----------
         path : str or path-like
-            The file to write; overwritten if it is there.
+            The file to write. An existing file is overwritten.
         """
         page = (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(self.title)}</title>'
@@ -152,7 +152,7 @@ def show(trace, labels=None, title=None):
 
 
 def _facts(trace):
-    """The run in a few words; no clock times, so that it is the same everywhere."""
+    """The run in a few words, without times, so that they are the same on every machine."""
     new = sum(len(step.tokens) for step in trace.steps)
     facts = [_many(new, "new token"), _many(trace.target_calls, "target call")]
     if trace.target_calls and new:
@@ -165,11 +165,11 @@ def _facts(trace):
 
 
 def _calls(trace):
-    """Target calls up to the end of each step, or None where the trace does not say."""
+    """The number of target calls up to the end of each step, or None if the trace does not tell."""
     calls = [getattr(step, "calls", None) for step in trace.steps]
     if None not in calls:
         return calls
-    # As many calls as steps: a method that makes one call a step, which is what most do.
+    # If there are as many calls as steps, the method makes one call per step, as most methods do.
     return list(range(1, len(calls) + 1)) if trace.target_calls == len(calls) else [None] * len(calls)
 
 
@@ -178,7 +178,7 @@ def _many(count, thing):
 
 
 def _number(value):
-    """A probability or a score in two decimals: a third would differ from one processor to another."""
+    """A probability or a score with two decimals. A third decimal could differ from one processor to another."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -192,7 +192,7 @@ def _number(value):
 
 
 def _plain(player):
-    """The whole trace as text: a line on the run, the prompt, and one line a step."""
+    """The whole trace as text: a line about the run, the prompt, and one line per step."""
     trace, labels = player.trace, player.labels
     lines = [
         " · ".join([player.title, *_facts(trace)]),
@@ -232,7 +232,7 @@ def _plain_tokens(labels, tokens, kinds):
 
 
 def _drafted(step):
-    """The drafted tokens of a step with what became of each, tree or chain."""
+    """The drafted tokens of a step, a tree or a chain, each with its kind."""
     if step.tree is not None:
         return list(zip(step.tree.tokens, tree_kinds(step), strict=True))
     return list(zip(step.drafted, drafted_kinds(step), strict=True))
@@ -242,13 +242,13 @@ def _drafted(step):
 
 
 def _html(player):
-    """The player as HTML: style, text, steps, legend, script. Model text gets into it by `_text` only."""
+    """The player as HTML: style, text, steps, legend, script. All model text in it is escaped by `_text`."""
     trace, labels = player.trace, player.labels
     steps = trace.steps[:MOST_STEPS]
     calls = _calls(trace)
     facts = " · ".join(_facts(trace))
-    # MathJax must leave model text alone, and Jupyter's own keys must not fire inside: hence the two class names and
-    # the data attribute.
+    # The two class names keep MathJax away from model text. The data attribute keeps Jupyter's own keys from acting
+    # inside the player.
     parts = [
         '<div class="tl-player tex2jax_ignore mathjax_ignore notranslate" translate="no" dir="ltr" role="group" '
         f'data-lm-suppress-shortcuts="true" aria-label="{_text(f"Trace of {player.title}: {facts}")}">',
@@ -281,7 +281,7 @@ def _text(value):
 
 
 def _running_text(trace, steps, labels):
-    """The prompt and every added token in running text, a span for each step; the script shows as much as was said."""
+    """The prompt and all added tokens as running text, a span for each step; the script hides the later steps."""
     prompt = list(trace.prompt)
     texts = labels.flowing(prompt + [token for step in steps for token in step.tokens])
     parts = [f'<span class="tl-prompt">{_text("".join(texts[: len(prompt)]))}</span>']
@@ -309,7 +309,7 @@ def _row(what, content, kind="tl-line"):
 
 
 def _step(step, i, calls, labels):
-    """One step: how far the run is, what was drafted, what was added, what was weighed."""
+    """One step: the progress of the run, the drafted tokens, the added tokens, the candidates and hypotheses."""
     added = "+" + _many(len(step.tokens), "token") if step.tokens else "no token yet"
     heads = [f'<b class="tl-number">Step {i + 1}</b>', f'<span class="tl-facts">{added}</span>']
     if calls is not None:
@@ -326,7 +326,7 @@ def _step(step, i, calls, labels):
     if step.tokens:
         parts.append(_row("added", _boxes(labels, step.tokens, added_kinds(step)), "tl-line tl-added"))
     if any(step.candidates):
-        # Where the step was cut, nothing was taken from the last lists.
+        # If the step was cut, no token was taken from the last lists.
         pairs = zip_longest(step.candidates, step.tokens[: len(step.candidates)])
         lists = [_candidates(choices, token, labels) for choices, token in pairs if choices]
         parts.append(_row("candidates", "".join(lists), "tl-weighed"))
@@ -340,7 +340,7 @@ def _boxes(labels, tokens, kinds):
 
 
 def _candidates(choices, taken, labels):
-    """A list of candidates as bars: as long as the probability; for other scores, from the worst to the best."""
+    """A list of candidates as bars. Their length is the probability; other scores are scaled from worst to best."""
     choices = list(choices)[:_MOST_CANDIDATES]
     finite = [value for _, value in choices if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
@@ -360,7 +360,7 @@ def _candidates(choices, taken, labels):
 
 
 def _tree(step, labels):
-    """The token tree as nested lists, in node order. Written without recursion: trees can be deep."""
+    """The token tree as nested lists, in node order. There is no recursion, because trees can be deep."""
     tree, kinds = step.tree, tree_kinds(step)
     children = {}
     for node, parent in enumerate(tree.parents):
@@ -384,7 +384,7 @@ def _tree(step, labels):
 
 
 def _hypotheses(hypotheses, labels):
-    """What a search holds at the end of a step, in its own order, with scores."""
+    """The hypotheses that a search keeps after a step, in its own order, with their scores."""
     items = []
     for tokens, score in hypotheses[:_MOST_HYPOTHESES]:
         text = "".join(labels.flowing(tokens)) or "∅"
@@ -394,7 +394,7 @@ def _hypotheses(hypotheses, labels):
 
 
 def _legend(steps):
-    """What the marks mean, for the kinds that this trace has."""
+    """The meanings of the marks, for the kinds that occur in this trace."""
     seen = {kind for step in steps for kind in (*added_kinds(step), *(kind for _, kind in _drafted(step)))}
     items = [
         f'<span class={_CLASSES[kind]}><i aria-hidden="true">{MARKS[kind]}</i> {MEANINGS[kind]}</span>'
@@ -406,7 +406,7 @@ def _legend(steps):
 
 @cache
 def _style():
-    """The style sheet. Light or dark is as the page says (the book, JupyterLab, VS Code, Colab), else as the system."""
+    """The style sheet: light or dark like the page (the book, JupyterLab, VS Code, Colab), or else like the system."""
 
     def pages(name, jupyter, *vscode):
         marked = f"html[data-theme={name}],html[theme={name}],body[data-jp-theme-light={jupyter}]"
@@ -423,7 +423,7 @@ def _style():
 
 @cache
 def _asset(name):
-    """Read a file that lies beside this one, without comments and indentation: every player's HTML holds it."""
+    """Read a file from this folder, without comments and indentation, because every player's HTML contains it."""
     text = files(__package__).joinpath(name).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())

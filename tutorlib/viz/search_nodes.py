@@ -1,6 +1,6 @@
-"""What became of each hypothesis of a search: kept, dropped, finished, given up, and which one won.
+"""What happened to each hypothesis of a search: kept, dropped, finished or given up, and which one won.
 
-It is read off a trace's hypotheses or off plain lists; `trees.search_tree` draws it.
+The hypotheses come from a trace or from plain lists; `trees.search_tree` draws the result.
 """
 
 from dataclasses import dataclass
@@ -10,16 +10,17 @@ from ..arguments import takes_iterators
 
 @dataclass
 class Node:
-    """One hypothesis of a search: a beginning of new tokens.
+    """One hypothesis of a search: the new tokens so far.
 
     Attributes
     ----------
     score : float or None
-        The last one that the search gave to it; None if it never said.
+        The last score that the search gave it; None if it never gave one.
     fate : {"kept", "finished", "dropped", "given up"}
-        "given up" was kept once, and nothing that goes on from it is held or finished any more; "dropped" never was.
+        "dropped": it was never kept. "given up": it was kept at first, but the search no longer keeps it or any
+        continuation of it, and none of them has finished.
     won : bool
-        Whether the winner is this hypothesis or goes on from it.
+        Whether the hypothesis is the winner or a beginning of the winner.
     """
 
     score: float | None
@@ -29,30 +30,31 @@ class Node:
 
 @takes_iterators
 def search_nodes(search, *, dropped=(), finished=None, winner=None, until=None) -> dict[tuple, Node]:
-    """Sort the hypotheses of a search by what became of them.
+    """Find out what happened to each hypothesis of a search.
 
     Parameters
     ----------
     search : Trace, or sequence of lists of hypotheses
-        What the search held after each of its steps, each hypothesis as ``[tokens, score]``. A trace's steps are read
-        so; its last step, if it has tokens, holds the finished ones and the winner.
+        The hypotheses that the search kept after each of its steps, each as ``[tokens, score]``. In a trace, they are
+        those of the steps; if the last step has tokens, it gives the finished hypotheses and the winner.
     dropped : iterable of hypotheses
-        What was looked at and not kept; a trace does not say that.
+        Hypotheses that were considered and not kept. A trace does not contain them.
     finished : iterable of hypotheses, optional
+        For plain lists: the hypotheses that came to their end.
     winner : tokens, optional
-        For plain lists: what came to its end, and what won.
+        For plain lists: the hypothesis that won.
     until : int, optional
-        Look at the first so many steps only, as if the search were still going on.
+        Use only the first `until` steps, as if the search were still running.
 
     Returns
     -------
     dict from tuples of tokens to Node
-        Beginnings of hypotheses are in it, too, except the empty one.
+        It also contains all beginnings of the hypotheses, except the empty one.
 
     Raises
     ------
     ValueError
-        If the winner is not among what the search kept or finished.
+        If the winner is not among the hypotheses that were kept or finished.
     """
     if hasattr(search, "steps"):
         levels = [step.hypotheses for step in search.steps if not step.tokens]
@@ -83,12 +85,12 @@ def search_nodes(search, *, dropped=(), finished=None, winner=None, until=None) 
         if tokens in held or node.fate == "finished":
             for length in range(len(tokens) - (node.fate == "finished"), 0, -1):
                 if nodes[tokens[:length]].fate == "kept":
-                    break  # and so are its own beginnings
+                    break  # its own beginnings are marked already
                 nodes[tokens[:length]].fate = "kept"
     if winner is not None and ended:
         winner = tuple(winner)
         if winner not in nodes or nodes[winner].fate == "dropped":
-            raise ValueError(f"the winner {winner!r} is not among what the search kept or finished")
+            raise ValueError(f"the winner {winner!r} is not among the hypotheses that were kept or finished")
         for length in range(1, len(winner) + 1):
             nodes[winner[:length]].won = True
         nodes[winner].fate = "finished"
@@ -96,7 +98,7 @@ def search_nodes(search, *, dropped=(), finished=None, winner=None, until=None) 
 
 
 def _add(nodes, tokens, score, fate):
-    """Put a hypothesis into the tree, after its beginnings. The empty one is the prompt, which is always there."""
+    """Add a hypothesis to the tree, after its beginnings. The empty one is the prompt, which is always there."""
     if not tokens:
         return
     for length in range(len(tokens) - 1, 0, -1):

@@ -1,6 +1,6 @@
-"""Curves: one chart for all that is drawn against steps, positions or sizes, and the figures that need more than it.
+"""Curves: one chart for values over steps, positions or sizes, and the figures that need more than this chart.
 
-Nothing here runs a model or reads a clock: times, shares and results come in.
+Nothing here runs a model or measures a time: times, shares and results are passed in.
 """
 
 import math
@@ -28,37 +28,37 @@ def curves(
     title=None,
     **labels,
 ):
-    """Draw values against something as curves, the first six told apart by colour, mark and line.
+    """Draw values as curves, at most six, which differ in colour, mark and line.
 
     Parameters
     ----------
     rows : mapping from names to sequences of floats, or to mappings from x to y
-        A curve each. A sequence has its values at `x`; without `x`, at 1, 2, 3, ... A curve ends where NaN is.
+        One curve each. A sequence gives the values at `x`, or at 1, 2, 3, ... without `x`. NaN interrupts a curve.
     x : sequence of floats, optional
-        Such as training steps. With more than ten there are marks at some of them only.
+        For example training steps. If there are many, only some of them get a mark.
     marks : mapping from names to mappings from x to y, optional
-        What is drawn as marks without a line, such as what was measured beside what was predicted. With marks, even
-        without any in them, the curves are lines only.
+        Values to draw as marks without a line, such as measurements beside predictions. If it is given, even if it is
+        empty, the curves are lines without marks.
     sizes : bool
-        Whether the horizontal axis is one of sizes, logarithmic: with all of them written if they are few, otherwise
-        powers of 2.
+        Whether the horizontal axis shows sizes. It is then logarithmic, and has a tick at each size if they are few,
+        otherwise at powers of 2.
     level : float, optional
-        What the plain loop has: a horizontal line.
+        The value of the plain loop, drawn as a horizontal line.
     best : int, optional
-        A size to be marked by a vertical line.
+        A size to mark with a vertical line.
     beside : bool
-        Whether the legend stands beside the axes instead of inside. There is none for a single curve.
+        Whether the legend is placed beside the axes instead of inside. A single curve has no legend.
     **labels
-        `xlabel`, `ylabel`, `xlim`, `ylim`, as `Axes.set` takes them.
+        `xlabel`, `ylabel`, `xlim`, `ylim`, passed to `Axes.set`.
     """
     ends = []
     for look, (name, values) in looks_for(rows, ROW_LOOKS):
         if not isinstance(values, Mapping):
             at = list(x) if x is not None else range(1, len(values) + 1)
             if len(at) != len(values):
-                raise ValueError(f"{name!r} has {len(values)} values for {len(at)} places on the axis")
+                raise ValueError(f"{name!r} has {len(values)} values for {len(at)} positions on the axis")
             values = dict(zip(at, values, strict=True))
-        every = max(1, len(values) // 10)  # a mark at each of many would hide the line
+        every = max(1, len(values) // 10)  # too many marks would hide the line
         point = {"markevery": every, "markersize": 7, "markeredgecolor": "white"}
         point = {"marker": ""} if marks is not None else point
         ax.plot(list(values), list(values.values()), label=name, **{**look, **point})
@@ -83,21 +83,22 @@ def curves(
 
 @takes_iterators
 def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], *, x, y, shown: str):
-    """Draw two figures of a sweep against each other for one filter; the others are pale curves.
+    """Draw two results of a sweep against each other for one filter; the other filters are pale curves.
 
     Parameters
     ----------
     curves : mapping from names to mappings from settings to rows
-        One curve each, its settings in order. A row is a dict as `sweeps` makes it: it holds the values named `x` and
-        `y`; where it holds ``[low, high]`` under ``y_interval``, that is drawn as a thin line.
+        One curve each, with its settings in order. A row is a dict as in the results of `sweeps`, with the values named
+        `x` and `y`. If it also has ``[low, high]`` under the name `y` with ``_interval`` added, this is drawn as a thin
+        line.
     points : mapping from names to rows
-        Single marks with their names beside them, such as plain sampling and greedy; at most three. Beside
-        them no setting is written.
+        Single marks with their names beside them, such as plain sampling and greedy; at most three. No setting is
+        written close to them.
     x, y : str
-        Which values of the rows to draw. The axes are the caller's to label.
+        Which values of the rows to draw. The caller labels the axes.
     shown : str
-        The curve to draw in colour. Its first and last setting are written beside their marks, the others
-        where there is room.
+        The curve to draw in colour. Its first and last setting are written beside their marks, and the others if there
+        is room.
     """
     if shown not in curves:
         raise ValueError(f"there is no curve {shown!r}; the curves are {', '.join(curves)}")
@@ -125,23 +126,24 @@ def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], 
 
 @takes_iterators
 def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str, Mapping] | None = None, title=None):
-    """Draw a figure of a sweep against the setting that was swept, with shaded intervals.
+    """Draw a result of a sweep against the setting that was varied, with shaded intervals.
 
     Parameters
     ----------
     curves : mapping from names to mappings from settings to rows
-        One curve each. Settings are drawn at even distances, in the order of the curve that has most of them.
+        One curve each. The settings are spaced evenly, in the order of the curve that has the most.
     y : str
-        Which value of the rows to draw; ``y_interval`` of the row, if it is there, is shaded.
+        Which value of the rows to draw. If all rows of a curve have an interval under this name with ``_interval``
+        added, the intervals are shaded.
     levels : mapping from names to rows, optional
-        Rows without a setting, such as plain sampling: level lines.
+        Rows without a setting, such as plain sampling, drawn as horizontal lines.
     """
     settings = list(max(curves.values(), key=len))
     for look, (name, rows) in looks_for(curves):
         strange = [setting for setting in rows if setting not in settings]
         if strange:
             raise ValueError(f"the curve {name!r} has the settings {strange}, which are not among {settings}")
-        # A value may be None, where there was nothing to count.
+        # A value is None if there was nothing to count.
         found = {settings.index(key): row for key, row in rows.items() if row[y] is not None}
         places = list(found)
         ax.plot(places, [row[y] for row in found.values()], **look, label=name)
@@ -159,14 +161,14 @@ def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str,
 def expected_curves(
     ax, curves: Mapping[str, Sequence[float]], measured: Mapping[str, Mapping[int, float]], *, title=None
 ):
-    """Draw the expected tokens of a round against γ, and beside them what was measured.
+    """Draw the expected number of tokens per round against γ, and the measured numbers.
 
     Parameters
     ----------
     curves : mapping from names to sequences of floats
-        Tokens of a round for γ = 1, 2, 3, ...
+        Tokens per round for γ = 1, 2, 3, ...
     measured : mapping from names to mappings from γ to float
-        Measured, at most two: marks without a line.
+        At most two measurements, drawn as marks without a line.
     """
     looks = [{"marker": "o", "color": color("accepted")}, {"marker": "s", "color": color("resampled")}]
     for look, (name, tokens) in looks_for(curves):
@@ -177,7 +179,7 @@ def expected_curves(
         point = {"linestyle": "none", "markersize": 8, "markeredgecolor": "white", "zorder": 4}
         ax.plot(list(tokens), list(tokens.values()), **look, **point, label=name)
     most = max(map(len, curves.values()))
-    ax.set(xlabel="γ: tokens drafted in a round", ylabel="tokens for each call of the target")
+    ax.set(xlabel="γ: tokens drafted per round", ylabel="tokens per call of the target")
     ax.set(xlim=(0.5, most * 1.13), ylim=(0, None))
     ax.set_xticks(range(1, most + 1))
     ax.legend(loc="upper left")
@@ -186,7 +188,7 @@ def expected_curves(
 
 @takes_iterators
 def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
-    """Draw the time of one call against the number of tokens in it, beside what the same tokens cost one call each.
+    """Draw the time of one call against the number of tokens in it, and the time with one call for each token.
 
     Parameters
     ----------
@@ -195,13 +197,13 @@ def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
     seconds : array of floats, shape (n,)
         Time of a call, in seconds (drawn in milliseconds).
     low, high : arrays of floats, shape (n,)
-        The spread of the measurement (quartiles, say), drawn as a band.
+        The spread of the measurement in seconds, such as the quartiles, drawn as a band.
     mark : int
-        A width to point out with its cost relative to the first.
+        A width to point out, with its time relative to that of the first width.
     """
     widths, times = np.asarray(widths, dtype=float), 1000 * np.asarray(seconds, dtype=float)
     if widths.shape != times.shape or widths.ndim != 1 or not len(widths):
-        raise ValueError(f"widths and seconds must be two lists of one length, got {widths.shape} and {times.shape}")
+        raise ValueError(f"widths and seconds must have the same shape (n,), got {widths.shape} and {times.shape}")
     band = {"color": pale(color("target")), "label": "spread", "linewidth": 0}
     ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
     one_each = times[0] / widths[0] * widths
@@ -211,7 +213,7 @@ def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
     ax.set_xlim(0, widths[-1] * 1.04)
     ax.set_ylim(0, max(times.max() * 1.7, one_each[min(len(one_each) - 1, 1)] * 1.1))
     at = int(np.flatnonzero(widths == mark)[0])
-    note = f"{mark:g} tokens: {times[at] / times[0]:.1f} times the time of {widths[0]:g}"
+    note = f"{mark:g} tokens take {times[at] / times[0]:.1f} times as long as {widths[0]:g}"
     arrow = {"arrowstyle": "->", "color": LIGHT["text"]}
     ax.annotate(note, (mark, times[at]), (0.30, 0.12), textcoords="axes fraction", arrowprops=arrow)
     ax.legend(loc="upper right")
@@ -220,11 +222,11 @@ def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
 
 @takes_iterators
 def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operations_per_second, measured, title=None):
-    """Draw the time of a call by what bounds it: reading the weights, or computing with them.
+    """Draw the time of a call and its two lower bounds: reading the weights, and computing with them.
 
-    Reading takes `bytes_moved` / `bandwidth` however many tokens are in the call; computing takes its time for each
-    token. A call cannot be faster than the slower of the two: it cannot lie in the grey area. Where the lines cross,
-    more tokens begin to cost time.
+    Reading takes `bytes_moved` / `bandwidth`, however many tokens are in the call; computing takes time for each token.
+    A call cannot be faster than the slower of the two, so it cannot lie in the grey area. From the point where the
+    lines cross, more tokens in a call cost more time.
 
     Parameters
     ----------
@@ -235,9 +237,9 @@ def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operat
     operations_per_token : float
         Floating-point operations for one token, about twice the number of weights.
     bandwidth : float
-        Bytes a second.
+        Bytes per second.
     operations_per_second : float
-        What the processor reaches on large matrices.
+        The rate that the processor reaches on large matrices.
     measured : array of floats
         Seconds measured for each of `widths`.
     """
@@ -284,21 +286,23 @@ def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operat
 
 @takes_iterators
 def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[float, float]]], *, title=None):
-    """Draw what a call costs by its width, and what methods get out of their calls: what is above the curve is faster.
+    """Draw the cost of a call against its width, and the tokens per call of methods.
+
+    A method above the curve is faster than the plain loop.
 
     Parameters
     ----------
     widths, relative : sequences of numbers
-        Tokens in a call, ascending; its time over that of a call with one token.
+        The number of tokens in a call, ascending, and the time of the call divided by that of a call with one token.
     points : mapping from names to mappings from labels to (width, tokens per call)
-        A curve of marks for each name.
+        One curve with marks for each name.
     """
     ax.plot(widths, relative, color=LIGHT["text"], linewidth=2.2, label="cost, in one-token calls")
     ax.fill_between(widths, relative, 0, color=pale(LIGHT["rejected"]), alpha=0.35, linewidth=0)
     for look, (name, found) in looks_for(points):
         ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=name)
         for label, place in found.items():
-            # To the left and above: the curve goes on to the right.
+            # The label is above and to the left, because the curve continues to the right.
             beside(ax, label, place, (2, 8), ha="right", fontsize=10, color=look["color"], bbox=number_patch())
     ax.set(xlabel="tokens in the call (mean)", ylabel="tokens per call, or cost of a call")
     ax.set_ylim(0, None)
@@ -308,15 +312,15 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
 
 @takes_iterators
 def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float, float]]], *, title=None):
-    """Draw how often candidates are accepted against how probable the network thought their paths.
+    """Draw the share of candidates that are accepted against the probability that the network gave to their paths.
 
-    On the diagonal the network is calibrated; above it, it is not confident enough, below it, too confident.
+    On the diagonal, the network is calibrated. Above it, the network is not confident enough; below it, too confident.
 
     Parameters
     ----------
     curves : mapping from names to sequences of (confidence, accepted, candidates, low, high)
-        The mean confidence of some candidates, the share of them that was accepted, how many they are (the more, the
-        larger the mark), and the bounds of the share, drawn as an upright line.
+        For each group of candidates: their mean confidence, the share that was accepted, the number of candidates
+        (larger numbers get larger marks), and the bounds of the share, drawn as a vertical line.
     """
     ax.plot([0, 1], [0, 1], color=LIGHT["text"], linewidth=1.2, linestyle=":", label="perfectly calibrated")
     for look, (name, points) in looks_for(curves, ROW_LOOKS):
@@ -335,16 +339,16 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
 
 @takes_iterators
 def diagonal(ax, rows: Mapping[str, Mapping[str, tuple[float, float]]], *, named: int = 4, title=None, **labels):
-    """Draw pairs of numbers that should be equal beside the diagonal, where they are.
+    """Draw pairs of numbers that should be equal, and the diagonal on which equal pairs lie.
 
     Parameters
     ----------
     rows : mapping from groups to mappings from names to (x, y)
-        Such as what was predicted and what was measured, of each method; the groups have looks of their own.
+        For example the predicted and the measured value of each method. Each group has its own look.
     named : int
-        How many get their names written beside them: those whose ratio is furthest from 1.
+        How many pairs get their names written beside them: those whose ratio is furthest from 1.
     **labels
-        `xlabel`, `ylabel`, as `Axes.set` takes them.
+        `xlabel`, `ylabel`, passed to `Axes.set`.
     """
     pairs = [pair for found in rows.values() for pair in found.values()]
     if not pairs or not all(min(pair) > 0 for pair in pairs):
@@ -365,7 +369,7 @@ def diagonal(ax, rows: Mapping[str, Mapping[str, tuple[float, float]]], *, named
 
 
 def _errors(rows, key):
-    """The intervals of some rows as `errorbar` takes them; None without intervals."""
+    """The intervals of some rows in the form that `errorbar` takes; None if some rows have no interval."""
     if not all(f"{key}_interval" in row for row in rows):
         return None
     return spread([row[key] for row in rows], [row[f"{key}_interval"] for row in rows])

@@ -1,4 +1,4 @@
-"""Results as a table: a real one in the page, on Colab and on GitHub, and lined up as text anywhere else."""
+"""Results as a table: a real table in the book, on Colab and on GitHub, and aligned text anywhere else."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from html import escape
 from itertools import cycle
 
-NUMBER = re.compile(r"[-−+]?[\d,]*\.?\d+(e[-+]?\d+)?\s*[%×]?|[–-]?")  # or nothing, where there is no number
+NUMBER = re.compile(r"[-−+]?[\d,]*\.?\d+(e[-+]?\d+)?\s*[%×]?|[–-]?")  # or a dash or nothing, if there is no number
 
 
 class Table:
     """Rows of texts and numbers, which notebooks show as a table.
 
-    A cell may hold Markdown, such as a `code span`. Outside code spans, what would be HTML is shown as it is, and a
-    bar never ends a cell, so that any token of a model can stand in one. A line break becomes a space.
+    A cell may contain Markdown, such as a `code span`. Outside code spans, HTML is shown as plain text. A bar never
+    ends a cell, so a cell can contain any token of a model. A line break becomes a space.
 
     Parameters
     ----------
     head : sequence
         The headings of the columns.
     rows : sequences
-        One cell for each column; anything that `str` takes.
+        One cell for each column, of any type that `str` accepts.
 
     Raises
     ------
     ValueError
-        For a row that has more or fewer cells than there are headings.
+        If a row has more or fewer cells than there are headings.
     """
 
     def __init__(self, head: Sequence, *rows: Sequence):
@@ -65,6 +65,6 @@ def show_table(head: Sequence, *rows: Sequence) -> None:
 
 
 def _escaped(cell: str) -> str:
-    """A cell in which bars are bars, and HTML is text; Markdown takes code spans as they are but for the bars."""
+    """Escape the bars in a cell, and HTML outside code spans: inside them, Markdown shows HTML as it is."""
     parts = re.split(r"(`[^`]*`)", cell.replace("|", "\\|"))
     return "".join(part if code else escape(part, quote=False) for code, part in zip(cycle((False, True)), parts))

@@ -1,6 +1,6 @@
-"""Trees: of continuations, of a search, of candidates. One layout for all of them, in `layout`.
+"""Trees of continuations, of a search and of candidates. All of them use the same `layout`.
 
-What is drawn is read off a trace, a token tree or plain lists; no method is known here by name, and nothing is run.
+They are drawn from a trace, a token tree or plain lists. Nothing here depends on a particular method or runs a model.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,10 +15,10 @@ from .palette import LIGHT, LINES, MARKS, color
 from .search_nodes import Node, search_nodes
 from .style import box_width, drawing, marked, outlined, patch, token_box, token_label
 
-# What became of a hypothesis -> the kind of token whose colour, mark and line it is drawn in.
+# The fate of a hypothesis -> the kind of token whose colour, mark and line it gets.
 FATES = {"kept": "target", "finished": "accepted", "dropped": "rejected", "given up": "neutral"}
 _MEANINGS = {
-    "kept": "kept, and leads on",
+    "kept": "kept",
     "finished": "finished",
     "given up": "kept, then given up",
     "dropped": "seen, not kept",
@@ -26,12 +26,12 @@ _MEANINGS = {
 
 
 def layout(children: Mapping[Hashable, Sequence[Hashable]], root: Hashable) -> dict[Hashable, float]:
-    """Where each node of a tree stands: leaves at 0, 1, 2, ..., parents in the middle of their children.
+    """The position of each node of a tree: leaves at 0, 1, 2, ..., parents in the middle of their children.
 
     Parameters
     ----------
     children : mapping from nodes to their children in order
-        Leaves may be missing.
+        Leaves may be left out.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def layout(children: Mapping[Hashable, Sequence[Hashable]], root: Hashable) -> d
     {'c': 0.0, 'd': 1.0, 'b': 2.0, 'a': 0.5, 'root': 1.25}
     """
     at, order, stack, leaves = {}, [], [root], 0
-    while stack:  # without recursion: searches are deep
+    while stack:  # without recursion, because a search can be deep
         node = stack.pop()
         order.append(node)
         stack.extend(reversed(children.get(node, ())))
@@ -61,12 +61,12 @@ def _by_parent(paths):
 
 
 def branches_of(texts: Mapping[tuple, float]) -> dict[tuple, float]:
-    """The probability of each branch of a tree of texts, as `probability_tree` takes it.
+    """The probability of each branch of a tree of texts, in the form that `probability_tree` takes.
 
     Parameters
     ----------
     texts : mapping from tuples to float
-        The probability of each whole text, such as `proof.exact_distribution` returns.
+        The probability of each whole text, for example from `proof.exact_distribution`.
 
     Examples
     --------
@@ -88,10 +88,10 @@ def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str,
     ----------
     branches : mapping from tuple of str to float
         For each beginning, such as ``("the", "kite")``, the probability of its last token after the ones before it.
-        Every beginning's own beginning must be in it too, except the empty one.
+        With each beginning, its own beginnings must be there too, except the empty one.
     paths : mapping from str to tuple of str, optional
-        Continuations to point out, such as ``{"greedy": ("a", "cat"), "best": ("the", "kite")}``; each gets its own
-        colour, line style and name at the leaf. At most three.
+        Continuations to point out, at most three, such as ``{"greedy": ("a", "cat"), "best": ("the", "kite")}``. Each
+        gets its own colour and line style, and its name at the leaf.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def probability_tree(ax, branches: Mapping[tuple, float], *, paths: Mapping[str,
 
 
 def _columns(ax, name, count, y):
-    """Say over the columns of a tree what they are: token 1, token 2, ..."""
+    """Label the columns of a tree: token 1, token 2, ..."""
     for number in range(1, count + 1):
         style = {"ha": "center", "va": "bottom", "fontsize": 9.5, "color": LIGHT["neutral"]}
         ax.text(number, y, f"{name} {number}", **style)
@@ -155,20 +155,23 @@ def token_tree(
     names : sequence of str
         The text of each node, in node order.
     kinds : sequence of str, optional
-        What became of each node, a kind of the palette; by default all are drafted.
+        The kind of each node, from the palette; by default all are drafted.
     notes : sequence of str, optional
-        What to write on the edge that leads to each node: an estimate, say.
+        What to write on the edge that leads to each node, such as an estimate.
     root : str
-        What the tree hangs on.
+        The text at the root, such as the end of the text; nothing is drawn there if it is empty.
     """
     kinds, notes = list(kinds) or ["draft"] * len(tree), list(notes) or [""] * len(tree)
     if not len(tree) == len(names) == len(kinds) == len(notes):
-        raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names, {len(kinds)} kinds, {len(notes)} notes")
+        raise ValueError(
+            f"a tree of {len(tree)} nodes needs a name, a kind and a note for each; got {len(names)} names, "
+            f"{len(kinds)} kinds, {len(notes)} notes"
+        )
     children = {node: tree.children(node) for node in range(ROOT, len(tree))}
     heights = {node: -at for node, at in layout(children, ROOT).items()}
     depths = [-1 if node < 0 else tree.depths[node] for node in range(-1, len(tree))]
     shown = [root, *(marked(name, kind) for name, kind in zip(names, kinds, strict=True))]
-    # Each depth takes the room of its longest text.
+    # The column of each depth is as wide as its longest text.
     widths = [
         max(box_width(text) for text, d in zip(shown, depths, strict=True) if d == depth)
         for depth in range(-1, max(depths) + 1)
@@ -182,7 +185,7 @@ def token_tree(
         kept = kinds[node] == "accepted"
         ax.plot(*ends, color=LIGHT[kinds[node]] if kept else LIGHT["line"], linewidth=2.4 if kept else 1.4, zorder=1)
         if notes[node]:
-            # Beside the node rather than halfway: edges part from each other there.
+            # Close to the node rather than halfway, because the edges are further apart there.
             x, y = ends[0][1] - 1.25, ends[1][1]
             ax.text(x, y, notes[node], ha="center", va="center", fontsize=8.5, zorder=3, bbox=patch("white", 0.1))
     for node, text in enumerate(shown, start=-1):
@@ -211,29 +214,29 @@ def search_tree(
     legend=True,
     title=None,
 ):
-    """Draw a search as a tree that grows to the right, one column a length, each hypothesis with its score.
+    """Draw a search as a tree that grows to the right, with one column per length and the score of each hypothesis.
 
     Parameters
     ----------
     ax : matplotlib axes
-        Give it about 0.5 inches of height a leaf and 1.3 inches of width a column.
+        It needs about 0.5 inches of height per leaf and 1.3 inches of width per column.
     search, dropped, finished, winner, until
         As for `search_nodes`.
     labels : Labels, LM, tokenizer, sequence of str, or dict, optional
-        What knows the text of a token id, as for `tutorlib.viz.labels.Labels`; a trace knows its own. Tokens that are
-        text already stay as they are.
+        The source of the tokens' texts, as for `tutorlib.viz.labels.Labels`; a trace has its own. Tokens that are
+        already text stay as they are.
     numbers : mapping from tuples of tokens to int, optional
-        A number to draw at a hypothesis, such as when it was scored.
+        Numbers to draw at hypotheses, such as the order in which they were scored.
     paths : mapping from str to tokens, optional
         Names to write beside hypotheses, such as ``{"greedy": (3, 1, 4)}``.
     frame : mapping from tuples of tokens to anything, optional
-        The whole tree, as `search_nodes` returns it, to keep the places of while `until` grows.
+        The whole tree, as `search_nodes` returns it. With it, hypotheses keep their positions while `until` grows.
     root : str
-        What to write where the tree begins.
+        The text at the root of the tree.
     digits : int
-        How many decimals of the scores to write.
+        The number of decimals in the scores.
     fontsize : float
-        Of the texts in the boxes.
+        The size of the texts in the boxes, in points.
 
     Examples
     --------
@@ -241,11 +244,11 @@ def search_tree(
     """
     nodes = search_nodes(search, dropped=dropped, finished=finished, winner=winner, until=until)
     if not nodes:
-        raise ValueError("there is no hypothesis to draw: the search's steps hold none")
+        raise ValueError("there is no hypothesis to draw: the steps of the search have none")
     names: dict[tuple, list[str]] = {}
     for name, path in (paths or {}).items():
         if tuple(path) not in nodes:
-            raise ValueError(f"the path {name!r} is {tuple(path)!r}, which the search never held")
+            raise ValueError(f"the path {name!r} is {tuple(path)!r}, which is not a hypothesis of the search")
         names.setdefault(tuple(path), []).append(name)
     whole = frame or nodes
     best_first = sorted(whole, key=lambda tokens: -(whole[tokens].score if whole[tokens].score is not None else -1e9))
@@ -283,7 +286,7 @@ def search_tree(
 
 
 def _writer(search, labels):
-    """A function from a token to what is written for it."""
+    """Return a function that gives the text to write for a token."""
     labels = labels_of(search, labels)
 
     def write(token):
@@ -293,7 +296,7 @@ def _writer(search, labels):
 
 
 def _node(ax, tokens, text, kind, heights, fontsize, bold=False):
-    """A hypothesis in a box: the mark of what became of it, its last token, its score."""
+    """Draw a hypothesis as a box with the mark of its fate, its last token and its score."""
     look = outlined(kind, linewidth=2.4 if bold else 1.3)
     box = {"boxstyle": "round,pad=0.25", **look}
     style = {

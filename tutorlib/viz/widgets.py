@@ -1,7 +1,7 @@
-"""Things to turn and slide, for a page with a kernel behind it; each has a static figure for a page without one.
+"""Widgets with sliders and fields, for a page with a kernel; each has a static figure for a page without one.
 
-ipywidgets is imported here and nowhere else, and only when a widget is made. Only what is in both ipywidgets 7.7 (which
-Colab has) and 8 is used: sliders, a text field, and an image that is redrawn. A live widget's cell carries the tag
+ipywidgets is imported only here, and only when a widget is made. The widgets use only what both ipywidgets 7.7 (on
+Colab) and 8 have: sliders, a text field, and an image that is redrawn. A cell with a live widget has the tag
 `nbval-ignore-output`.
 """
 
@@ -21,14 +21,14 @@ from .palette import STYLE
 
 @takes_iterators
 def next_token_figure(lm, prompt, temperatures: Sequence[float] = (0.5, 1.0, 2.0), *, top=8):
-    """Draw what may follow a prompt, once for each temperature, side by side: the widget's static form.
+    """Draw the next-token distribution after a prompt at several temperatures, as the static form of the widget.
 
-    Every temperature is above 0; `top` is how many tokens are drawn, the same in each picture.
+    Every temperature must be above 0. `top` is the number of tokens drawn for each.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Closed already, so that a notebook shows it once: leave it as the last line of a cell.
+        It is already closed, so that a notebook shows it only once. Make it the last line of a cell.
     """
     import matplotlib.pyplot as plt
 
@@ -45,15 +45,15 @@ def next_token_figure(lm, prompt, temperatures: Sequence[float] = (0.5, 1.0, 2.0
 
 
 def next_token_explorer(lm, prompt, *, temperature=1.0, top=10):
-    """Make a widget that shows what may follow a prompt, with a field for the prompt and a slider for the temperature.
+    """Make a widget with the next-token distribution, a field for the prompt and a slider for the temperature.
 
-    Without a kernel behind the page its last picture stays; put `next_token_figure` beside it for readers of the
-    static page. The slider starts at `temperature`, from 0.1 to 3; `top` is how many tokens are drawn.
+    Without a kernel, the page keeps the last picture; put `next_token_figure` beside it for readers of the static page.
+    The slider starts at `temperature`, which must be from 0.1 to 3. `top` is the number of tokens drawn.
 
     Returns
     -------
     ipywidgets.VBox
-        Or, where ipywidgets is not installed, the figure of `next_token_figure`.
+        If ipywidgets is not installed, the figure of `next_token_figure` instead.
     """
     if not 0.1 <= temperature <= 3:
         raise ValueError(f"temperature must be between 0.1 and 3, the ends of the slider; got {temperature!r}")
@@ -76,7 +76,7 @@ def next_token_explorer(lm, prompt, *, temperature=1.0, top=10):
         try:
             if change["owner"] is field:
                 logits = next_logits(lm, field.value)
-        except ValueError as error:  # an empty prompt, or one too long: said under the picture, which stays
+        except ValueError as error:  # an empty or too long prompt: show the error below the old picture
             complaint.value = str(error)
             return
         complaint.value = ""
@@ -87,8 +87,8 @@ def next_token_explorer(lm, prompt, *, temperature=1.0, top=10):
     return ipywidgets.VBox([field, slider, picture, complaint])
 
 
-# What the sliders of `warp_explorer` hold: (their name, the warp, smallest, largest, step, where the warp is off).
-# In transformers' order: first the temperature, then the filters.
+# The sliders of `warp_explorer`: (name, warp, smallest value, largest value, step, value at which the warp is off).
+# The order is that of transformers: first the temperature, then the filters.
 WARP_SLIDERS = (
     ("temperature", temperature_warp, 0.1, 3.0, 0.1, 1.0),
     ("top-k", top_k, 1, 50, 1, 50),
@@ -99,10 +99,10 @@ WARP_SLIDERS = (
 
 
 def warp_explorer(lm, prompt, *, top=12, **start):
-    """Make a widget that shows what warps do to the distribution after a prompt: one slider each, all in a row.
+    """Make a widget that shows what warps do to the distribution after a prompt, with one slider for each warp.
 
-    The warps are applied from the top slider to the bottom one; each has an end where it is off. Without a kernel
-    behind the page the last picture stays.
+    The warps are applied from the top slider to the bottom one. Each slider has a value at which its warp is off.
+    Without a kernel, the page keeps the last picture.
 
     Parameters
     ----------
@@ -111,13 +111,13 @@ def warp_explorer(lm, prompt, *, top=12, **start):
     top : int
         How many tokens to draw.
     **start : float
-        Where sliders start that are not to be off: ``temperature=0.7``, ``top_k=5``, ``top_p=0.9``, ``min_p=0.1``,
-        ``typical=0.5``.
+        The start values of sliders, such as ``temperature=0.7``, ``top_k=5``, ``top_p=0.9``, ``min_p=0.1`` and
+        ``typical=0.5``. The other warps are off at the start.
 
     Returns
     -------
     ipywidgets.VBox
-        Or, where ipywidgets is not installed, the picture of the same warps as a figure.
+        If ipywidgets is not installed, a figure with the same warps instead.
     """
     values = {name: off for name, *_, off in WARP_SLIDERS}
     for name, value in start.items():
@@ -161,17 +161,17 @@ def _names(lm):
 
 
 def _active_warps(values):
-    """The warps of those sliders that are not off, in their order."""
+    """The warps that are not off, in the order of the sliders."""
     return [make(values[name]) for name, make, *_, off in WARP_SLIDERS if values[name] != off]
 
 
 def _warp_title(values):
     active = [f"{name} {values[name]:g}" for name, *_, off in WARP_SLIDERS if values[name] != off]
-    return ", ".join(active) or "as the model gives it"
+    return ", ".join(active) or "no warp"
 
 
 def _closed_figure(draw, top):
-    """A figure on which `draw` has drawn, closed, so that a notebook shows it once."""
+    """A figure on which `draw` has drawn. It is closed, so that a notebook shows it only once."""
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(figsize=(7, 0.3 * (top + 1) + 1.3))
@@ -181,12 +181,12 @@ def _closed_figure(draw, top):
 
 
 def _warp_picture(names, logits, values, top):
-    """What the sliders say, as PNG bytes; the scale does not move with them."""
+    """The picture for the values of the sliders, as PNG bytes. Its scale is the same for all values."""
     return _png(0.3 * (min(top, len(names)) + 1) + 1.3, lambda ax: _draw_warps(ax, names, logits, values, top))
 
 
 def _draw_warps(ax, names, logits, values, top):
-    """One distribution before and after the warps that the sliders say."""
+    """Draw one distribution before and after the warps that the sliders are set to."""
     before = probabilities(logits)[0].numpy()
     after = probabilities(logits, _active_warps(values))[0].numpy()
     warp_bars(ax, names, before, after, top=top, legend=True, title=_warp_title(values)).set_xlim(0, 1)
@@ -198,7 +198,7 @@ def next_logits(lm, prompt):
 
 
 def _draw(ax, lm, logits, temperature, top):
-    """One distribution at one temperature, the likeliest `top` tokens as bars."""
+    """Draw one distribution at one temperature, with the `top` most likely tokens as bars."""
     if not temperature > 0:
         raise ValueError(f"a temperature must be above 0, got {temperature!r}")
     scaled = (logits - logits.max()) / temperature
@@ -210,7 +210,7 @@ def _draw(ax, lm, logits, temperature, top):
     next_token_bars(ax, texts, probs[order], top=top, title=f"temperature {temperature:g}")
     ax.set_xlim(0, 1.15)  # the same in every picture, so that bars can be compared
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    ax.set_xlabel(f"probability ({probs[order].sum():.2f} in all; {rest} more tokens)" if rest else "probability")
+    ax.set_xlabel(f"probability (total {probs[order].sum():.2f}; {rest} more tokens)" if rest else "probability")
     return ax
 
 
@@ -219,19 +219,19 @@ def _picture(lm, logits, temperature, top):
 
 
 def _picture_layout():
-    """The size of a widget's picture: always the same, so that it is not stretched to the page's width."""
+    """The layout of a widget's picture: its size is fixed, so that it is not stretched to the page's width."""
     import ipywidgets
 
     return ipywidgets.Layout(width="700px", max_width="100%", align_self="flex-start")
 
 
 def _png(height, draw):
-    """A figure on which `draw` has drawn, 7 inches wide, as PNG bytes, in twice the pixels that it is shown with."""
+    """A figure on which `draw` has drawn, 7 inches wide, as PNG bytes. It has twice the pixels at which it is shown."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     buffer = io.BytesIO()
-    # Not cut to what is drawn: every picture of a widget has the same size, wherever its sliders stand.
+    # The figure is not cropped, so that all pictures of a widget have the same size, whatever the sliders are set to.
     with rc_context({**STYLE, "savefig.bbox": None}):
         figure = Figure(figsize=(7, height), layout="constrained")
         draw(figure.add_subplot())

@@ -1,9 +1,8 @@
-"""EAGLE networks in files: as their authors publish them, and as the package `speculators` writes them.
+"""Files of EAGLE networks: in the layout of their authors, and in that of the package `speculators`.
 
-Both have a Llama's configuration for the one layer. Parameters have the same names as here, but that `speculators`
-calls EAGLE-3's layer `layers.0` where the authors say `midlayer`, and has no place for EAGLE-1.
-
-What no configuration has a word for, the tree that pays, is in an entry of our own.
+Both have a Llama configuration for the single layer. Parameters have the same names as here, except that `speculators`
+calls EAGLE-3's layer `layers.0` instead of `midlayer`, and does not support EAGLE-1. The tree to use is not part of
+either configuration; it is in an entry of our own.
 """
 
 from __future__ import annotations
@@ -60,22 +59,22 @@ def save_eagle(
 ) -> Path:
     """Write an EAGLE-1 or EAGLE-3 network to a folder.
 
-    As `save_medusa`, it replaces the tensors first and the configuration last.
+    Like `save_medusa`, it replaces the tensors first and the configuration last.
 
     Parameters
     ----------
     head : EagleHead or Eagle3Head
     folder : path
-        Made if missing.
+        Created if it is missing.
     layout : {"eagle", "speculators"}
-        As published by the authors, or as the package `speculators` and vLLM read it, which is for EAGLE-3 alone.
+        The layout of the authors, or that of the package `speculators` and vLLM, which is for EAGLE-3 only.
     base : str
-        The target's hub name, which is noted down.
+        The target's hub name, which is stored.
     borrowed : iterable of {"embed_tokens.weight", "lm_head.weight"}
         Weights of an EAGLE-3 network that are the target's own. They are left out of the file, and `load_eagle` takes
-        the target's. Published files often leave out the embeddings; only `tutorlib` leaves out the output head.
+        the target's. Many published files leave out the embeddings; only `tutorlib` leaves out the output head.
     pickled : bool
-        Write a pickle, `pytorch_model.bin`, in place of safetensors.
+        Whether to write a pickle, `pytorch_model.bin`, in place of safetensors.
 
     Returns
     -------
@@ -84,9 +83,9 @@ def save_eagle(
     Raises
     ------
     ValueError
-        For another layout, or one that has no place for the network; for a folder that holds something else, a model
-        for instance; for a network that could not be read again: a `tree` that is none, or a vocabulary of the target's
-        first tokens, whose map is all zeros like one that was never filled.
+        If the layout is unknown or does not support the network; if the folder contains something else, such as a
+        model; if the network could not be read again, because its `tree` is wrong, or because its vocabulary consists
+        of the target's first tokens (the map would be all zeros, like one that was never filled).
     """
     check_layout(layout, LAYOUTS)
     third, place, tensors = isinstance(head, Eagle3Head), Path(folder) / CONFIG, head.state_dict()
@@ -188,45 +187,45 @@ def _is_eagles(config: Mapping) -> bool:
 
 
 def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> EagleHead | Eagle3Head:
-    """Read an EAGLE network from a folder: which one, and in which layout, its files say.
+    """Read an EAGLE network from a folder. Its kind and its layout are found from the files.
 
-    It is an EAGLE-3 network if `config.json` says `draft_vocab_size`, or is of `speculators`, or if there is a tensor
-    of a `midlayer`; else an EAGLE-1 network.
+    It is an EAGLE-3 network if `config.json` has `draft_vocab_size` or is in the layout of `speculators`, or if there
+    is a tensor of a `midlayer`; otherwise it is an EAGLE-1 network.
 
     Parameters
     ----------
     folder : path
     target : LM, optional
-        The network is checked to fit it, and put on its device. Where a file has no `embed_tokens.weight`, as some
-        published ones of EAGLE-3, the target's embeddings are taken; where it does not say which of the target's layers
-        it reads, it reads `usual_layers`; where there is no `lm_head.weight`, the network shares the rows of the
-        target's output head. Then there must be a target.
+        The network is checked to fit it, and put on its device. A target is required if the file lacks one of the
+        following. Without `embed_tokens.weight`, as in some published EAGLE-3 files, the target's embeddings are used.
+        Without the numbers of the layers whose features are read, `usual_layers` are used. Without `lm_head.weight`,
+        rows of the target's output head are used.
     dtype : torch.dtype, optional
-        By default that of the file.
+        By default the dtype of the file.
 
     Returns
     -------
     EagleHead or Eagle3Head
-        In evaluation mode, with the bits of the file.
+        In evaluation mode, with the numbers of the file.
 
     Raises
     ------
     ValueError
-        That names the file, and the tensor or key, and what was expected: for what is missing, unknown, half-written,
-        of another shape or type; for a pickle that holds anything but tensors (nothing in it is executed); for more
-        layers than one, said or there; for maps `d2t` and `t2d` that point outside the vocabulary, are not filled or
-        contradict each other; for a network of another vocabulary, width or number of layers than the target's, or one
-        that does what `tutorlib.heads.eagle_head` cannot.
+        If anything is missing, unknown, incomplete, or has the wrong shape or dtype (the message names the file, the
+        tensor or key, and what was expected); if a pickle contains anything but tensors (nothing in it is executed); if
+        there is more than one layer, in the configuration or in the file; if the maps `d2t` and `t2d` point outside the
+        vocabulary, are not filled or contradict each other; if the vocabulary, width or number of layers does not fit
+        the target; if the network does something that `tutorlib.heads.eagle_head` does not support.
 
     Notes
     -----
-    The layers that EAGLE-3 reads are, in this order, `feature_layers` of our own entry; the key
-    `eagle_aux_hidden_state_layer_ids` of `speculators` and vLLM, which counts hidden states as transformers does (0 is
-    the embeddings); that key in `eagle_config`, as SGLang reads it, which counts the layers that put them out and is
-    less by one.
+    The layers that EAGLE-3 reads are taken from the first of these that is there: `feature_layers` in our own entry;
+    the key `eagle_aux_hidden_state_layer_ids` of `speculators` and vLLM, which numbers hidden states as in transformers
+    (0 is the embeddings); the same key in `eagle_config`, as read by SGLang, which numbers the layers whose outputs
+    they are, so each number is smaller by one.
 
-    `norm_before_residual` is false where it is missing, but in the layout of `speculators` true: so vLLM reads those
-    that do not say it (that package writes it down always).
+    If `norm_before_residual` is missing it is false, except in the layout of `speculators`, where it is true. vLLM
+    reads these files in the same way. (That package always writes the key.)
     """
     layout, config, tensors, place, path = read_folder(folder, eagle_layout)
     said, where = _inner(config, place) if layout == "speculators" else (config, place)

@@ -1,7 +1,7 @@
-"""Files of any layout: a configuration, and tensors by name, read with suspicion and written in one piece.
+"""Files of any layout: a configuration and named tensors, which are checked when read and written all or nothing.
 
-A layout is a folder with a `config.json`, which tells the sizes, and one file of tensors, safetensors or a pickle. What
-is in them is up to the layout: see the other files here.
+A layout is a folder with a `config.json`, which contains the sizes, and one file of tensors, safetensors or a pickle.
+Their contents depend on the layout: see the other files here.
 """
 
 import json
@@ -21,7 +21,7 @@ Tensors = dict[str, torch.Tensor]
 Names = dict[str, str]  # of a tensor: name here -> name in the file
 
 CONFIG = "config.json"
-# Where the tensors are: the first is looked for first, and is what is written unless a pickle is asked for.
+# The file of tensors: the first is tried first, and is the one that is written unless a pickle is requested.
 MODEL = ("model.safetensors", "pytorch_model.bin")
 FILES = {
     "medusa": ("medusa_lm_head.safetensors", "medusa_lm_head.pt"),
@@ -30,17 +30,17 @@ FILES = {
     "speculators": MODEL,
     "ngram": MODEL,
 }
-# What a layout calls otherwise than our modules do: patterns of their names, and what stands there in their place.
+# Tensors that a layout names differently from our modules: patterns of their names, and the names in the file.
 OTHERWISE = {
     "vllm": {r"^(\d+)\.(\d+)\.linear\.": r"blocks.\1.layers.\2.", r"^(\d+)\.\d+\.weight$": r"lm_heads.\1.weight"},
     "speculators": {r"^midlayer\.": "layers.0."},
 }
-# Our own entry in config.json, which other readers pass over.
+# Our own entry in config.json, which other programs ignore.
 OURS = "tutorlib"
 
 
 def read_config(folder: Path) -> dict:
-    """What a folder's configuration says; a ValueError if there is none, or it is broken."""
+    """Read a folder's configuration; a ValueError if it is missing or broken."""
     place = Path(folder) / CONFIG
     try:
         config = read_json(place)
@@ -54,7 +54,7 @@ def read_config(folder: Path) -> dict:
 
 
 def whole_number(config: Mapping, key: str, least: int, place: Path) -> int:
-    """A number of a configuration; a ValueError if it is missing, or none of at least `least`."""
+    """Get a whole number of a configuration; a ValueError if it is missing or below `least`."""
     if key not in config:
         raise ValueError(f"{place} lacks the key {key!r}; it has {', '.join(config)}")
     number = config[key]
@@ -64,7 +64,7 @@ def whole_number(config: Mapping, key: str, least: int, place: Path) -> int:
 
 
 def check_sizes(config: Mapping, keys: Iterable[str], tensors: Mapping, place, path: Path) -> None:
-    """Raise ValueError for a size beyond all that the file holds, before anything of that size is made."""
+    """Raise ValueError if a size is larger than anything in the file, before anything of that size is created."""
     most = max((len(tensors), *(side for tensor in tensors.values() for side in tensor.shape)))
     for key in keys:
         if isinstance(config.get(key), int) and config[key] > most:
@@ -75,7 +75,7 @@ def check_sizes(config: Mapping, keys: Iterable[str], tensors: Mapping, place, p
 
 
 def our_entry(config: Mapping, place) -> dict:
-    """What our own entry of a configuration holds."""
+    """Our own entry in a configuration."""
     entry = config.get(OURS, {})
     if not isinstance(entry, dict):
         raise ValueError(f'{place}: "{OURS}" must be an object, got {entry!r}')
@@ -83,7 +83,7 @@ def our_entry(config: Mapping, place) -> dict:
 
 
 def check_layout(layout: str, known: tuple[str, str]) -> None:
-    """Raise ValueError for a layout that is not among the two known: as published, and another."""
+    """Raise ValueError unless a layout is one of the two known ones."""
     if layout not in known:
         raise ValueError(f'layout={layout!r} is not known: use "{known[0]}", as published, or "{known[1]}"')
 
@@ -91,7 +91,7 @@ def check_layout(layout: str, known: tuple[str, str]) -> None:
 def read_folder(folder, layout_of: Callable) -> tuple[str, dict, Tensors, Path, Path]:
     """A folder's layout, configuration and tensors, and the paths of the two files.
 
-    `layout_of` says which layout a configuration belongs to, given it and its path.
+    `layout_of` finds the layout of a configuration, given the configuration and its path.
     """
     folder = Path(folder)
     config, place = read_config(folder), folder / CONFIG
@@ -103,13 +103,13 @@ def read_folder(folder, layout_of: Callable) -> tuple[str, dict, Tensors, Path, 
 
 
 def read_tensors(path: Path) -> Tensors:
-    """The tensors in a file, by the names they have there, on the processor.
+    """The tensors in a file, by their names in the file, on the processor.
 
     Raises
     ------
     ValueError
-        If it is half-written or broken, or a pickle with anything but tensors by name. No code in it is executed:
-        torch's reader for weights alone refuses whatever would have to be called.
+        If it is incomplete or broken, or a pickle that contains anything but named tensors. No code in it is executed:
+        torch's reader for weights refuses everything that would have to be called.
     """
     if path.suffix == ".safetensors":
         try:
@@ -136,7 +136,7 @@ def read_tensors(path: Path) -> Tensors:
 
 
 def check_names(tensors: Mapping, names: Names, path: Path) -> None:
-    """Raise ValueError that names the tensors which are missing in a file, and those that nobody knows."""
+    """Raise a ValueError that names the missing and the unknown tensors of a file."""
     expected = set(names.values())
     missing = [name for name in dict.fromkeys(names.values()) if name not in tensors]
     unknown = sorted(name for name in tensors if name not in expected)
@@ -148,13 +148,13 @@ def check_names(tensors: Mapping, names: Names, path: Path) -> None:
 
 
 def without_weights(module: type, *arguments, **settings):
-    """A module that tells the names and shapes of its tensors: nothing is allocated for what is in the file."""
+    """A module with only the names and shapes of its tensors, without memory for them."""
     with torch.device("meta"):
         return module(*arguments, **settings)
 
 
 def layout_names(names: Iterable[str], layout: str) -> Names:
-    """What a layout calls the tensors of our modules.
+    """The names that a layout has for the tensors of our modules.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def layout_names(names: Iterable[str], layout: str) -> Names:
 
 
 def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path) -> Tensors:
-    """The tensors of a file by the names that they have in a module, checked against its own.
+    """The tensors of a file, by their names in a module, checked against those of the module.
 
     Parameters
     ----------
@@ -183,8 +183,9 @@ def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path)
     Raises
     ------
     ValueError
-        If one is missing or unknown, has another shape, holds numbers that are not finite, or is not of the floating
-        type that they all have. What is not of a floating type in the module, a map for instance, must be of its type.
+        If one is missing or unknown, has the wrong shape, contains numbers that are not finite, or does not have the
+        floating dtype of the others. Tensors that are not floating in the module, such as maps, must have the dtype of
+        the module.
     """
     check_names(tensors, names, path)
     dtype, expected = None, module.state_dict()
@@ -206,7 +207,7 @@ def fitting(module: torch.nn.Module, tensors: Mapping, names: Names, path: Path)
 
 
 def output_weight(target) -> torch.Tensor:
-    """The weight of a target's output head, (vocab, width); a ValueError where it has no such head, or a bias too."""
+    """The weight of a target's output head, (vocab, width); a ValueError if there is no such head or it has a bias."""
     head = target.model.get_output_embeddings() if target.model is not None else None
     weight = weight_of(head)
     if weight is None or tuple(weight.shape) != (target.vocab_size, target.width) or not weight.is_floating_point():
@@ -217,7 +218,7 @@ def output_weight(target) -> torch.Tensor:
 
 
 def weight_of(module) -> torch.Tensor | None:
-    """A module's weight, if it has one: fetched from where it is kept, if it is on a device in calls alone."""
+    """A module's weight, if it has one; fetched from storage if it is on a device only during calls."""
     weight = getattr(module, "weight", None)
     if weight is None or not weight.is_meta or not hasattr(module, "_hf_hook"):
         return weight
@@ -225,7 +226,7 @@ def weight_of(module) -> torch.Tensor | None:
 
 
 def write_folder(folder, layout: str, config: Mapping, tensors: Tensors, pickled: bool) -> Path:
-    """Write tensors, given by our names, and a configuration as a layout has them; return the file of the tensors."""
+    """Write tensors, given by our names, and a configuration in a layout; return the path of the file of tensors."""
     folder, files, names = Path(folder), FILES[layout], layout_names(tensors, layout)
     # Copies, so that no two share memory, which safetensors refuses.
     tensors = {names[name]: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

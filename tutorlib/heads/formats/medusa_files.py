@@ -1,7 +1,7 @@
-"""Medusa heads in files: as their authors publish them, and as vLLM reads them.
+"""Files of Medusa heads: in the layout of their authors, and in the layout that vLLM reads.
 
-What the published configuration has no word for, the tree that pays and how often each guess is right, is in an entry
-of our own.
+Two things are not part of the published configuration: the tree to use, and how often each guess is right. They are in
+an entry of our own.
 """
 
 import statistics
@@ -47,24 +47,27 @@ def save_medusa(
 ) -> Path:
     """Write heads to a folder.
 
-    Each file is written beside the old one, and then takes its place, the configuration last. So a kill leaves the old
-    heads or the new; or, between the two, new tensors beside the old sizes, and where these differ that is refused.
+    Each new file is written next to the old one and then replaces it, the configuration last. So if the process is
+    killed, the folder contains the old heads or the new ones. Between the two, it may contain new tensors with the old
+    sizes, which is refused when it is read, if the sizes differ.
 
     Parameters
     ----------
     heads : MedusaHeads
     folder : path
-        Made if missing.
+        Created if it is missing.
     layout : {"medusa", "vllm"}
-        As published, or as vLLM reads it.
+        The published layout, or the one that vLLM reads.
     base : str
-        The target's hub name, which the published layout notes down.
+        The target's hub name, which is stored in the published layout.
     borrowed : bool
-        The output layers are the target's own. They are left out of the file, and `load_medusa` takes the target's.
+        Whether the output layers are the target's own. They are then left out of the file, and `load_medusa` takes the
+        target's.
     shared : bool
-        The output layers are the target's own, and are in the file once: vLLM does not take the target's.
+        Whether the output layers are the target's own. They are then stored once, because vLLM does not take the
+        target's.
     pickled : bool
-        Write a pickle, which is all that the authors' own code reads, in place of safetensors.
+        Whether to write a pickle in place of safetensors. The authors' own code reads only pickles.
 
     Returns
     -------
@@ -73,8 +76,8 @@ def save_medusa(
     Raises
     ------
     ValueError
-        For another layout; for a folder that holds something else, a model for instance; for heads with a `token_map`,
-        of which the published layout knows nothing.
+        If the layout is unknown, if the folder contains something else, such as a model, or if the heads have a
+        `token_map`, which the published layout does not support.
     """
     check_layout(layout, LAYOUTS)
     if layout == "medusa" and heads.token_map is not None:
@@ -112,32 +115,32 @@ def save_medusa(
 
 
 def load_medusa(folder, target=None) -> MedusaHeads:
-    """Read heads from a folder, in the published layout or in vLLM's: `config.json` says which.
+    """Read heads from a folder, in the published layout or in vLLM's, which is found from `config.json`.
 
     Parameters
     ----------
     folder : path
     target : LM, optional
-        The heads are checked to fit it, and put on its device. Heads without output layers of their own, as old
-        published ones are, take copies of its output head's weight, and cannot be read without it.
+        The heads are checked to fit it, and put on its device. Heads without output layers of their own, such as old
+        published ones, take copies of the weight of its output head, and cannot be read without it.
 
     Returns
     -------
     MedusaHeads
-        In evaluation mode, with the bits and the type of the file. `choices` and `accuracies` are those in the file, if
-        `tutorlib` has written it.
+        In evaluation mode, with the numbers and the dtype of the file. `choices` and `accuracies` are those in the
+        file, if it was written by `tutorlib`.
 
     Raises
     ------
     ValueError
-        That names the file, and the tensor or key: for what is missing, unknown, half-written, of another shape or
-        type; for a pickle that holds anything but tensors (nothing in it is executed); for heads of another vocabulary
-        or width than the target's.
+        If anything is missing, unknown, incomplete, or has the wrong shape or dtype (the message names the file and the
+        tensor or key); if a pickle contains anything but tensors (nothing in it is executed); if the vocabulary or
+        width is not the target's.
 
     Notes
     -----
-    The first published `config.json` says 2 heads beside a file with 5. So heads beyond those that it says are taken
-    too, if they are whole.
+    The first published `config.json` gives 2 heads, but its file contains 5. So further heads in the file are read too,
+    if they are complete.
     """
     layout, config, tensors, place, path = read_folder(folder, layout_of)
     keys = ("medusa_num_heads", "medusa_num_layers", "num_heads", "num_hidden_layers")

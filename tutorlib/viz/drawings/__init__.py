@@ -1,1 +1,1 @@
-"""Drawings of ideas, an idea a file: they show how something works, not what was measured."""
+"""Drawings of ideas, one idea per file. They show how something works, not what was measured."""

@@ -1,23 +1,23 @@
-"""A beam search as a tree, with the continuations that it looked at and did not keep."""
+"""A beam search as a tree, with the continuations that it considered and did not keep."""
 
 from ...trace import Trace
 from ..trees import search_tree
 
 
 def beam_tree(ax, trace: Trace, *, dropped: int | None = None, **look):
-    """Draw a run of beam search as a tree that grows to the right, one column a length.
+    """Draw a run of beam search as a tree that grows to the right, with one column per length.
 
-    A trace holds what the search kept. What it dropped is asked of the model again: the continuations by one token of
-    what was kept before.
+    A trace has only the hypotheses that the search kept. The dropped ones are computed again with the model, as the
+    continuations of kept hypotheses by one token.
 
     Parameters
     ----------
     trace : Trace
-        Of a search whose scores are sums (``length_penalty=0``), with its model.
+        The trace of a search whose scores are sums (``length_penalty=0``), with its model.
     dropped : int, optional
-        How many dropped continuations to draw at each length, the best ones; by default all that are possible.
+        How many dropped continuations to draw at each length, beginning with the best; by default all possible ones.
     **look
-        As `tutorlib.viz.trees.search_tree` takes it: `paths`, `root`, `digits`, `legend`, `title`.
+        Passed to `tutorlib.viz.trees.search_tree`: `paths`, `root`, `digits`, `legend`, `title`.
     """
     levels = [step.hypotheses for step in trace.steps if step.hypotheses and not step.tokens]
     finished = trace.steps[-1].hypotheses

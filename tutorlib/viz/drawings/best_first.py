@@ -1,4 +1,4 @@
-"""The queue of best-first search as a tree: what was taken, in which order, and what still waited at the end."""
+"""The queue of best-first search as a tree: the hypotheses taken, their order, and those still waiting at the end."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from ..palette import LIGHT
 from ..style import arrow, drawing, outlined, patch, slot, token_label, word
 from ..trees import layout
 
-COLUMN, WIDE, ROW = 15.6, 12.6, 2.1  # from one length to the next, the width of a box, from row to row
+COLUMN, WIDE, ROW = 15.6, 12.6, 2.1  # distance between lengths, width of a box, distance between rows
 
 
 @takes_iterators
@@ -19,10 +19,10 @@ def queue_tree(
     Parameters
     ----------
     taken : sequence of (tokens, score)
-        What was taken from the queue and scored, in this order: the box of each has its number. The first is the
-        empty hypothesis.
+        The hypotheses taken from the queue and scored, in this order; each box has its number. The first is the empty
+        hypothesis.
     waiting : sequence of (tokens, score)
-        What was still in the queue when the winner was taken.
+        The hypotheses in the queue just before the winner was taken, including the winner.
     winner : sequence of int
         The tokens of the result, which was taken last.
     text : function
@@ -32,7 +32,7 @@ def queue_tree(
     numbers = {tuple(tokens): number for number, (tokens, _) in enumerate(taken, start=1)}
     scores = {tuple(tokens): score for tokens, score in [*waiting, *taken]}
     if winner not in scores or winner[:-1] not in numbers:
-        raise ValueError(f"the winner {winner} must wait, and its beginning must have been taken")
+        raise ValueError(f"the winner {winner} must be in `waiting`, and its beginning in `taken`")
     numbers[winner] = len(taken) + 1
     children = {}
     for tokens in sorted(scores, key=lambda tokens: (len(tokens), -scores[tokens])):

@@ -1,4 +1,4 @@
-"""Every outcome of a round's random draws: a tree, whose leaves are added up."""
+"""All outcomes of the random draws in a round, as a tree whose leaves are summed."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,10 +14,10 @@ WIDE = 1.9
 
 @takes_iterators
 def branches(ax, tokens: Sequence[str], target_probs, draft_probs, redraw: Callable, *, title=None):
-    """Draw how one token can come about: it is drafted and accepted, or it is drawn after a rejection.
+    """Draw the ways to get one token: it is drafted and accepted, or it is drawn after a rejection.
 
-    Each leaf has the product of the probabilities on its way. Beside the tree stands their sum for each token, and
-    whether it is the target's probability.
+    Each leaf shows the product of the probabilities on its path. Below the tree, the sum of these products for each
+    token is compared with the target's probability.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def branches(ax, tokens: Sequence[str], target_probs, draft_probs, redraw: Calla
     target_probs, draft_probs : arrays of floats, shape (n,)
         p and q; each sums to 1.
     redraw : function
-        ``redraw(p, q)`` gives what the token after a rejection is drawn from, shape (n,).
+        ``redraw(p, q)`` returns the distribution from which the token after a rejection is drawn, shape (n,).
     """
     ours = checked_distribution(target_probs, tokens, "the target")
     theirs = checked_distribution(draft_probs, tokens, "the draft")

@@ -1,4 +1,4 @@
-"""A check: the rows of logits that one call of the target gives, and the token that each of them judges."""
+"""A check: the rows of logits from one call of the target, and the token that each row judges."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ WIDE, STEP = 1.95, 2.3
 
 @takes_iterators
 def check_rows(ax, last: str, drafted: Sequence[str], accepted: int, own: str, *, title=None):
-    """Draw one round's check: each row stands under the token that was read, and points to the next token.
+    """Draw the check of one round: each row of logits is below the token that was read, and points to the next token.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def check_rows(ax, last: str, drafted: Sequence[str], accepted: int, own: str, *
     drafted : sequence of str
         The γ drafted tokens.
     accepted : int
-        How many of them are accepted. The next one, if there is one, is rejected, and the others are never checked.
+        How many of them are accepted. The next one, if any, is rejected, and the others are never checked.
     own : str
         The token that the target adds: the replacement, or the bonus token if all were accepted.
 

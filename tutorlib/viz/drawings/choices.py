@@ -1,4 +1,4 @@
-"""What greedy decoding chose, token by token: how sure it was, and how it grows surer inside a loop."""
+"""The tokens that greedy decoding chose: how sure the model was of each, and how it becomes surer in a loop."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def margin_bars(ax, tokens: Sequence[str], margins: Sequence[float], *, title=No
     tokens : sequence of str
         The chosen tokens.
     margins : sequence of float
-        One for each token, at least 0. The bar is hatched where the token was less than twice as likely as the second.
+        One for each token, at least 0. A bar is hatched if the token was less than twice as likely as the second.
     """
     margins = np.asarray(margins, dtype=float)
     if margins.shape != (len(tokens),):
@@ -44,13 +44,16 @@ def rising_loop(ax, probs: Sequence[float], begin: int, period: int, *, phrase="
     ----------
     probs : sequence of float
     begin, period : int
-        At which token the loop begins, and how many tokens it has. A vertical line marks each repetition.
+        The token at which the loop begins, and the number of tokens in it. A vertical line marks each repetition.
     phrase : str
-        What is repeated, for the legend.
+        The name of the repeated phrase in the legend.
     """
     probs = checked_probabilities(probs)
     if not (0 <= begin < len(probs) and period > 0):
-        raise ValueError(f"the loop must begin at a token, from 0 to {len(probs) - 1}, and have a length; got {begin}")
+        raise ValueError(
+            f"the loop must begin at a token from 0 to {len(probs) - 1} and have a length above 0; got begin={begin}, "
+            f"period={period}"
+        )
     at = np.arange(len(probs))
     for start in range(begin, len(probs), period):
         ax.axvline(start - 0.5, color=LIGHT["line"], linewidth=1, zorder=0)

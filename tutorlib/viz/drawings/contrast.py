@@ -1,4 +1,4 @@
-"""Contrast: two distributions, the difference of their logarithms, and the cut that keeps implausible tokens out."""
+"""Contrast: two distributions, the difference of their logarithms, and the cut that excludes implausible tokens."""
 
 from collections.abc import Sequence
 
@@ -8,29 +8,29 @@ from ...arguments import takes_iterators
 from ..palette import LIGHT, MARKS
 from ..style import MONOSPACED, checked_probabilities, drawing, filled, token_label
 
-WIDE = 2.6  # of a column of bars
+WIDE = 2.6  # the width of a column of bars
 CROSSED_OUT = {"facecolor": "white", "edgecolor": LIGHT["neutral"], "hatch": "xxx", "linewidth": 1.2}
 
 
 @takes_iterators
 def expert_minus_amateur(ax, tokens: Sequence[str], expert, amateur, *, alpha, title=None):
-    """Draw what an expert and an amateur think of some tokens, a row for each token, and who wins by their contrast.
+    """Draw the probabilities of some tokens from an expert and an amateur, one row per token, and their contrast.
 
-    Three columns of bars: the expert's probability with the cut as a dashed line, the amateur's probability, and the
-    score log(p / q). A token on the wrong side of the cut has its score crossed out; the winner has a tick.
+    There are three columns of bars: the expert's probability with the cut as a dashed line, the amateur's probability,
+    and the score log(p / q). The score of a token below the cut is crossed out, and the winner has a tick.
 
     Parameters
     ----------
     tokens : sequence of str, length n
         The texts.
     expert, amateur : sequences of floats, length n
-        Their probabilities p and q, above 0. They need not sum to 1: draw as few tokens as you like.
+        Their probabilities p and q, above 0. They need not sum to 1, so you can draw only some of the tokens.
     alpha : float
-        The cut: a share of the expert's largest probability.
+        The cut, as a share of the expert's largest probability.
     """
     ours, theirs = checked_probabilities(expert, tokens), checked_probabilities(amateur, tokens)
     if not (ours.min() > 0 and theirs.min() > 0):
-        raise ValueError("every token needs a probability above 0 from both: the score is a logarithm")
+        raise ValueError("both must give every token a probability above 0, because the score is a logarithm")
     scores, cut = np.log(ours / theirs), alpha * ours.max()
     kept = ours >= cut
     winner = int(np.where(kept, scores, -np.inf).argmax())
@@ -55,6 +55,6 @@ def expert_minus_amateur(ax, tokens: Sequence[str], expert, amateur, *, alpha, t
     at = first + WIDE * cut / largest
     ax.plot([at, at], [-0.4, len(tokens) - 0.4], color=LIGHT["rejected"], linewidth=2.2, linestyle="--", zorder=5)
     style = {"fontsize": 12, "color": LIGHT["rejected"], "va": "center", "ha": "left"}
-    ax.text(at - 0.1, len(tokens) - 0.1, "the cut: α × the expert's best", **style)
+    ax.text(at - 0.1, len(tokens) - 0.1, "the cut: α × the expert's largest", **style)
     longest = max(len(token_label(text)) for text in tokens)
     return drawing(ax, (-0.5 - 0.2 * longest, third + WIDE + 0.5), (len(tokens) + 0.3, -1.1), title)

@@ -1,4 +1,4 @@
-"""EAGLE's loop: a feature and a token go into one layer, and what comes out goes in again."""
+"""EAGLE's loop: a feature and a token go into one layer, and its output goes in again."""
 
 from ..palette import LIGHT
 from ..style import arrow, drawing, outlined, slot, token_label, word
@@ -7,7 +7,7 @@ SIZE = 12
 
 
 def eagle_loop(ax, token: str, guess: str, *, title=None):
-    """Draw one round of EAGLE's draft, from the target's feature to a guessed token, and the way back to the start.
+    """Draw one round of EAGLE's draft, from the target's feature to a guessed token and back to the start.
 
     Give the axes about 7.2 by 3.8 inches.
 
@@ -18,7 +18,7 @@ def eagle_loop(ax, token: str, guess: str, *, title=None):
     guess : str
         The token that the network guesses after it.
     """
-    texts, features = 3.4, 0.4  # how high the two rows stand
+    texts, features = 3.4, 0.4  # the heights of the two rows
     start, pair, layer, out = 0.0, 3.6, 7.2, 10.7  # where the four columns begin
     _box(ax, start, features, 2.4, texts + 1.0 - features, "target", "target:\nall layers")
     _box(ax, pair, features, 2.6, 1.0, "target", "$f_t$", math=True)

@@ -2,7 +2,7 @@
 
 from ..style import arrow, drawing, outlined, slot
 
-# What stands where: column, row (from the top), the look, and the lines under the name.
+# The boxes by name: column, row (from the top), kind of the palette, and the lines under the name.
 BOXES = {
     "requests": (0, 0, "context", ("A: half done", "B: just begun", "C: waits for room")),
     "scheduler": (1, 0, "context", ("Who takes part", "in this round?")),

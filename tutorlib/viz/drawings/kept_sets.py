@@ -1,4 +1,4 @@
-"""Which tokens filters keep: as brackets below one sorted distribution, and as shares of its probability."""
+"""Which tokens filters keep, as brackets below a sorted distribution and as shares of its probability."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from ..style import LOOKS, checked_distribution, filled, looks_for, pale, rows_d
 
 @takes_iterators
 def kept_sets(ax, tokens: Sequence[str], probs, kept: Mapping[str, Sequence[bool]], *, top=13, title=None):
-    """Draw a distribution from the most likely token down, and below it a bracket around what each filter keeps.
+    """Draw a distribution from the most likely token down, with brackets below it around the tokens each filter keeps.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ def kept_sets(ax, tokens: Sequence[str], probs, kept: Mapping[str, Sequence[bool
     for line, (look, (name, mask)) in enumerate(looks_for(kept, LOOKS, "filters")):
         mask = np.asarray(mask, dtype=bool)
         if mask.shape != probs.shape:
-            raise ValueError(f"{name!r} must say for each of the {len(probs)} tokens whether it is kept")
+            raise ValueError(f"{name!r} must have one bool for each of the {len(probs)} tokens")
         stays = [*mask[shown], *([mask[rest].any()] if len(rest) else [])]
         _brackets(ax, stays, -0.56 - 0.17 * line, name, look["color"])
     return titled(ax, title)
 
 
 def _brackets(ax, stays, y, name, hue):
-    """A bracket around each run of kept tokens, at the height `y` of the axes, and the filter's name to the right."""
+    """Draw a bracket around each run of kept tokens, at height `y` of the axes, and the filter's name to the right."""
     edges = np.flatnonzero(np.diff([0, *map(int, stays), 0]))
     style = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": hue}
     for start, end in edges.reshape(-1, 2):
@@ -61,16 +61,16 @@ def _brackets(ax, stays, y, name, hue):
 
 @takes_iterators
 def kept_shares(ax, probs, kept: Mapping[str, Sequence[bool]], *, title=None):
-    """Draw how much of the probability each filter keeps: a strip from 0 to 1, the most likely tokens to the left.
+    """Draw how much of the probability each filter keeps: a strip from 0 to 1, with the most likely tokens on the left.
 
-    How many tokens a filter keeps stands beside its strip, rounded from 100 tokens on.
+    The number of tokens that a filter keeps is written beside its strip, rounded to hundreds if it is 100 or more.
 
     Parameters
     ----------
     probs : array of floats, shape (n,)
         They sum to 1.
     kept : mapping from names to arrays of bools, shape (n,)
-        For each filter, which tokens it keeps. In the sorted distribution they are neighbours.
+        For each filter, which tokens it keeps. They must be neighbours in the sorted distribution.
     """
     probs = checked_distribution(probs, probs, "`probs`")
     order = np.argsort(-probs, kind="stable")
@@ -84,6 +84,6 @@ def kept_shares(ax, probs, kept: Mapping[str, Sequence[bool]], *, title=None):
         ax.text(1.02, row, f"{count:,} token{'s' * (count > 1)}", va="center", fontsize=12)
     rows_down(ax, list(kept))
     ax.tick_params(axis="y", labelsize=12)
-    ax.set(xlim=(0, 1), xlabel="probability, from the most likely token on")
+    ax.set(xlim=(0, 1), xlabel="cumulative probability, most likely token first")
     ax.grid(visible=False)
     return titled(ax, title)

@@ -1,4 +1,4 @@
-"""Where prompt lookup finds its draft: the end of the text, and above it the earlier occurrence and what followed."""
+"""Where prompt lookup finds its draft: the end of the text, and above it the earlier occurrence with what followed."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from ...arguments import takes_iterators
 from ..palette import LIGHT
 from ..style import arrow, drawing, marked, token_box, token_label, word
 
-SIZE = 13  # of the letters in the boxes
+SIZE = 13  # of the letters in the boxes, in points
 
 
 @takes_iterators
@@ -18,9 +18,9 @@ def lookup_rows(ax, match: Sequence[str], followed: Sequence[str], *, title=None
     ax : matplotlib axes
         About 7 inches wide and 2.4 high.
     match : sequence of str
-        The tokens with which the text ends; they also occur earlier.
+        The last tokens of the text, which also occur earlier.
     followed : sequence of str
-        The tokens after the earlier occurrence. Copied, they are the draft, which the target accepts here.
+        The tokens after the earlier occurrence. A copy of them is the draft, which the target accepts in this drawing.
 
     Returns
     -------
@@ -28,7 +28,7 @@ def lookup_rows(ax, match: Sequence[str], followed: Sequence[str], *, title=None
     """
     match, followed = list(match), list(followed)
     if not match or not followed:
-        raise ValueError(f"a lookup needs a match and what followed it, got {match} and {followed}")
+        raise ValueError(f"a lookup needs a match and the tokens that followed it, got {match} and {followed}")
     texts = [*map(token_label, match), *(marked(text, "accepted") for text in followed)]
     x, first_copied = 0.0, 0.0
     for number, (text, plain) in enumerate(zip(texts, [*match, *followed])):

@@ -1,16 +1,16 @@
-"""A loop that feeds itself: each repetition in the text makes one more repetition likely, and a penalty cuts in."""
+"""A loop that feeds itself: each repetition in the text makes another one more likely, until a penalty breaks it."""
 
 from ..palette import LIGHT
 from ..style import arrow, drawing, filled, outlined, slot, word
 
 
 def self_feeding_loop(ax, phrase="She smiled at her.", *, penalty=True, title=None):
-    """Draw how a phrase in the text raises its own probability, and where a penalty cuts the circle.
+    """Draw how a phrase in the text raises its own probability, and where a penalty cuts the loop.
 
     Parameters
     ----------
     phrase : str
-        What is repeated, 20 letters at most. It stands twice in the text.
+        The repeated phrase, at most 20 letters. It occurs twice in the text.
     penalty : bool
         Whether to draw the cut, between the model's logits and the choice of the next token.
     """
@@ -30,7 +30,7 @@ def self_feeding_loop(ax, phrase="She smiled at her.", *, penalty=True, title=No
     ax.text(8.55, 3.0, "is read", fontsize=12, va="center")
     ax.text(1.45, 3.0, "is added", fontsize=12, va="center", ha="right")
 
-    ax.text(5.0, 2.05, "probability of\nsaying it again", fontsize=12, ha="center", va="center")
+    ax.text(5.0, 2.05, "probability of\nrepeating it", fontsize=12, ha="center", va="center")
     for times, high in enumerate((0.25, 0.75, 1.5), 1):
         x = 3.1 + 0.95 * times
         ax.bar(x, -high, bottom=4.1, width=0.6, **filled("rejected"))

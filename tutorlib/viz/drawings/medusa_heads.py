@@ -1,4 +1,4 @@
-"""Medusa's heads: one vector of the target, read by several heads at once, each for a later token."""
+"""Medusa's heads: several heads read the same vector of the target, and each guesses a different later token."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ SIZE = 11
 def medusa_heads(
     ax, text: Sequence[str], columns: Mapping[str, Sequence[tuple[str, float]]], came: Sequence[str], *, title=None
 ):
-    """Draw, from the bottom up: the text, the target, its last vector, the heads, and what each of them guesses.
+    """Draw, from the bottom up: the text, the target, its last vector, the heads, and the guesses of each head.
 
     Give the axes about 7.4 by 4.4 inches; there is room for four columns with three guesses each.
 
@@ -24,11 +24,11 @@ def medusa_heads(
     columns : mapping from names of heads to sequences of (token, probability)
         The guesses of each head, most likely first; the model's own head comes first.
     came : sequence of str
-        The token that came where each head guesses: this guess is marked ✓, the others ✗.
+        The actual token at the position that each head guesses. A guess that matches it is marked ✓, the others ✗.
     """
     if len(came) != len(columns):
-        raise ValueError(f"there are {len(columns)} columns of guesses, but {len(came)} tokens that came")
-    wide, gap = 17.0, 1.4  # in letters, more or less
+        raise ValueError(f"there are {len(columns)} columns of guesses, but {len(came)} tokens in `came`")
+    wide, gap = 17.0, 1.4  # roughly in letters
     whole = len(columns) * (wide + gap) - gap
     middle = whole / 2
     for number, (name, guesses) in enumerate(columns.items()):

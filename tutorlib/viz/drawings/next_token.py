@@ -1,4 +1,4 @@
-"""One round of writing a text: a text goes in, a probability for each token comes out, and the chosen one is added."""
+"""One round of the loop: a text goes in, a probability for each token comes out, and the chosen token is added."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,25 +6,25 @@ from ...arguments import takes_iterators
 from ..palette import LIGHT, color
 from ..style import arrow, drawing, filled, outlined, pale, slot, token_label, word
 
-ROW, BARS = 1.0, 8.1  # where the text and the first bar stand, counted downwards
-SCALE = 32.0  # how wide a bar of probability 1 would be, in letters
+ROW, BARS = 1.0, 8.1  # the heights of the text and of the first bar, counted downwards
+SCALE = 32.0  # the width of a bar with probability 1, in letters
 
 
 @takes_iterators
 def one_round(ax, tokens: Sequence[str], best: Mapping[str, float], vocabulary: int, *, title=None):
-    """Draw the loop that writes a text, with the probabilities of one call.
+    """Draw the loop that writes a text, with the probabilities from one call.
 
     Parameters
     ----------
     tokens : sequence of str
         The text that goes in: about six short tokens.
     best : mapping from str to float
-        The most likely next tokens with their probabilities, in falling order. The first is the one chosen.
+        The most likely next tokens with their probabilities, in descending order. The first is the chosen token.
     vocabulary : int
-        How many tokens there are. All others share one last bar.
+        The size of the vocabulary. All tokens that are not in `best` share one last bar.
     """
     if not tokens or not best:
-        raise ValueError(f"a round needs a text and next tokens, got {len(tokens)} and {len(best)}")
+        raise ValueError(f"a round needs a text and next tokens, got {len(tokens)} and {len(best)} tokens")
     chosen = token_label(next(iter(best)))
     x = 0.0
     for text, kind in [*((token_label(token), "context") for token in tokens), (chosen, "target")]:

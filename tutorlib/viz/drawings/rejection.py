@@ -1,4 +1,4 @@
-"""A rejection: what is drafted, what of it is accepted, and from what the replacement is drawn."""
+"""A rejection: which part of the draft's probability is accepted, and from which part a replacement is drawn."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ NAMES = {"accepted": "accepted", "rejected": "rejected", "resampled": "drawn ins
 
 @takes_iterators
 def rejection(axes, tokens: Sequence[str], target_probs, draft_probs):
-    """Draw the draft's q and the target's p as bars, in which what they have in common looks alike.
+    """Draw the draft's q and the target's p as bars in which their common part looks the same.
 
-    Left: q, divided into what is accepted, min(p, q), and what is rejected. Right: p, divided into the same accepted
-    part and the rest, p - q where that is positive, from which a replacement is drawn. The parts above the common one
-    are equally large on both sides.
+    On the left is q, divided into the accepted part, min(p, q), and the rejected part. On the right is p, divided into
+    the same accepted part and the rest, max(p - q, 0), from which a replacement is drawn. The parts above the common
+    one have the same total on both sides.
 
     Parameters
     ----------

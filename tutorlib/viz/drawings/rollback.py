@@ -11,7 +11,7 @@ WIDE, STEP, LEFT = 1.55, 1.7, 2.2
 
 @takes_iterators
 def rollback(ax, drafted: Sequence[str], accepted: int, own: str, *, title=None):
-    """Draw what target and draft have read after a check, and what is left of it after the rollback.
+    """Draw what the target's and the draft's caches hold after a check, and what is left after the rollback.
 
     The target has read all γ drafted tokens, the draft all but the last. Both keep the text and the accepted tokens.
 

@@ -13,7 +13,7 @@ from ..style import arrow, drawing, pale, patch, token_label, word
 def states_of(words: Sequence[str]) -> tuple[dict[tuple[int, str], int], int]:
     """Return the arrows between the states, and the state of the longest end of the text that also occurs earlier.
 
-    State n is the state of the text's first n words. Pieces of the text that end at the same words share a state.
+    State n is the state of the text's first n words. Pieces of the text that end at the same positions share a state.
 
     Returns
     -------
@@ -23,7 +23,7 @@ def states_of(words: Sequence[str]) -> tuple[dict[tuple[int, str], int], int]:
     Raises
     ------
     ValueError
-        If some state is not the state of a beginning of the text: such an automaton does not fit into one row.
+        If some state is not the state of a beginning of the text. Such an automaton cannot be drawn in one row.
 
     Examples
     --------
@@ -52,14 +52,14 @@ def states_of(words: Sequence[str]) -> tuple[dict[tuple[int, str], int], int]:
 
 @takes_iterators
 def suffix_automaton(ax, words: Sequence[str], *, title=None):
-    """Draw a suffix automaton as a row of circles, with the arrow that each word of the text stands for.
+    """Draw a suffix automaton as a row of circles, with arrows labelled by the words that are read.
 
     Parameters
     ----------
     ax : matplotlib axes
         About 7.4 inches wide and 3.3 high.
     words : sequence of str
-        A short text, whose end occurs earlier as well.
+        A short text whose end also occurs earlier.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def suffix_automaton(ax, words: Sequence[str], *, title=None):
     dashed = {"linewidth": 2.4, "linestyle": (0, (4, 2)), "zorder": 2, "shrinkA": 0, "shrinkB": 0}
     low = _arc(ax, whole * step, match * step, radius, -2.3, LIGHT["accepted"], dashed)
     note = {"ha": "center", "va": "center", "fontsize": 12, "bbox": patch("white", 0.15), "zorder": 5}
-    ax.text(low[0], low[1] - 0.1, "link: the longest end seen before", color=LIGHT["accepted"], **note)
+    ax.text(low[0], low[1] - 0.1, "link: the longest suffix seen before", color=LIGHT["accepted"], **note)
     ax.text(match * step, -1.15, "match", color=LIGHT["target"], **note)
     ax.text(whole * step + radius, 1.7, "whole text", color=LIGHT["accepted"], **{**note, "ha": "right"})
     ax.set_aspect("equal")
@@ -105,7 +105,7 @@ def suffix_automaton(ax, words: Sequence[str], *, title=None):
 
 
 def _arc(ax, start, end, radius, high, hue, line):
-    """Draw half an ellipse from one circle to another, with a point at its end; return its highest point."""
+    """Draw half an ellipse from one circle to another, with an arrowhead; return its middle."""
     angle = np.linspace(np.pi, 0, 60)
     side = 1 if high > 0 else -1
     xs = (start + end) / 2 + (end - start) / 2 * np.cos(angle)

@@ -1,4 +1,4 @@
-"""What a temperature does, at a glance: the same tokens share the interval from 0 to 1 differently."""
+"""What a temperature does: it divides the interval from 0 to 1 differently among the same tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,15 +13,15 @@ from ..style import checked_distribution, pale, rows_down, titled, token_label
 def temperature_strips(ax, tokens: Sequence[str], rows: Mapping[str, Sequence[float]], *, top=5, title=None):
     """Draw several distributions over the same tokens as strips from 0 to 1, one below the other.
 
-    Each strip is cut into a piece for each of the tokens that are most likely in the first row, and one hatched piece
-    for all others. Lines join the same pieces of neighbouring strips.
+    Each strip has one piece for each of the tokens that are most likely in the first row, and one hatched piece for all
+    others. Lines connect the same pieces in neighbouring strips.
 
     Parameters
     ----------
     tokens : sequence of str, length n
         The texts.
     rows : mapping from names to arrays of floats, shape (n,)
-        Such as the distribution at each temperature. Each sums to 1.
+        For example the distribution at each temperature. Each sums to 1.
     top : int
         How many tokens get a piece of their own.
     """

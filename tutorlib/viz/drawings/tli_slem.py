@@ -1,4 +1,4 @@
-"""TLI beside SLEM: probabilities cut to the shared tokens on one side, text written in other tokens on the other."""
+"""TLI and SLEM side by side: probabilities restricted to shared tokens, and a text rewritten in other tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ def tli_beside_slem(
     drawn: str,
     title=None,
 ):
-    """Draw how two drafts across tokenizers come to the tokens that the target checks, which get a thick frame.
+    """Draw how TLI and SLEM get from a draft with another tokenizer to tokens that the target checks (thick frames).
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ def tli_beside_slem(
     probs : mapping from str to float
         The draft's tokens with their probabilities.
     target_vocab : sequence of str
-        Tokens of the target: TLI leaves out the draft's other tokens, and divides by what remains.
+        Tokens of the target. TLI leaves out the draft's other tokens, and divides by the remaining probability.
     written, guess : sequences of str
-        One text, in the tokens in which the draft wrote it, and in the target's.
+        The same text, in the draft's tokens and in the target's tokens.
     drawn : str
         The token that TLI draws.
 
@@ -41,10 +41,10 @@ def tli_beside_slem(
     matplotlib axes
     """
     if "".join(written) != "".join(guess):
-        raise ValueError(f"the two rows must be one text, got {written} and {guess}")
+        raise ValueError(f"written and guess must be the same text, got {written} and {guess}")
     shared = [token for token in probs if token in set(target_vocab)]
     if drawn not in shared:
-        raise ValueError(f"the token drawn must be a token of both models, {', '.join(shared)}; got {drawn!r}")
+        raise ValueError(f"the drawn token must be a token of both models, {', '.join(shared)}; got {drawn!r}")
     total = sum(probs[token] for token in shared)
     _probabilities(ax, probs, shared, drawn, total)
     left = 16.1
@@ -58,7 +58,7 @@ def _say(ax, x, y, text, **style):
 
 
 def _probabilities(ax, probs, shared, drawn, total):
-    """The left side: the draft's distribution, and what is left of it over the shared tokens."""
+    """The left side: the draft's distribution, and the same restricted to the shared tokens."""
     _say(ax, 0, -1.3, "TLI", weight="bold", fontsize=SIZE + 1)
     _say(ax, 0, 0, "draft", color=LIGHT["draft"])
     _say(ax, 8.6, 0, "draw from", color=LIGHT["target"])

@@ -14,9 +14,8 @@ from .tree_outline import SIZE, in_outline, letters, outline_rows
 def tree_and_mask(ax, tree, names: Sequence[str], path: Sequence[int] = (), *, root="", title=None):
     """Draw a tree as an outline and, beside each node, its row of the attention mask.
 
-    A coloured square: the row's node attends to the column's node. The rows of the kept path are green.
-    Give the axes about 0.36 inches of height for each node, and one more
-    for the root.
+    A coloured square means that the row's node attends to the column's node. The rows of the kept path are green. Give
+    the axes about 0.36 inches of height for each node and for the root.
 
     Parameters
     ----------

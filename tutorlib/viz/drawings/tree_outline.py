@@ -1,4 +1,4 @@
-"""A tree of guesses as an outline: a row for each node, further to the right the deeper it is."""
+"""A tree of guesses as an outline: one row per node, and deeper nodes are further to the right."""
 
 from collections.abc import Sequence
 
@@ -22,10 +22,10 @@ def tree_outline(
     root="",
     title=None,
 ):
-    """Draw a tree as an outline, children under their parents, in the order of the nodes among siblings.
+    """Draw a tree as an outline, with children under their parents and siblings in node order.
 
-    Its unit to the right is a letter, downwards a row; give the axes about 0.36 inches of height for each row, and one
-    more for the root.
+    The data unit is a letter to the right, and a row downwards. Give the axes about 0.36 inches of height for each node
+    and for the root.
 
     Parameters
     ----------
@@ -33,21 +33,24 @@ def tree_outline(
     names : sequence of str
         The text of each node.
     kinds : sequence of str, optional
-        What became of each node, a kind of the palette; by default all are drafted.
+        The kind of each node, from the palette; by default all are drafted.
     notes : sequence of str, optional
         What to write to the right of each node, such as its probability.
     root : str
-        The end of the text, which the tree follows.
+        The end of the text, which the tree continues.
     """
     rows, _ = outline_rows(ax, tree, names, kinds=kinds, notes=notes, root=root)
     return drawing(ax, (-0.3, letters(ax) - 0.3), (len(rows) + 1.05, -0.05), title)
 
 
 def outline_rows(ax, tree, names, *, kinds=(), notes=(), root=""):
-    """Draw the rows of an outline; return the row of each node (the root has row 0), and where the widest one ends."""
+    """Draw the rows of an outline; return the row of each node (0 is the root's), and where the widest row ends."""
     kinds, notes = list(kinds) or ["draft"] * len(tree), list(notes) or [""] * len(tree)
     if not len(tree) == len(names) == len(kinds) == len(notes):
-        raise ValueError(f"a tree of {len(tree)} nodes; got {len(names)} names, {len(kinds)} kinds, {len(notes)} notes")
+        raise ValueError(
+            f"a tree of {len(tree)} nodes needs a name, a kind and a note for each; got {len(names)} names, "
+            f"{len(kinds)} kinds, {len(notes)} notes"
+        )
     rows = {node: row for row, node in enumerate(in_outline(tree), 1)}
     widest = _row(ax, 0, 0, root, "context")
     for node, row in rows.items():
@@ -64,7 +67,7 @@ def outline_rows(ax, tree, names, *, kinds=(), notes=(), root=""):
 
 
 def in_outline(tree: TokenTree) -> list[int]:
-    """The nodes in the order of an outline: each one's children right after it."""
+    """The nodes in the order of an outline: after each node come all nodes below it."""
     order, waiting = [], tree.children(ROOT)[::-1]
     while waiting:
         order.append(waiting.pop())
@@ -73,12 +76,12 @@ def in_outline(tree: TokenTree) -> list[int]:
 
 
 def letters(ax) -> float:
-    """How many letters of the outline's size fit beside each other in the axes."""
+    """How many letters of the outline's font size fit across the axes."""
     return 72 * ax.get_window_extent().width / ax.figure.dpi / (0.602 * SIZE)
 
 
 def _row(ax, left, row, text, kind) -> float:
-    """Draw a node's box; return where it ends."""
+    """Draw a node's box; return its right end."""
     wide = len(text) + 1.2
     slot(ax, left, row + 0.1, wide, **outlined(kind))
     word(ax, left + wide / 2, row + 0.5, text, fontsize=SIZE)

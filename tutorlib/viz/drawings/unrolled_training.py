@@ -5,7 +5,7 @@ from ..style import arrow, drawing, outlined, slot
 
 
 def unrolled_training(ax, position: int = 3, steps: int = 3, length: int = 5):
-    """Draw a row for each training step: the states that one position reads, those it may not see, and its guess.
+    """Draw a row for each training step: the states that one position reads, those hidden from it, and its guess.
 
     Parameters
     ----------
@@ -14,7 +14,7 @@ def unrolled_training(ax, position: int = 3, steps: int = 3, length: int = 5):
     steps : int
         How many steps are drawn, from 1 to `length` - `position` + 1.
     length : int
-        How many states of the target the text has.
+        The length of the text: how many states the target has computed.
 
     Returns
     -------
@@ -28,7 +28,7 @@ def unrolled_training(ax, position: int = 3, steps: int = 3, length: int = 5):
     if not 1 <= position <= length or not 1 <= steps <= length - position + 1:
         raise ValueError(f"{steps} steps from position {position} do not fit into a text of {length}")
     wide, gap, row_high = 1.3, 0.35, 2.1
-    made_at = length * (wide + gap) + 1.5  # where the new state stands
+    made_at = length * (wide + gap) + 1.5  # the position of the new state
     right = made_at + wide + 5.0
     style = {"ha": "center", "va": "center", "fontsize": 12, "zorder": 4}
     for step in range(1, steps + 1):
@@ -49,7 +49,7 @@ def unrolled_training(ax, position: int = 3, steps: int = 3, length: int = 5):
         arrow(ax, (made_at + wide + 0.1, y + 0.4), (made_at + wide + 1.0, y + 0.4))
         ax.text(made_at + wide + 1.15, y + 0.4, f"token {after + 1}?", va="center", fontsize=12)
         if step < steps:
-            # What this step made is what the next step reads.
+            # The next step reads the state that this step has computed.
             down, below = y - 0.55, position * (wide + gap) + (step - 1) * (wide + gap) + wide / 2
             line = [made_at + wide / 2, made_at + wide / 2, below], [y, down, down]
             ax.plot(*line, color=LIGHT["draft"], linewidth=1.6)

@@ -1,4 +1,4 @@
-"""What has to fit into a machine's memory: the parts as boxes, beside the frame of what there is."""
+"""What has to fit into a machine's memory: the parts as boxes, in a frame that shows the available memory."""
 
 from collections.abc import Mapping
 
@@ -11,16 +11,16 @@ KINDS = ("target", "draft", "accepted", "context")
 
 
 def what_fits(ax, rows: Mapping[str, Mapping[str, float]], room: float, machine: str):
-    """Draw a row of boxes for each way to keep the models, as wide as their GB, and a frame as wide as the memory.
+    """Draw a row of boxes for each way to store the models, and a frame for the memory; widths are in GB.
 
     Parameters
     ----------
     rows : mapping from names to mappings from parts to GB
-        The same parts in each row, four at most, from the left.
+        The same parts in each row, at most four, from left to right.
     room : float
-        The GB that there are.
+        The available memory in GB.
     machine : str
-        What has so much memory.
+        The name of the machine that has this memory.
 
     Returns
     -------
@@ -29,7 +29,7 @@ def what_fits(ax, rows: Mapping[str, Mapping[str, float]], room: float, machine:
     Raises
     ------
     ValueError
-        If the rows have no parts, more than four, or not the same ones.
+        If the rows have no parts, more than four parts, or different parts.
     """
     parts = list(next(iter(rows.values()), ()))
     if not 1 <= len(parts) <= len(KINDS) or any(list(row) != parts for row in rows.values()):

@@ -8,21 +8,21 @@ from ...arguments import takes_iterators
 from ..palette import LIGHT
 from ..style import arrow, drawing, filled, pale, slot
 
-SIDE = 4.0  # of the square that stands for all weights
-READING = 8.0  # how long a bar is that stands for reading them
+SIDE = 4.0  # the side of the square that stands for all weights
+READING = 8.0  # the length of the bar that stands for reading them
 
 
 @takes_iterators
 def wide_call(ax, widths: Sequence[int] = (1, 9), *, share=0.07, title=None):
-    """Draw calls of different widths: what is read, what is multiplied with it, and how long both take.
+    """Draw calls of different widths: the weights that are read, the columns multiplied with them, and both times.
 
     Parameters
     ----------
     widths : sequence of int
         Tokens in each call, at most 12.
     share : float
-        How long computing one token takes, in parts of the time of reading the weights. Above 1 / width, the drawing
-        would show a call that waits for the processor.
+        The time of computing one token, as a share of the time of reading the weights. Above 1 / width, computing would
+        take longer than reading.
     """
     if not widths or not all(1 <= width <= 12 for width in widths):
         raise ValueError(f"calls of 1 to 12 tokens can be drawn, got {list(widths)}")
