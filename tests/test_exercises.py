@@ -285,7 +285,7 @@ def answers(chapter, name, right, *wrong, **given):
             "is_it_exact", "check_suspects",
             dict(zip("ABCDE", [MYSTERY[i] for i in (4, 2, 0, 3, 1)], strict=True)),
             (dict(zip("ABCDE", MYSTERY, strict=True)), "not from"),
-            (dict.fromkeys("ABCDE", MYSTERY[0]), "more than once"), (dict.fromkeys("ABCDE", "me"), "suspects"),
+            (dict.fromkeys("ABCDE", MYSTERY[0]), "more than once"), (dict.fromkeys("ABCDE", "me"), "of the five"),
         ),
         answers(
             "is_it_exact", "check_lengths",
@@ -401,7 +401,7 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "beam_search", "check_penalties", {0: "A", 0.5: "B", 1: "C"},
             ({0: "C", 0.5: "B", 1: "C"}, "That is the worst"), ({0: "A", 0.5: "A", 1: "C"}, "to the power 0.5"),
-            ({0: "A", 0.5: "B", 1: "D"}, "none of the texts"), ({0: "A"}, "keys"),
+            ({0: "A", 0.5: "B", 1: "D"}, "not one of the texts"), ({0: "A"}, "keys"),
             finished={"A": (-2.0, 1), "B": (-3.0, 3), "C": (-7.2, 9)},
         ),
         answers(
@@ -447,7 +447,7 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "serving", "check_prediction", FAULTS,
             (FAULTS | {"64 requests share the calls": "near 0"}, "does not depend on the other rows"),
-            (dict.fromkeys(FAULTS, "0"), "is none of"), ({"a": 1}, "keys"),
+            (dict.fromkeys(FAULTS, "0"), "is not one of"), ({"a": 1}, "keys"),
         ),
         answers(
             "serving", "check_leak", {"p": [0.05, 0.05, 0.9], "q": [0.5, 0.5, 0]},

@@ -113,24 +113,24 @@ def methods(family, prompt, tokens):
     """Methods with what is predicted of them: for the target, and for what drafts."""
     target = family.target
 
-    def foretold(model, rows, hidden=0):
+    def needed(model, rows, hidden=0):
         return predicted(model, tokens, rows, prompt=len(prompt), hidden=hidden)
 
-    found = {"greedy": (lambda: greedy(target, prompt), foretold(target, 1))}
+    found = {"greedy": (lambda: greedy(target, prompt), needed(target, 1))}
     if hasattr(family.draft, "model") and family.draft.model is not None:
         found["speculative"] = (
             lambda: speculative(target, family.draft, prompt, gamma=4),
-            foretold(target, 5) + foretold(family.draft, 2),
+            needed(target, 5) + needed(family.draft, 2),
         )
     nodes = len(family.medusa.choices) + 1
     found["medusa"] = (
         lambda: medusa(target, family.medusa, prompt),
-        foretold(target, nodes, hidden=1) + foretold(family.medusa, 1),
+        needed(target, nodes, hidden=1) + needed(family.medusa, 1),
     )
     tree = family.eagle3.tree
     found["eagle3"] = (
         lambda: eagle(target, family.eagle3, prompt),
-        foretold(target, tree["nodes"] + 1, hidden=3) + foretold(family.eagle3, tree["top_k"]),
+        needed(target, tree["nodes"] + 1, hidden=3) + needed(family.eagle3, tree["top_k"]),
     )
     return found
 

@@ -31,7 +31,7 @@ LEVELS = [[[["a"], -0.4], [["b"], -1.1]], [[["b", "c"], -1.2], [["a", "d"], -1.4
 SEARCH = {"dropped": [[["c"], -3.0]], "finished": [[["b", "c", "."], -1.35]], "winner": ["b", "c", "."]}
 MACHINE = {"bytes_moved": 40e6, "operations_per_token": 20e6, "bandwidth": 10e9, "operations_per_second": 150e9}
 SPEEDS = [(1, Spread(1.25, 1.0, 1.6), 1.6), (2, Spread(2.0, 1.6, 2.5), 2.5), (3, Spread(0.8, 0.8, 0.8), 1.0)]
-GAMMAS = [SimpleNamespace(gamma=gamma, over_plain=over, predicted=foretold) for gamma, over, foretold in SPEEDS]
+GAMMAS = [SimpleNamespace(gamma=gamma, over_plain=over, predicted=expected) for gamma, over, expected in SPEEDS]
 SPEED = [("slow", Spread(0.8, 0.7, 1.0), None), ("$fast$", Spread(2.0, 1.9, 2.2), 2.5)]
 MEASURED = {"ours": [SimpleNamespace(name=name, over_plain=over, predicted=due) for name, over, due in SPEED]}
 MEASURED["yours"] = [SimpleNamespace(name="other", over_plain=Spread(3.0, 3.0, 3.0), predicted=3.5)]
@@ -449,7 +449,7 @@ def test_a_token_tree_has_a_box_a_node_a_note_an_edge_and_its_path_in_bold():
 def test_a_search_shows_every_hypothesis_with_its_mark_and_score_and_no_box_on_another():
     ax = draw(trees.search_tree)
     assert {"● b\n−1.10", "○ a\n−0.40", "✗ c\n−3.00", "✓ .\n−1.35", "◂ wins", "prompt", "length 3"} <= set(texts(ax))
-    meanings = {"● kept", "✓ finished", "○ kept, then given up", "✗ seen, not kept"}
+    meanings = {"● kept", "✓ finished", "○ kept, later dropped", "✗ considered, not kept"}
     assert set(legend(ax)) == meanings and len({palette.MARKS[kind] for kind in trees.FATES.values()}) == 4
     drawn = [text.get_bbox_patch().get_window_extent() for text in ax.texts if text.get_bbox_patch()]
     assert len(drawn) == 7 and not any(a.overlaps(b) for i, a in enumerate(drawn) for b in drawn[i + 1 :])
@@ -478,11 +478,11 @@ def test_curves_are_drawn_over_numbers_steps_or_sizes():
     assert ticks(ax.xaxis) == ["1", "2"] and legend(ax) == ["a", "b"] and list(ax.lines[0].get_ydata()) == [0.5, 0.4]
     ax = draw(series.curves, {"a": [3.0, 2.0]}, [0, 50], xlabel="training steps", ylabel="loss")
     assert ax.lines[0].get_xydata().tolist() == [[0, 3], [50, 2]] and ax.get_legend() is None
-    sizes = {"foretold": {n: 1 + n / 16 for n in range(1, 17)}}, {"measured": {1: 1.5, 16: 2.3}}
+    sizes = {"predicted": {n: 1 + n / 16 for n in range(1, 17)}}, {"measured": {1: 1.5, 16: 2.3}}
     ax = draw(series.curves, sizes[0], marks=sizes[1], sizes=True, best=16, level=1, xlabel="nodes", ylabel="tokens")
     assert ax.get_xscale() == "log" and ticks(ax.xaxis) == ["1", "2", "4", "8", "16"]
     assert ax.lines[0].get_marker() == "" and ax.lines[1].get_linestyle() == "None"
-    assert legend(ax) == ["foretold", "measured", "plain loop", "the best: 16 nodes"]
+    assert legend(ax) == ["predicted", "measured", "plain loop", "best size: 16 nodes"]
     few = draw(series.curves, {"EAGLE-2": {1: 1.5, 59: 3.0}}, sizes=True, xlabel="candidates", ylabel="tokens")
     assert ticks(few.xaxis) == ["1", "59"]
 

@@ -1,7 +1,7 @@
 """Two tokenizers: find the tokens that they share, and convert a text from the tokens of one to those of the other.
 
 Tokens are compared by the bytes that they stand for, not by the spelling in the vocabulary: ``"Ġred"``, ``"▁red"`` and
-``" red"`` are the same token. This also works for tokens that are a part of a character. Special tokens stand for a role
+``" red"`` are the same token. This also works for tokens that are part of a character. Special tokens stand for a role
 and not for their text, so they are compared by role: the token that ends a text, and the token that begins it.
 
 The conversion affects only how often the draft's guesses are right. It does not affect the output of a method: the

@@ -135,11 +135,11 @@ def compare(
 
 # The columns of the table, by heading; a megabyte is a million bytes.
 MEASURES: dict[str, Callable[[Compared], float]] = {
-    "seconds a prompt": lambda row: row.latency,
-    "tokens a second": lambda row: row.tokens_per_second,
-    "tokens a call": lambda row: row.tokens_per_call,
-    "MB of weights": lambda row: row.memory.weights / 1e6,
-    "MB besides, at most": lambda row: row.memory.peak / 1e6,
+    "seconds per prompt": lambda row: row.latency,
+    "tokens per second": lambda row: row.tokens_per_second,
+    "tokens per call": lambda row: row.tokens_per_call,
+    "weights (MB)": lambda row: row.memory.weights / 1e6,
+    "peak beyond the weights (MB)": lambda row: row.memory.peak / 1e6,
 }
 
 

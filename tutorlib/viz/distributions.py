@@ -351,7 +351,7 @@ def level_histogram(ax, values: Sequence[float], levels: Sequence[float], *, bin
     look = {"color": pale(color("target")), "edgecolor": color("target"), "linewidth": 0.4}
     ax.bar(edges[:-1], counts, np.diff(edges), align="edge", **look)
     ax.vlines(list(levels), 0, 1.06 * counts.max(), color=LIGHT["rejected"], linestyle="--", linewidth=1.3)
-    ax.set(xlabel=xlabel, ylabel="how many", ylim=(0, 1.1 * counts.max()))
+    ax.set(xlabel=xlabel, ylabel="count", ylim=(0, 1.1 * counts.max()))
     ax.grid(visible=False)
     return titled(ax, title)
 

@@ -82,8 +82,8 @@ MEANINGS = {
     "draft": "drafted",
     "accepted": "drafted and accepted",
     "rejected": "drafted and rejected",
-    "resampled": "resampled or corrected: the target's own, in place of a rejected one",
-    "bonus": "bonus: the target's own, after a draft that was all accepted",
+    "resampled": "resampled or corrected: the target's own token in place of a rejected one",
+    "bonus": "bonus: the target's own token after a draft that was accepted whole",
     "neutral": "drafted, never judged",
     "context": "context",
 }

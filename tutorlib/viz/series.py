@@ -70,7 +70,7 @@ def curves(
     if level is not None:
         ax.axhline(level, color=LIGHT["text"], linewidth=1.2, linestyle=":", label="plain loop")
     if best is not None:
-        ax.axvline(best, color=LIGHT["accepted"], linewidth=1.6, linestyle="--", label=f"the best: {best} nodes")
+        ax.axvline(best, color=LIGHT["accepted"], linewidth=1.6, linestyle="--", label=f"best size: {best} nodes")
     if sizes:
         size_axis(ax, ends)
     elif x is None:
@@ -208,7 +208,7 @@ def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
     ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
     one_each = times[0] / widths[0] * widths
     ax.plot(widths, times, marker="o", color=color("target"), label="all tokens in one call")
-    ax.plot(widths, one_each, linestyle=LINES["neutral"], color=LIGHT["neutral"], label="a call for each token")
+    ax.plot(widths, one_each, linestyle=LINES["neutral"], color=LIGHT["neutral"], label="one call per token")
     ax.set(xlabel="tokens in the call", ylabel="time of the call (ms)")
     ax.set_xlim(0, widths[-1] * 1.04)
     ax.set_ylim(0, max(times.max() * 1.7, one_each[min(len(one_each) - 1, 1)] * 1.1))
@@ -331,7 +331,7 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
         ax.vlines(confidences, lows, highs, color=look["color"], linewidth=1.4, alpha=0.7, zorder=2)
         point = {"marker": look["marker"], "edgecolors": "white", "linewidths": 0.8, "zorder": 3}
         ax.scatter(confidences, shares, s=sizes, color=look["color"], label=name, **point)
-    ax.set(xlabel="the network's probability of the path", ylabel="share of candidates accepted")
+    ax.set(xlabel="the network's confidence", ylabel="share of candidates accepted")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     ax.legend(**BESIDE)
     return titled(ax, title)

@@ -20,8 +20,8 @@ FATES = {"kept": "target", "finished": "accepted", "dropped": "rejected", "given
 _MEANINGS = {
     "kept": "kept",
     "finished": "finished",
-    "given up": "kept, then given up",
-    "dropped": "seen, not kept",
+    "given up": "kept, later dropped",
+    "dropped": "considered, not kept",
 }
 
 

@@ -61,6 +61,6 @@ def check_rows(ax, last: str, drafted: Sequence[str], accepted: int, own: str, *
     head = {"fontsize": 11, "ha": "center", "va": "bottom", "color": LIGHT["neutral"]}
     ax.text(WIDE / 2, 4.05, "text", **head)
     ax.text(STEP * (len(drafted) + 1) / 2 + WIDE / 2, 4.05, f"{len(drafted)} drafted tokens", **head)
-    ax.text(-0.3, 1.4, "one call\ngives", fontsize=11, ha="right", va="center", color=LIGHT["neutral"])
+    ax.text(-0.3, 1.4, "one call\nreturns", fontsize=11, ha="right", va="center", color=LIGHT["neutral"])
     low = 0.7 if full else -1.0
     return drawing(ax, (-2.0, bonus + WIDE + 0.1), (low, 4.8), title)

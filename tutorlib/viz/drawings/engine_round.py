@@ -4,11 +4,11 @@ from ..style import arrow, drawing, outlined, slot
 
 # The boxes by name: column, row (from the top), kind of the palette, and the lines under the name.
 BOXES = {
-    "requests": (0, 0, "context", ("A: half done", "B: just begun", "C: waits for room")),
+    "requests": (0, 0, "context", ("A: half done", "B: just begun", "C: waiting for room")),
     "scheduler": (1, 0, "context", ("Who takes part", "in this round?")),
     "head": (2, 0, "draft", ("drafts a few tokens", "for each request")),
     "target": (2, 1, "target", ("scores all drafts", "in one call")),
-    "check": (1, 1, "accepted", ("Which tokens of", "each are kept?")),
+    "check": (1, 1, "accepted", ("Which tokens of each", "request are kept?")),
     "new tokens": (0, 1, "context", ("A:  the red kite", "B:  was")),
 }
 WIDE, HIGH, ACROSS, DOWN = 4.6, 2.3, 5.6, 3.9
