@@ -177,7 +177,7 @@ class Check:
             return f"wrong: {self.impossible} samples have probability zero under the reference ({figures})"
         if self.passed:
             return f"no difference found ({figures})"
-        return f"wrong: a right decoder shows this in less than {self.level:g} of all checks ({figures})"
+        return f"wrong: a correct decoder shows this in less than {self.level:g} of all checks ({figures})"
 
     def worst(self, count: int = 5) -> list[tuple[tuple, int, float]]:
         """The cells that differ most, by (observed - expected)² / expected: a list of (cell, observed, expected)."""

@@ -1,7 +1,8 @@
-"""One checker for each exercise, one module for each chapter: a checker says *what* is wrong, not only that it is.
+"""A checker for each exercise, in one module per chapter: it says *what* is wrong with an answer, not only that it is.
 
-A checker is called with an answer at the end of an exercise's cell, ``check_softmax(my_softmax)``. It prints one
-verdict, ✓ or ✗ and why, and raises nothing, whatever the answer does. `judge.py` holds what they share. A reader's
-function is compared with definitions and papers' formulas that stand in its module, not with the library's own. The
-modules of the chapters are not imported here: ``from tutorlib.exercises.next_token import check_softmax``.
+The last line of an exercise's cell calls its checker with the answer, for example ``check_softmax(my_softmax)``. The
+checker prints one verdict, ✓ or ✗ with a reason, and never raises an error, whatever the answer does. The code that all
+checkers share is in `judge.py`. A reader's function is compared with definitions and formulas from papers that are
+written out in the chapter's module, not with the library's own functions. This package does not import the chapters'
+modules: write ``from tutorlib.exercises.next_token import check_softmax``.
 """

@@ -1,4 +1,4 @@
-"""The exercises of the chapter on beam search: a beam, the length penalty, the winner, where beam search loses."""
+"""The exercises of the chapter on beam search: a beam by hand, the length penalty, the winner, where it loses."""
 
 import itertools
 import math
@@ -8,12 +8,12 @@ from ..table import TableLM
 from .greedy import table_and_prompt
 from .judge import NOT_YET, Exercise, Verdict, checker, filled, listed, right, short, wrong
 
-# What a search by hand holds: (tokens, log-probability), best first.
+# The hypotheses in a beam: (tokens, log-probability), best first.
 Beams = list[tuple[tuple[int, ...], float]]
 
 
 def candidates(lm: TableLM, prompt: Sequence[int], beams: Beams) -> Beams:
-    """All continuations of some hypotheses by one token, best first; those of probability zero left out."""
+    """All continuations of some hypotheses by one token, best first, without those of probability zero."""
     longer = []
     for tokens, score in beams:
         row = lm.log_probs([*prompt, *tokens]).tolist()
@@ -22,7 +22,7 @@ def candidates(lm: TableLM, prompt: Sequence[int], beams: Beams) -> Beams:
 
 
 def search(lm: TableLM, prompt: Sequence[int], beams: int, length: int) -> list[Beams]:
-    """What beam search holds after 1, 2 … `length` tokens; nothing ends before that."""
+    """The beam after 1, 2, …, `length` tokens. No hypothesis ends before that."""
     levels: list[Beams] = [[((), 0.0)]]
     for _ in range(length):
         levels.append(candidates(lm, prompt, levels[-1])[:beams])
@@ -35,7 +35,7 @@ def search(lm: TableLM, prompt: Sequence[int], beams: int, length: int) -> list[
 
 @checker
 def check_beams(prediction, lm, prompt, beams=2, length=None) -> Verdict:
-    """Judge which hypotheses were said to be in the beam, length by length."""
+    """Judge a prediction of the hypotheses in the beam, length by length."""
     levels = [level if level in (None, ...) else [level] if isinstance(level, str) else listed(level)
               for level in listed(prediction)]  # fmt: skip
     if not levels or any(level in (None, ...) or None in level or ... in level for level in levels):
@@ -48,9 +48,9 @@ def check_beams(prediction, lm, prompt, beams=2, length=None) -> Verdict:
             return wrong(f"After {reached} token{'s' * (reached > 1)}: {about_level(lm, said, before, longer, beams)}")
         before = longer[:beams]
     if length is not None and len(levels) != length:
-        return wrong(f"Right as far as it goes: {len(levels)} lengths, and {length} were asked for.")
+        return wrong(f"This is right as far as it goes, but you gave {len(levels)} lengths, and {length} are needed.")
     best, score = before[0]
-    return right(f"The beam ends with {lm.decode(best)!r}, of probability {math.exp(score):.3g}.")
+    return right(f"The best hypothesis at the end is {lm.decode(best)!r}, with probability {math.exp(score):.3g}.")
 
 
 def about_level(lm, said, before: Beams, longer: Beams, beams: int) -> str:
@@ -59,26 +59,26 @@ def about_level(lm, said, before: Beams, longer: Beams, beams: int) -> str:
     for text in said:
         if text not in known:
             held = " and ".join(repr(lm.decode(tokens)) for tokens, _ in before)
-            return f"{text!r} does not continue the beam before it, which held {held}. Leave the prompt out."
+            return f"{text!r} does not continue any hypothesis in the beam before it ({held}). Leave the prompt out."
     if sorted(said) == sorted(due):
-        return "these are the right ones. Write the more likely one first."
+        return "these are the right hypotheses in the wrong order. Write the more likely one first."
     if len(said) != beams or len(set(said)) < len(said):
         return f"the beam holds {beams} different hypotheses, and you gave {said}."
     own_best = {next(lm.decode(t) for t, _ in longer if t[:-1] == parent) for parent, _ in before}
     if len(before) > 1 and set(said) == own_best:
         return (
-            "you let each hypothesis keep its own best continuation. They compete with each other: take the "
-            f"{beams} best of all, even if all of them continue the same hypothesis."
+            "you let each hypothesis keep its own best continuation. But all continuations compete with each other: "
+            f"take the {beams} best of all, even if they all continue the same hypothesis."
         )
     totals = dict(before)
     by_last = sorted(longer, key=lambda one: totals[one[0][:-1]] - one[1])[:beams]
     if len(before) > 1 and set(said) == {lm.decode(tokens) for tokens, _ in by_last}:
         return (
-            "you compared the probabilities of the last tokens. Compare whole hypotheses: the product of the parent's "
-            "probability and the new token's."
+            "you compared only the probabilities of the last tokens. Compare whole hypotheses: multiply the parent's "
+            "probability by the new token's."
         )
     missing, extra = next(text for text in due if text not in said), next(text for text in said if text not in due)
-    return f"{missing!r} has {known[missing]:.3g}, more than {extra!r} with {known[extra]:.3g}."
+    return f"{missing!r} has probability {known[missing]:.3g}, more than {extra!r}, which has {known[extra]:.3g}."
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def about_level(lm, said, before: Beams, longer: Beams, beams: int) -> str:
 
 @checker
 def check_penalties(prediction, finished, penalties=(0, 0.5, 1)) -> Verdict:
-    """Judge which of some finished texts was said to win under each length penalty.
+    """Judge a prediction of which finished text wins under each length penalty.
 
     `finished` maps the name of a text to its log-probability and its number of tokens.
     """
@@ -96,16 +96,18 @@ def check_penalties(prediction, finished, penalties=(0, 0.5, 1)) -> Verdict:
         scores = {name: total / length**penalty for name, (total, length) in finished.items()}
         said, best = prediction[penalty], max(scores, key=scores.get)
         if not isinstance(said, str) or said not in finished:
-            return wrong(f"(penalty {penalty}) {short(said)} is none of the texts {', '.join(finished)}.")
+            return wrong(f"(penalty {penalty}) {short(said)} is not one of the texts {', '.join(finished)}.")
         if said == best:
             continue
         if said == min(scores, key=scores.get):
-            reason = "That is the worst. Scores are below 0, and the best one is the largest, nearest to 0."
+            reason = (
+                "That is the worst score. Scores are negative, and the best one is the largest, which is nearest to 0."
+            )
         else:
-            reason = f"Divide each log-probability by its length to the power {penalty}, and compare again."
+            reason = f"Divide each log-probability by the text's length to the power {penalty}, and compare again."
         return wrong(f"(penalty {penalty}) Text {said} has the score {scores[said]:.2f}. {reason}")
     winners = ", ".join(prediction[penalty] for penalty in penalties)
-    return right(f"{winners}: the larger the penalty, the longer the text that wins.")
+    return right(f"The winners are {winners}: the larger the penalty, the longer the text that wins.")
 
 
 def winner(finished, running, penalty, length=len, pool=lambda finished, running: finished or running):
@@ -115,7 +117,7 @@ def winner(finished, running, penalty, length=len, pool=lambda finished, running
 FINISHED = [
     ([5, 2, 0], -5.1), ([4, 0], -3.2), ([5, 1, 2, 2, 4, 0], -6.0), ([3, 2, 0], -7.2), ([1, 2, 1, 2, 1, 2, 0], -9.1),
 ]  # fmt: skip
-# By sum / n the second wins; by sum / (n + 1) the third; by sum / (n - 1) the fifth.
+# With sum / n the second wins, with sum / (n + 1) the third, and with sum / (n - 1) the fifth.
 CLOSE = [
     ([6, 2, 0], -4.5), ([4, 1, 2, 0], -4.0), ([3, 5, 0], -3.15), ([7, 0], -3.0), ([1, 2, 1, 2, 1, 2, 1, 0], -8.8),
     ([8, 0], -5.0), ([5, 5, 4, 0], -6.4),
@@ -133,27 +135,31 @@ check_winner = Exercise(
     ],
     winner,
     {
-        "You took a hypothesis that is not finished although there are finished ones. Its sum is still falling, so it "
-        "cannot be compared yet.": {"pool": lambda finished, running: finished + running},
-        "You compared raw sums, which prefer short texts. Compare sum / length ** penalty.": (
+        "You took a hypothesis that is still running, although others have finished. Its sum would fall further with "
+        "each new token, so do not compare it with finished ones.": {
+            "pool": lambda finished, running: finished + running
+        },
+        "You compared the raw sums, which favour short texts. Compare sum / length ** penalty.": (
             lambda finished, running, penalty: winner(finished, running, 0.0)
         ),
-        "The length is off by one. All new tokens count, the stop token too, and nothing else does.": (
+        "Your length is off by one. Count all new tokens, including the stop token, and nothing else.": (
             {"length": lambda tokens: len(tokens) + 1},
             {"length": lambda tokens: max(len(tokens) - 1, 1)},
         ),
-        "You took the first to finish. It finished first because it is short; the best may come later.": (
+        "You took the hypothesis that finished first. It finished first because it is short, and a better one may "
+        "finish later.": (
             lambda finished, running, penalty: finished[0][0] if finished else winner(finished, running, penalty),
             lambda finished, running, penalty: (finished or running)[0][0],
         ),
-        "That is the worst. Scores are below 0, and the best is the largest, nearest to 0.": (
+        "That is the worst hypothesis. Scores are negative, and the best one is the largest, which is nearest to 0.": (
             lambda finished, running, penalty: min(
                 finished or running, key=lambda one: one[1] / len(one[0]) ** penalty
             )[0]
         ),
     },
-    why="The best finished hypothesis by the normalised score. Only where none is finished, the best running one.",
-    hint="Give back the tokens alone.",
+    why="You return the finished hypothesis with the best normalised score, and a running one only if none has "
+    "finished.",
+    hint="Return only the tokens of the winner.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -167,26 +173,27 @@ def check_worse_beam(table, prompt="a", length=3, beams=2) -> Verdict:
     greedy, levels = search(table, start, 1, length), search(table, start, beams, length)
     own, found = math.exp(greedy[-1][0][1]), math.exp(levels[-1][0][1])
     written, ends = table.decode(greedy[-1][0][0]), table.decode(levels[-1][0][0])
-    facts = f"Greedy writes {written!r} with probability {own:.3g}, beam search {ends!r} with {found:.3g}."
+    facts = f"Greedy writes {written!r} with probability {own:.3g}, and beam search writes {ends!r} with {found:.3g}."
     beginnings = [tuple(greedy[-1][0][0][:n]) for n in range(1, length + 1)]
     out = [n for n, beam in enumerate(levels, 1) if beginnings[n - 1] not in [held for held, _ in beam]]
     if not out:
         return wrong(
-            f"{facts} Greedy's beginning is in the beam at every length, so beam search cannot do worse. Push it out: "
-            f"for a moment {beams} other hypotheses have to be more likely."
+            f"{facts} The beginning of greedy's text is in the beam at every length, so beam search cannot do worse. "
+            f"Push it out: at some length, {beams} other hypotheses must be more likely."
         )
     if found >= own * (1 - 1e-9):
         return wrong(
-            f"{facts} Greedy's beginning is pushed out after {out[0]} tokens, but by hypotheses that end well. Spread "
-            "the probability of what follows them over many tokens, and make what follows greedy's nearly certain."
+            f"{facts} The beginning of greedy's text is pushed out of the beam at length {out[0]}, but by hypotheses "
+            "that end well. Spread the probability after them over several tokens, and make the token after greedy's "
+            "beginning nearly certain."
         )
     for before, beam in itertools.pairwise([[((), 0.0)], *levels]):
         longer = candidates(table, start, before)
         if len(longer) > len(beam) and math.isclose(beam[-1][1], longer[len(beam)][1], abs_tol=1e-9):
             tied = [table.decode(longer[i][0]) for i in (len(beam) - 1, len(beam))]
             return wrong(
-                f"{tied[0]!r} and {tied[1]!r} are equally likely, so it depends on their ids which of them stays in "
-                "the beam. Make one of them a little more likely."
+                f"{tied[0]!r} and {tied[1]!r} are equally likely, so their ids decide which of them stays in the beam. "
+                "Make one of them a little more likely."
             )
     held = " and ".join(repr(table.decode(tokens)) for tokens, _ in levels[out[0] - 1])
-    return right(f"{facts} After {out[0]} tokens its beam held {held}, and not greedy's text.")
+    return right(f"{facts} At length {out[0]} the beam holds {held}, and not the beginning of greedy's text.")

@@ -1,4 +1,4 @@
-"""The exercises on contrasting: the plausibility cut, the score, the weight of a passage, its relatives."""
+"""The exercises on contrasts: the plausibility cut, the score, the weight of a passage, and related methods."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from .judge import (
 
 @checker
 def check_thresholds(prediction, expert: Mapping[str, float], amateur: Mapping[str, float]) -> Verdict:
-    """Judge at which alpha the cut begins to remove two tokens, given by their texts."""
+    """Judge the alphas above which the cut removes tokens: a dict whose keys are the tokens' texts."""
     if not isinstance(prediction, Mapping) or not prediction or not set(prediction) <= set(expert):
         return wrong(f"Expected a dict whose keys are texts of tokens; got {short(prediction)}.")
     if any(value is None or value is ... for value in prediction.values()):
@@ -36,17 +36,19 @@ def check_thresholds(prediction, expert: Mapping[str, float], amateur: Mapping[s
     for token, value in prediction.items():
         prob = expert[token]
         mistakes = {
-            prob: "That is the token's own probability. The threshold is alpha *times* the best one, so divide by it.",
-            prob / best_of_amateur: "You divided by the amateur's best probability. The cut asks the expert alone.",
-            amateur[token] / best_of_amateur: "You asked the amateur. The expert says what is plausible.",
-            math.log(prob) / math.log(best): "You compared logarithms. The cut is a share of a probability.",
+            prob: "That is the token's own probability. The threshold is alpha *times* the largest probability, so "
+            "divide by it.",
+            prob / best_of_amateur: "You divided by the amateur's best probability. The cut uses the expert's alone.",
+            amateur[token] / best_of_amateur: "You used the amateur's probabilities. The expert decides what is "
+            "plausible.",
+            math.log(prob) / math.log(best): "You divided logarithms. The cut compares the probabilities themselves.",
             best / prob: "That is the wrong way round: alpha is at most 1.",
         }
         hint = f"({token}) Solve alpha · {best:g} = {prob:g}."
         found = compare(value, prob / best, mistakes, tolerance=0.01, otherwise=hint)
         if not found.ok:
             return found
-    return right("A token stays as long as alpha is at most its share of the expert's best probability.")
+    return right("A token is kept as long as alpha is at most its probability divided by the expert's largest one.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ def check_thresholds(prediction, expert: Mapping[str, float], amateur: Mapping[s
 
 
 def plausible(logits, alpha):
-    """Tokens with at least alpha times the largest probability; a hair below it too, as exp and log round."""
+    """Tokens with at least alpha times the largest probability, or slightly less, because exp and log round."""
     return logits.softmax(-1) >= alpha * logits.softmax(-1).max() * (1 - 1e-12)
 
 
@@ -63,10 +65,10 @@ def by_log_probs(logits, alpha):
 
 
 LOG_CUT = (
-    "You compare log p with alpha times the largest log p. The logarithm of alpha times a probability is a *sum*, "
-    "log alpha + log p."
+    "You compare log p with alpha times the largest log p. The logarithm of a product is a *sum*: compare it with log "
+    "alpha plus the largest log p."
 )
-# Found by trying at random: every mistake keeps other tokens than the right cut, and than the other mistakes.
+# Found by random search: every mistake keeps different tokens from the right cut and from the other mistakes.
 UNEVEN = tensor((2.4, 2.5, 2.6, -0.5, -1.9, -3.9, 0.8, 1.4))  # at alpha 0.3
 EXPERT = tensor((2.7, -3.2, 1.4, -1.0, 1.7, 3.2, 2.5, 0.7))
 AMATEUR = tensor((2.1, 3.5, 0.4, -1.8, -0.9, -2.9, 3.3, 2.5))
@@ -78,7 +80,7 @@ def scores(
     heated=lambda expert, amateur, temperature: (expert, amateur / temperature),
     asked=lambda expert, amateur, temperature: expert, cut=plausible, of=torch.Tensor.log_softmax, sign=1,
 ):  # fmt: skip
-    """Contrastive decoding's scores; each option is a way to get them wrong, such as who is `asked` for the cut."""
+    """The scores of contrastive decoding; each option is a way to get them wrong. `asked` decides the cut."""
     judge = asked(expert, amateur, temperature)
     ours, theirs = (of(logits, -1) for logits in heated(expert, amateur, temperature))
     return torch.where(cut(judge, alpha), sign * (ours - theirs), -math.inf)
@@ -90,7 +92,7 @@ check_scores = Exercise(
     scores,
     {
         "The sign is wrong: you reward what the amateur likes. Take the expert minus the amateur.": {"sign": -1},
-        "You cut by what the *amateur* finds plausible. Ask the expert, or the amateur's blind spots become yours.": (
+        "You kept the tokens that the *amateur* finds plausible. Use the expert's probabilities for the cut.": (
             {"asked": lambda expert, amateur, temperature: amateur},
             {"asked": lambda expert, amateur, temperature: amateur / temperature},
         ),
@@ -101,36 +103,38 @@ check_scores = Exercise(
             {"of": lambda logits, _: logits.softmax(-1)},
             {"of": lambda logits, _: logits.softmax(-1).log_softmax(-1)},
         ),
-        "The temperature divides the amateur's logits, and nothing else.": (
+        "The temperature is wrong: divide only the amateur's logits by it.": (
             {"heated": lambda expert, amateur, temperature: (expert, amateur)},
             {"heated": lambda expert, amateur, temperature: (expert, amateur * temperature)},
             lambda expert, amateur, alpha, temperature: scores(expert / temperature, amateur, alpha, 1.0),
             lambda expert, amateur, alpha, temperature: scores(expert / temperature, amateur, alpha, temperature),
         ),
     },
-    why="The plausible token that the expert prefers most, compared with the amateur. All other tokens score -inf.",
-    hint="What the cut removes scores -inf; with 0 it could have the best score of all.",
+    why="The best token is the plausible one that the expert prefers most compared with the amateur. Implausible "
+    "tokens score -inf.",
+    hint="A token that the cut removes must score -inf. With a score of 0, it could even win.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How much weight a passage needs, and a case in which three methods choose three tokens
+# How much weight a passage needs, and a case in which three methods choose three different tokens
 
-# Of each answer: its probability with the passage, and without it.
+# For each answer, its probability with the passage and without it.
 TOWER = {"Paris": (0.8, 0.8), "Madrid": (0.02, 0.0002)}
 
 
 @checker
 def check_weight(weight) -> Verdict:
-    """Judge from which weight on context-aware decoding answers Madrid."""
+    """Judge the smallest weight at which context-aware decoding answers Madrid."""
     told, untold = tensor(tuple(TOWER.values())).unbind(1)
     tip = math.log(0.8 / 0.02) / math.log(0.02 / 0.0002)
     mistakes = {
-        1 + tip: "That is 1 + w, the guidance scale. In the formula, log p with the passage has no weight.",
+        1 + tip: "That is 1 + w, the guidance scale. You are asked for w.",
         0.4: "You divided 40 by 100. The score adds logarithms: take the logarithm of both first.",
-        1 / tip: "That is the wrong way round: the difference to be overcome, divided by what each unit of w adds.",
-        1: "At 1 the answer is Madrid, but there is a smaller weight at which it is Madrid already.",
+        1 / tip: "That is the wrong way round. Divide the lead of Paris, as a logarithm, by what each unit of w adds "
+        "for Madrid.",
+        1: "At 1 the answer is Madrid, but it is already Madrid at a smaller weight.",
     }
-    hint = "Write down both scores as numbers plus w times a number, and find where they are equal."
+    hint = "Write both scores as a number plus w times a number. At which w are they equal?"
     found = compare(weight, tip, mistakes, otherwise=hint, tolerance=0.01)
     if not found.ok:
         return found
@@ -143,7 +147,7 @@ def check_weight(weight) -> Verdict:
 
 @checker
 def check_three(answer) -> Verdict:
-    """Judge distributions of an expert and an amateur of which three methods choose three different tokens."""
+    """Judge distributions of an expert and an amateur for which three methods choose three different tokens."""
     answer, rows = filled(answer, ("expert", "amateur")), []
     for who in ("expert", "amateur"):
         probs = array(answer[who], (3,), f"the {who}'s three probabilities")
@@ -159,14 +163,17 @@ def check_three(answer) -> Verdict:
             "must be below the cut.",
         ),
         "Contrastive decoding without a cut": (
-            contrastive_scores(ours, theirs, 0), 2, "Token 2 needs the largest ratio p/q of all: let q be tiny."
+            contrastive_scores(ours, theirs, 0), 2, "Token 2 needs the largest ratio p/q of all: make its q tiny."
         ),
     }  # fmt: skip
     for method, (values, token, hint) in due.items():
         chosen = int(values.argmax())
         if chosen != token:
             return wrong(f"{method} chooses token {chosen}. {hint}")
-    return right("The expert's favourite, what the expert knows and the amateur does not, and what only the cut stops.")
+    return right(
+        "The three are the expert's most likely token, the token that the expert knows and the amateur does not, and a "
+        "token that only the cut can remove."
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -194,30 +201,34 @@ check_search_scores = Exercise(
     ],
     search_scores,
     {
-        "You count the candidates' own states among the past. Each is equal to itself, with a cosine of 1, so the "
-        "penalty is the same for all.": lambda probs, states, past, penalty: search_scores(
+        "You also compare each candidate with itself. That similarity is always 1, so the penalty is the same for all "
+        "candidates. Compare only with the past.": lambda probs, states, past, penalty: search_scores(
             probs, states, torch.cat([past, states]), penalty
         ),
-        "You did not normalise both: that is a dot product, in which long vectors win. Give every state length 1.": (
+        "You did not normalise all states. Without that, the dot product is not a cosine, and long vectors win. Scale "
+        "every state to length 1.": (
             {"norm": (torch.Tensor.clone, torch.Tensor.clone)},
             {"norm": (directions, torch.Tensor.clone)},
             {"norm": (torch.Tensor.clone, directions)},
         ),
-        "You do not take the largest similarity. A repetition resembles *one* earlier position, and a mean or a sum "
-        "hides it.": (
+        "You do not take the largest similarity. A repetition resembles *one* earlier position, which a mean or a sum "
+        "can hide.": (
             {"nearest": lambda cosines: cosines.mean(1)},
             {"nearest": lambda cosines: cosines.sum(1)},
             {"nearest": lambda cosines: cosines.amin(1)},
             {"nearest": lambda cosines: cosines[:, -1]},
         ),
-        "The sign is wrong: you reward what resembles the past.": {"nearest": lambda cosines: -cosines.amax(1)},
-        "The weights are wrong: the probability has the factor (1 - penalty), and the similarity the penalty.": (
+        "The sign is wrong: you reward candidates that resemble the past.": {
+            "nearest": lambda cosines: -cosines.amax(1)
+        },
+        "The weights are wrong: multiply the probability by (1 - penalty), and the similarity by the penalty.": (
             lambda probs, states, past, penalty: search_scores(probs, states, past, 1 - penalty),
             lambda probs, states, past, penalty: search_scores(probs, states, past, penalty) + penalty * probs,
         ),
     },
     show=lambda probs, states, past, penalty: f"the penalty {penalty:g}",
-    why="Likely, and unlike the earlier position that it resembles most. With penalty 0 the choice is greedy.",
+    why="A good candidate is likely and does not closely resemble any earlier position. With a penalty of 0 the choice "
+    "is greedy.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -225,7 +236,7 @@ check_search_scores = Exercise(
 
 
 def kl(p, q) -> float:
-    """KL(p || q) in nats; infinite where q is 0 and p is not."""
+    """KL(p || q) in nats; infinite if p is above 0 where q is 0."""
     return float((p * (p.log() - q.log())).nansum())
 
 
@@ -237,9 +248,11 @@ def finite_number(answer, due):
     value = number(answer)
     if math.isfinite(value):
         return value
-    infinite = "KL(p || q) is infinite where q is 0 and p is not; against the mean it never is."
-    zero = "0 · log 0 counts as 0, but a computer makes it NaN: nansum."
-    raise Ended(wrong(f"You gave {value} where one of the probabilities is 0. {infinite if value > 0 else zero}"))
+    infinite = "KL(p || q) is infinite if p is above 0 where q is 0, but KL(p || mean) never is."
+    zero = "0 · log 0 counts as 0, but PyTorch returns NaN for it: use nansum."
+    raise Ended(
+        wrong(f"Your result is {value} for distributions with a probability of 0. {infinite if value > 0 else zero}")
+    )
 
 
 check_jsd = Exercise(
@@ -256,7 +269,7 @@ check_jsd = Exercise(
     ],
     jsd,
     {
-        "That is in bits, with log2. In nats it is the natural logarithm.": lambda p, q: jsd(p, q) / math.log(2),
+        "Your result is in bits. Use the natural logarithm instead of log2.": lambda p, q: jsd(p, q) / math.log(2),
         "You added the two divergences from the mean. Take their *average*.": lambda p, q: 2 * jsd(p, q),
         "You compared one distribution with the other. Compare both with their mean.": (
             kl,
@@ -264,11 +277,11 @@ check_jsd = Exercise(
             lambda p, q: (kl(p, q) + kl(q, p)) / 2,
             lambda p, q: kl(p, q) + kl(q, p),
         ),
-        "You have KL(mean || p) and KL(mean || q), but the mean comes second. (DoLa's published code does the same.)": (
-            lambda p, q: (kl((p + q) / 2, p) + kl((p + q) / 2, q)) / 2
-        ),
+        "You have KL(mean || p) and KL(mean || q), but the mean must come second. (DoLa's published code does the "
+        "same.)": (lambda p, q: (kl((p + q) / 2, p) + kl((p + q) / 2, q)) / 2),
         "You took the square root: that is the Jensen-Shannon *distance*.": lambda p, q: math.sqrt(jsd(p, q)),
     },
     read=finite_number,
-    why="Symmetric and never infinite: 0 for equal distributions, log 2 for those that have nothing in common.",
+    why="The divergence is symmetric and never infinite: 0 for equal distributions, and log 2 for distributions that "
+    "have nothing in common.",
 )

@@ -11,7 +11,7 @@ from .judge import Exercise, Verdict, array, checker, close, filled, listed, num
 # ----------------------------------------------------------------------------------------------------------------------
 # Which candidates a dynamic tree keeps
 
-# What a network guesses, as the exercise shows it: the probability of each token after the path before it.
+# The guesses of a network, as in the exercise: the probability of each path's last token after the tokens before it.
 GUESSED = {
     "red": 0.6, "blue": 0.3, "old": 0.1,
     "red lamp": 0.5, "red kite": 0.4, "blue bell": 0.9, "old hat": 1.0,
@@ -30,14 +30,14 @@ def best(score) -> set[str]:
 
 @checker
 def check_kept(prediction) -> Verdict:
-    """Judge a prediction of the tree of 4 nodes: a dict with "kept", a list of paths, and "tokens", their worth."""
+    """Judge a prediction of the tree of 4 nodes: a dict with "kept", a list of paths, and "tokens"."""
     filled(prediction, ("kept", "tokens"))
     kept, tokens = listed(prediction["kept"]), number(prediction["tokens"])
     strange = [path for path in kept if path not in GUESSED]
     if strange:
         return wrong(f"Give paths such as 'red' or 'red lamp'; got {short(strange[0])}.")
     if len(set(kept)) != len(kept) or len(kept) != NODES:
-        return wrong(f"The tree holds {NODES} different nodes, you named {len(set(kept))}.")
+        return wrong(f"The tree holds {NODES} different nodes, but you named {len(set(kept))}.")
     missing = [path for path in kept if " " in path and path.split()[0] not in kept]
     if set(kept) == best(GUESSED.get):
         return wrong(
@@ -49,13 +49,18 @@ def check_kept(prediction) -> Verdict:
     due = best(path_probability)
     if set(kept) != due:
         off = max(due - set(kept), key=path_probability)
-        return wrong(f"{off!r} has a probability of {path_probability(off):.2g}, which is among the best {NODES}.")
+        return wrong(
+            f"{off!r} has a probability of {path_probability(off):.2g}, which is one of the {NODES} largest, but you "
+            "left it out."
+        )
     expected = 1 + math.fsum(map(path_probability, due))
     if close(tokens, expected - 1, 1e-3):
         return wrong("The nodes are right. The target adds a token of its own after them: add 1.")
     if not close(tokens, expected, 1e-3):
-        return wrong("The nodes are right. For the tokens, add the probabilities of the four paths, and 1.")
-    return right("'blue bell' is kept and 'red kite' is not, because 0.3 times 0.9 is more than 0.6 times 0.4.")
+        return wrong(
+            "The nodes are right. For the number of tokens, add up the probabilities of the four paths, and add 1."
+        )
+    return right("'blue bell' is kept and 'red kite' is not, because 0.3 · 0.9 is more than 0.6 · 0.4.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -76,14 +81,16 @@ def check_chosen_wins(answer) -> Verdict:
             return wrong(f"The probabilities in {name} must be 0 or more and sum to 1; got {short(probs)}.")
     favourite = q.index(max(q))
     if q.count(max(q)) > 1:
-        return wrong("Two tokens are equally likely in q: say which one is chosen, by making it a little likelier.")
+        return wrong(
+            "Two tokens are equally likely in q, so it is unclear which one is chosen. Make one a little more likely."
+        )
     chosen, drawn = p[favourite], math.fsum(map(min, p, q))
-    said = f"The chosen token is accepted with probability {chosen:.2f}, a drawn one with {drawn:.2f}."
+    said = f"The chosen token is accepted with probability {chosen:.2f}, and a drawn one with {drawn:.2f}."
     if chosen >= drawn + GAP - 1e-9:
-        return right(f"{said} The network ranks the tokens well, but is far less sure than the target.")
+        return right(f"{said} The network ranks the tokens well, but it is far less sure than the target.")
     if chosen <= drawn:
-        return wrong(f"{said} Let the target be nearly sure of the token that q prefers, and let q spread the rest.")
-    return wrong(f"{said} That is the right way round; make the difference at least {GAP}.")
+        return wrong(f"{said} Make the target nearly sure of the token that q prefers, and make q less sure of it.")
+    return wrong(f"{said} That is the right way round, but the difference must be at least {GAP}.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -91,7 +98,7 @@ def check_chosen_wins(answer) -> Verdict:
 
 
 def features(rows):
-    """A feature for each row, no two alike."""
+    """A feature for each row, all different."""
     return torch.tensor([[row + 1.0, 0.5 - row, row * row] for row in range(rows)])
 
 
@@ -121,7 +128,7 @@ def tokens_and_features(answer, due):
 
 check_pairs = Exercise(
     """Judge ``my_pairs(read, features, path, drawn)``: the tokens and features that the draft network reads next.""",
-    # The prompt; a tree with an accepted path; a tree of which nothing is accepted; a chain, accepted in part.
+    # A prompt; a tree with an accepted path; a tree with nothing accepted; a chain of which a part is accepted.
     [
         call((11, 12, 13, 14), (0, 1, 2), 15),
         call((15, 21, 22, 23, 24, 25), (1, 4), 31),
@@ -130,20 +137,20 @@ check_pairs = Exercise(
     ],
     pairs,
     {
-        "You pair each token with its own feature. That feature was made from this token and knows it already. It "
-        "lacks the token that came after it, and in the last pair that is the drawn one.": (
+        "You pair each token with its own feature. That feature was computed from this token, so the token adds "
+        "nothing new. Pair each feature with the token *after* it; in the last pair, that is the drawn token.": (
             pairs_of_tokens_and_their_own_features
         ),
-        "Your pairs are right, but the last one is missing: the drawn token, with the last row that was kept. The next "
-        "draft starts from there.": lambda *asked: tuple(part[:-1] for part in pairs(*asked)),
-        "You feed everything that the target read. Rejected nodes are not in the text: keep row 0 and the rows of the "
-        "path.": lambda read, features, path, drawn: ([*read[1:], drawn], features),
-        "You feed the last pair alone. The accepted tokens before it need real features too: the network had only its "
-        "own guesses there.": lambda *asked: tuple(part[-1:] for part in pairs(*asked)),
-        "You took the number of a node for the number of its row: node n is in row n + 1.": pairs_by_node_numbers,
+        "Your pairs are right, but the last one is missing: the drawn token with the last kept row. The next draft "
+        "starts from this pair.": lambda *asked: tuple(part[:-1] for part in pairs(*asked)),
+        "You feed everything that the target read. Rejected nodes are not part of the text: keep row 0 and the rows of "
+        "the path.": lambda read, features, path, drawn: ([*read[1:], drawn], features),
+        "You feed only the last pair. The accepted tokens before it need real features too, because the network had "
+        "only its own predictions there.": lambda *asked: tuple(part[-1:] for part in pairs(*asked)),
+        "You used the numbers of nodes as numbers of rows: node n is in row n + 1.": pairs_by_node_numbers,
     },
     read=tokens_and_features,
-    why="Each feature goes with the token that it could not know yet: the one that came after it.",
+    why="Each feature is paired with the token after it, which the feature does not contain yet.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -151,7 +158,7 @@ check_pairs = Exercise(
 
 
 def step(accepted: int, drafted: int, cut: int = 0) -> Step:
-    """A step that drafted so many tokens and accepted some; `cut` tokens are then cut off its end."""
+    """A step with these numbers of accepted and drafted tokens; `cut` tokens are then cut off its end."""
     tokens, rejected = list(range(50, 51 + accepted)), drafted - accepted
     tree = TokenTree(tokens[:accepted] + [7] * rejected, [*range(-1, accepted - 1), *[-1] * rejected])
     made = Step(tokens, tree.tokens, accepted, tree=tree if drafted else None, path=tuple(range(accepted)))
@@ -163,7 +170,7 @@ def mean(values):
 
 
 def counts(steps, gave=lambda step: len(step.tokens) + step.cut, per_call=None, over=None):
-    """(τ, tokens per call) by the rules, or with another count of what a step gave, or over other steps."""
+    """(τ, tokens per call). The options count the tokens of a step in another way, or choose other steps."""
     tau = mean([gave(step) for step in steps if (step.drafted if over is None else over(step))])
     return tau, mean([len(step.tokens) for step in steps]) if per_call is None else per_call(steps)
 
@@ -176,7 +183,7 @@ def in_words(steps):
 
 check_counts = Exercise(
     """Judge ``my_counts(steps)``: the mean accepted length τ, and the tokens per call, of a run's steps.""",
-    # The last step is cut by two; a step without a draft in the middle; cut by one; the prompt's call alone.
+    # The last step is cut by two; a step in the middle has no draft; the last is cut by one; only the prompt's call.
     [
         ([step(0, 0), step(3, 9), step(0, 9), step(4, 9, cut=2)],),
         ([step(0, 0), step(5, 8), step(0, 0), step(1, 8), step(0, 0)],),
@@ -185,17 +192,19 @@ check_counts = Exercise(
     ],
     counts,
     {
-        "Your τ leaves out the bonus token. After the accepted tokens the target adds one of its own in every step.": (
+        "Your τ leaves out the bonus token. In every step, the target adds one token of its own after the accepted "
+        "ones.": (
             {"gave": lambda step: len(step.tokens) + step.cut - 1},
             {"gave": lambda step: step.accepted},
         ),
-        "Your τ takes the last step as the budget cut it. Add `cut`: so many tokens more had been found.": (
+        "Your τ leaves out the tokens that the budget cut off the last step. Add `cut`, because the call did yield "
+        "them.": (
             {"gave": lambda step: len(step.tokens)},
             {"gave": lambda step: step.accepted + 1},
         ),
-        "Your τ is the mean over all calls. Calls that checked no draft, like the prompt's, say nothing about the "
-        "drafts.": {"over": lambda step: True},
-        "Your tokens per call leave out the prompt's call. It is a call of the target too, and it gave a token.": (
+        "Your τ is the mean over all calls. Leave out calls that checked no draft, such as the prompt's: they say "
+        "nothing about the drafts.": {"over": lambda step: True},
+        "Your tokens per call leave out the prompt's call. It is a target call too, and it yields a token.": (
             lambda steps: counts(steps, per_call=lambda steps: mean([len(step.tokens) for step in steps[1:]])),
             lambda steps: counts(steps, per_call=lambda steps: sum(len(s.tokens) for s in steps) / len(steps[1:])),
         ),
@@ -204,6 +213,6 @@ check_counts = Exercise(
         ),
     },
     show=in_words,
-    why="τ counts the target's own token, and tokens per call counts the prompt's call.",
-    hint="Where nothing was drafted, there is nothing to take the mean of: float('nan').",
+    why="τ includes the target's own token, and tokens per call includes the prompt's call.",
+    hint="If no step has a draft, τ is the mean of nothing: return float('nan').",
 )

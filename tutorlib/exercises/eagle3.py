@@ -13,17 +13,17 @@ from .judge import Exercise, Verdict, checker, filled, right, short, wrong
 ONE_LEVEL = {
     "features off by one": (
         "fewer",
-        "The first guess is made from the target's features, so wrong features spoil it, too.",
+        "The first guess is made from the target's features, so wrong features harm it too.",
     ),
     "state normed": (
         "the same",
-        "The state is passed on to make the second guess. A tree of one level has none.",
+        "The state is passed on to make the second guess. But a tree of one level has none.",
     ),
     "wrong order of layers": (
         "fewer",
-        "The first guess is made from these three states, so their order matters for it, too.",
+        "The first guess is made from these three states, so their order matters for it too.",
     ),
-    "empty map": ("fewer", "Every guess is translated by the map, the first one included."),
+    "empty map": ("fewer", "Every guess is translated by the map, including the first."),
 }
 
 
@@ -60,18 +60,16 @@ check_spread = Exercise(
     [reduced((1, 2, 5, 6, 9), 20), reduced((0, 1, 2, 3), 5), reduced((3, 4, 5), 9), reduced((0, 1), 5)],
     spread,
     {
-        "The known tokens are right. But unknown ones have the logit 0, and where all others are negative that is the "
-        "largest. -inf makes them impossible.": {"filler": 0.0},
-        "You took d2t for the target's numbers. It holds *offsets*, to be added: several tokens have the same offset, "
-        "and overwrite each other.": {"target": lambda own, offset: offset},
-        "You left the map out: the draft's token i is not the target's token i. Nothing raises an error, but guesses "
+        "The known tokens are right. But you gave unknown tokens the logit 0, which is the largest one if all others "
+        "are negative. Give them -inf, so that they are impossible.": {"filler": 0.0},
+        "You used d2t as the target's ids. It holds *offsets* that must be added to the network's ids. Several tokens "
+        "have the same offset, so they overwrite each other.": {"target": lambda own, offset: offset},
+        "You left the map out: the network's token i is not the target's token i. No error is raised, but the guesses "
         "are rejected.": {"target": lambda own, offset: own},
-        "You added the offset twice: the target's number is i + d2t[i].": {
-            "target": lambda own, offset: own + 2 * offset
-        },
-        "You subtracted the offset: the target's number is i + d2t[i].": {"target": lambda own, offset: own - offset},
+        "You added the offset twice: the target's id is i + d2t[i].": {"target": lambda own, offset: own + 2 * offset},
+        "You subtracted the offset: the target's id is i + d2t[i].": {"target": lambda own, offset: own - offset},
     },
-    why="A token's own number plus its offset is the target's number. Tokens that the network lacks are impossible.",
+    why="The network's id plus the offset is the target's id. Tokens that the network does not know are impossible.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -79,7 +77,7 @@ check_spread = Exercise(
 
 
 def reads(length, step, features=np.tri, own=np.eye):
-    """The features that each position reads, and beside them what it reads of the states of each earlier step."""
+    """The mask of the features that each position reads, followed by those of the states of each earlier step."""
     return np.hstack([features(length), *(own(length) for _ in range(step - 1))]).astype(bool)
 
 
@@ -88,28 +86,27 @@ def with_features_ahead(length, step):
 
 
 check_reads = Exercise(
-    """Judge ``my_reads(length, step)``: what each position reads in a step of training on its own steps.""",
+    """Judge ``my_reads(length, step)``: what each position may read in a given step of training.""",
     [(4, 1), (4, 2), (5, 3), (3, 4)],
     reads,
     {
         "Your positions read features that come after their own. When the network drafts from a position, the target "
-        "has not read those tokens yet: the network has its own states in their place.": (
+        "has not read those tokens yet, so the network has only its own states for them.": (
             with_features_ahead,
             {"features": lambda length: np.ones((length, length))},
         ),
-        "Your positions read states of other positions. Those belong to drafts that start elsewhere: of each step, a "
-        "position reads the state that it gave itself.": {"own": np.tri},
-        "Your positions leave out the text before them. In every step they read all features up to their own.": {
-            "features": np.eye
-        },
-        "Your positions read no states of their own. From step 2 on, they read what each earlier step gave there.": {
-            "own": lambda length: np.zeros((length, length))
-        },
-        "Your positions do not read their own feature. It is the newest thing that they know of the target.": {
+        "Your positions read states of other positions. Those belong to drafts that start elsewhere. From each earlier "
+        "step, a position reads only its own state.": {"own": np.tri},
+        "Your positions leave out the text before them. In every step, each position reads all features up to its "
+        "own.": {"features": np.eye},
+        "Your positions read no states of their own. From step 2 on, each position also reads its own state from each "
+        "earlier step.": {"own": lambda length: np.zeros((length, length))},
+        "Your positions do not read their own feature. It is the latest that they know from the target.": {
             "features": lambda length: np.tri(length, k=-1)
         },
     },
-    why="All features up to the position, and of each earlier step the position's own state: just as in drafting.",
+    why="Each position reads all features up to its own, and its own state from each earlier step, just as in "
+    "drafting.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -120,7 +117,7 @@ LEAST = 1.5
 
 
 def speed_up(nodes, levels, tokens):
-    """How many times as fast as the plain loop a tree is on the exercise's machine."""
+    """The speed of a tree relative to the plain loop, on the exercise's machine."""
     plain = tokens * (CALL_MS + TOKEN_MS)
     return plain / (CALL_MS + TOKEN_MS * (nodes + 1) + LEVEL_MS * levels)
 
@@ -136,20 +133,24 @@ def check_two_trees(trees) -> Verdict:
         except (TypeError, ValueError):
             return wrong(f"({name}) Expected three numbers: candidates, levels, tokens per call.")
         if not (nodes % 1 == levels % 1 == 0 and 1 <= levels <= nodes < 10_000):
-            return wrong(f"({name}) A tree has at most as many levels as candidates.")
+            return wrong(
+                f"({name}) Give whole numbers of candidates and levels, at least 1 and below 10,000. A tree has at "
+                "most as many levels as candidates."
+            )
         if not 1 <= tokens <= levels + 1:
-            return wrong(f"({name}) A step yields one token at least, and at most one for each level and one more.")
+            return wrong(f"({name}) A step yields at least one token, and at most one for each level and one more.")
         found[name] = tokens, speed_up(nodes, levels, tokens)
     (many, slow), (few, fast) = found["large"], found["small"]
     if many <= few:
         return wrong("The large tree must yield more tokens per call than the small one.")
     if slow >= 1:
         return wrong(
-            f"The large tree is {slow:.2f} times as fast as the plain loop. Make it larger, or its tokens fewer."
+            f"The large tree is {slow:.2f} times as fast as the plain loop. It must be slower: give it more "
+            "candidates, or fewer tokens per call."
         )
     if fast < LEAST:
         return wrong(
-            f"The small tree is {fast:.2f} times as fast as the plain loop, and must reach {LEAST}. Give it fewer "
+            f"The small tree is {fast:.2f} times as fast as the plain loop, but it must reach {LEAST}. Give it fewer "
             "candidates, or more tokens per call."
         )
     return right(f"The large tree is {slow:.2f} times as fast as the plain loop, and the small one {fast:.2f} times.")

@@ -1,6 +1,6 @@
-"""The exercises of chapter 2: a run and a loop predicted, log-probabilities, where the best token leads astray.
+"""The exercises of chapter 2: predicting a run, the longest loop, log-probabilities, how wrong greedy can be.
 
-Answers are tried on tiny random models; what is right is computed beside the answer, without a cache.
+Functions are tried on tiny random models. The right result is computed separately, without a cache.
 """
 
 import functools
@@ -16,31 +16,38 @@ from ..lm import LM
 from ..table import TableLM
 from .judge import Ended, Exercise, Verdict, checker, compare, filled, right, wrong
 
-MOST_SEQUENCES = 20_000  # that a counterexample may have: enough for any that can be thought out by hand
+MOST_SEQUENCES = 20_000  # most that a counterexample may have: enough for any that can be worked out by hand
 
 
 @checker
 def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
-    """Judge what was predicted of ``run(greedy(lm, prompt), max_new_tokens)``."""
+    """Judge a prediction of ``run(greedy(lm, prompt), max_new_tokens)``."""
     prediction = filled(prediction, ("tokens", "target_calls", "stopped"))
     trace = run(greedy(lm, prompt), max_new_tokens)
     tokens, stopped, said = len(trace.tokens), trace.stopped, prediction["stopped"]
     if said != stopped:
-        why = "greedy comes to a stop token first" if stopped == "stop" else "no stop token comes"
-        return wrong(f"Not {said!r}: {why}, so the run ends with {stopped!r}.")
-    mistakes = {max_new_tokens: f"{max_new_tokens} is the budget, the most there may be. This run ends before it."}
+        why = "greedy reaches a stop token first" if stopped == "stop" else "greedy does not reach a stop token"
+        return wrong(f"It is not {said!r}: {why}, so the run ends with {stopped!r}.")
+    mistakes = {
+        max_new_tokens: f"{max_new_tokens} is the budget, the largest number there may be. This run ends earlier."
+    }
     if stopped == "stop":
-        mistakes[tokens - 1] = "You left the stop token out. It is a token too, and the last of trace.tokens."
-        mistakes[tokens + 1] = "One too many: nothing comes after the stop token, and the prompt is not new."
-    found = compare(prediction["tokens"], tokens, mistakes, otherwise="That is not the number of new tokens.")
+        mistakes[tokens - 1] = "You left the stop token out. It is a token too, the last one in trace.tokens."
+        mistakes[tokens + 1] = "One too many: nothing comes after the stop token, and the prompt's tokens are not new."
+    found = compare(
+        prediction["tokens"],
+        tokens,
+        mistakes,
+        otherwise="That is not the number of new tokens. Follow greedy's choices one by one.",
+    )
     if not found.ok:
         return found
     mistakes = {
-        tokens + 1: "One call too many: the prompt's call gives the first new token, and the last is never fed.",
-        tokens - 1: "One call too few: the prompt's call counts too. Every token comes out of one call.",
-        1: "One call gives one token's distribution. The next token needs another call, with this one as input.",
+        tokens + 1: "One call too many: the prompt's call gives the first new token, and the last one is never fed.",
+        tokens - 1: "One call too few: the prompt's call counts too. Every new token takes one call.",
+        1: "One call gives one token's distribution. The next token needs another call, with this token as input.",
     }
-    why = f"The run writes {trace.text!r}: {tokens} tokens, {trace.target_calls} calls, stopped by {stopped!r}."
+    why = f"The run writes {trace.text!r}: {tokens} tokens, {trace.target_calls} calls, and it ends with {stopped!r}."
     return compare(prediction["target_calls"], trace.target_calls, mistakes, why=why)
 
 
@@ -50,7 +57,7 @@ def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
 
 @functools.cache
 def small_model(seed: int):
-    """A random two-layer Llama of 13 tokens. It understands nothing, but tells one context from another."""
+    """A random two-layer Llama with 13 tokens. It understands nothing, but its output depends on the context."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -74,7 +81,7 @@ def _rows_of(model, tokens) -> torch.Tensor:
 
 
 def log_probs_of(lm, prompt, tokens, late=0, of=lambda rows: rows.log_softmax(-1)):
-    """The log-probability of each token after all before it; `late` reads a row too late, `of` another softmax."""
+    """The log-probability of each token after all before it; `late` takes a later row, `of` another function."""
     rows = of(rows_of(lm.model, [*prompt, *tokens]))
     return [float(rows[len(prompt) + i - 1 + late, token]) for i, token in enumerate(tokens)]
 
@@ -85,31 +92,31 @@ def log_probability(lm, prompt, tokens):
 
 check_log_probability = Exercise(
     """Judge ``my_log_probability(lm, prompt, tokens)``: the log-probability of `tokens` after `prompt`.""",
-    # The model is made when the first answer comes, and not when the chapter asks for its exercises.
+    # The model is made when the first answer is checked, not when the chapter imports its exercises.
     lambda: [(LM(small_model(seed=3)), *texts) for texts in (([2, 7, 1, 8], [12, 8, 1]), ([5, 3], [11, 3, 6, 10, 3]))],
     log_probability,
     {
-        "That is the probability itself, or made from a sum of probabilities. Probabilities of a sequence multiply, so "
-        "add their logarithms.": (
+        "You returned a probability, or you added probabilities. The probabilities of a sequence multiply, so add "
+        "their logarithms.": (
             lambda *given: math.exp(log_probability(*given)),
             lambda *given: math.fsum(map(math.exp, log_probs_of(*given))),
             lambda *given: math.log(math.fsum(map(math.exp, log_probs_of(*given)))),
         ),
         "The sign is wrong: the logarithm of a probability is never above 0.": lambda *given: -log_probability(*given),
-        "You took the mean over the tokens. The sequence's log-probability is their sum.": (
+        "You took the mean over the tokens. The log-probability of the sequence is their sum.": (
             lambda lm, prompt, tokens: log_probability(lm, prompt, tokens) / len(tokens)
         ),
-        "You are one row late: row i says what follows token i, so it judges token i + 1 and not token i.": (
+        "You are one row late: row i predicts the token after token i, so look up token i + 1 in it.": (
             lambda *given: math.fsum(log_probs_of(*given, late=1))
         ),
-        "You counted the prompt's tokens too. The prompt is given: only what follows it counts.": (
+        "You counted the prompt's tokens too. The prompt is given, so only the tokens after it count.": (
             lambda lm, prompt, tokens: log_probability(lm, prompt[:1], [*prompt[1:], *tokens])
         ),
     },
     show=lambda lm, prompt, tokens: f"the tokens {tokens} after the prompt {prompt}",
     tolerance=1e-4,
-    why="Each row judges the token after it, and the logarithms of their probabilities add up.",
-    hint="Take log_softmax over the vocabulary, and from the row before each new token the number of that token.",
+    why="Each row predicts the token after it, and the log-probabilities of the tokens add up.",
+    hint="Take log_softmax over the vocabulary. Then look up each new token in the row before it.",
 )
 
 
@@ -127,9 +134,9 @@ def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
     top, written, better = sequences[best], table.decode(chosen), table.decode(best)
     if list(best) == chosen:
         return wrong(
-            f"Here greedy is right: of all {len(sequences)} sequences {written!r} is the most likely, with {own:.3g}. "
-            "Let greedy's first choice lead to a token after which the probability is spread over many tokens, and "
-            "another choice to one after which it is not."
+            f"Here greedy is right: of all {len(sequences)} sequences, {written!r} is the most likely, with "
+            f"probability {own:.3g}. After greedy's first token, spread the probability over several tokens. After "
+            "another first token, make one token nearly certain."
         )
     facts = f"Greedy writes {written!r} with probability {own:.3g}, and {better!r} has {top:.3g}: {top / own:.2f} times"
     if top >= factor * own * (1 - 1e-9):
@@ -137,9 +144,9 @@ def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
     fork = next(i for i in range(length) if chosen[i] != best[i])
     first, other = (math.exp(float(table.log_probs([*start, *best[:fork]])[t[fork]])) for t in (chosen, best))
     return wrong(
-        f"{facts} as much; {factor:g} times is asked for. They part at new token {fork + 1}, where greedy's token has "
-        f"{first:.2f} and the other {other:.2f}. Bring these two closer together, spread what follows greedy's token "
-        "over more tokens, or make what follows the other token more certain."
+        f"{facts} as much, but you need {factor:g} times. The two texts differ from new token {fork + 1} on, where "
+        f"greedy's token has {first:.2f} and the other {other:.2f}. Bring these two closer together, spread the "
+        "probability after greedy's token over more tokens, or make the continuation of the other token more certain."
     )
 
 
@@ -161,20 +168,22 @@ def check_cycle(table, prompt="aa", period=4) -> Verdict:
 
 
 def choices(table, start, length) -> list[int]:
-    """The tokens that greedy chooses; the checker ends with a ✗ where two are equally likely."""
+    """The tokens that greedy chooses; the checker ends with a ✗ if two are equally likely."""
     chosen = []
     for _ in range(length):
         row = table.log_probs([*start, *chosen])
         best, second = row.topk(2).values.tolist() if table.vocab_size > 1 else (float(row[0]), -math.inf)
         if math.isclose(best, second, abs_tol=1e-9):
             after = table.decode([*start, *chosen])
-            raise Ended(wrong(f"After {after!r} two tokens are equally likely. Make one of them a little more likely."))
+            raise Ended(
+                wrong(f"After {after!r}, two tokens are equally likely. Make one of them a little more likely.")
+            )
         chosen.append(int(row.argmax()))
     return chosen
 
 
 def table_and_prompt(table, prompt, length, vocab="abc") -> tuple[TableLM, list[int]]:
-    """A reader's table as a `TableLM`, and the prompt's tokens; the checker ends with a ✗ where it is none."""
+    """A reader's table as a `TableLM`, and the prompt's tokens; if it is not a table, the checker ends with a ✗."""
     if isinstance(table, Mapping):
         try:
             table = TableLM(table, list(vocab))
@@ -183,7 +192,10 @@ def table_and_prompt(table, prompt, length, vocab="abc") -> tuple[TableLM, list[
     if not isinstance(table, TableLM):
         raise Ended(wrong(f"Expected a dict of probabilities or a TableLM, got {table!r}."))
     if table.vocab_size**length > MOST_SEQUENCES:
-        said = f"{table.vocab_size} tokens make {table.vocab_size**length} sequences: use fewer, three are enough."
+        said = (
+            f"{table.vocab_size} tokens make {table.vocab_size**length} sequences, too many: use fewer, three are "
+            "enough."
+        )
         raise Ended(wrong(said))
     try:
         return table, table.prompt_tokens(prompt)
@@ -192,7 +204,7 @@ def table_and_prompt(table, prompt, length, vocab="abc") -> tuple[TableLM, list[
 
 
 def all_sequences(table, start, length) -> dict[tuple[int, ...], float]:
-    """The probability of every sequence that has any."""
+    """The probability of every sequence that is not impossible."""
     sequences = {}
     for tokens in itertools.product(range(table.vocab_size), repeat=length):
         log_prob = sum(float(table.log_probs([*start, *tokens[:i]])[token]) for i, token in enumerate(tokens))
@@ -206,7 +218,7 @@ def log_odds(share):
 
 
 check_temperature = Exercise(
-    """Judge ``my_temperature(margin, share)``: at which temperature a logit larger by `margin` is drawn so often.""",
+    """Judge ``my_temperature(margin, share)``: the temperature that gives the token ahead by `margin` this `share`.""",
     [(2.0, 0.99), (0.3, 0.75)],
     lambda margin, share: margin / log_odds(share),
     {
@@ -219,10 +231,10 @@ check_temperature = Exercise(
         "You multiplied. Divide the margin by the logarithm of the odds.": lambda margin, share: (
             margin * log_odds(share)
         ),
-        "You divided by the odds themselves. It is exp(margin / temperature) that equals the odds.": (
+        "You divided by the odds themselves. The odds equal exp(margin / temperature), so take a logarithm first.": (
             lambda margin, share: margin * (1 - share) / share
         ),
-        "The margin sets the ratio of the two probabilities: take the logarithm of share / (1 - share).": (
+        "The margin determines the ratio of the two probabilities: take the logarithm of share / (1 - share).": (
             lambda margin, share: margin / math.log(share),
             lambda margin, share: -margin / math.log(share),
             lambda margin, share: -margin / math.log(1 - share),

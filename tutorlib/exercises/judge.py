@@ -1,10 +1,10 @@
-"""The judge of all exercises: it tries an answer on cases, compares, and names the mistake where it knows it.
+"""The code that all checkers share: it tries an answer on cases, compares the results, and names known mistakes.
 
-Most answers are functions. An `Exercise` is a checker made of data: the cases a function is tried on, what is right,
-and the most likely mistakes, each as the function that a reader with this mistake would write, or as options with which
-the right function makes it. An answer that agrees with a mistake in every case gets that mistake's message. Where an
-answer is something else (a prediction, a table, a whole decoder), a function decorated with `checker` looks at it and
-uses `compare`, `right` and `wrong`.
+Most answers are functions. For these, an `Exercise` is a checker defined by data: the cases on which a function is
+tried, the expected function, and the most likely mistakes. A mistake is the function that a reader with this mistake
+would write, or options with which the expected function makes the mistake. An answer that agrees with a mistake in
+every case gets the message for this mistake. If an answer is something else (a prediction, a table, a whole decoder), a
+function decorated with `checker` examines it and uses `compare`, `right` and `wrong`.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ import torch
 
 NOT_YET = "not answered yet"
 
-# A mistake is the function that makes it, or the options with which the right function makes it.
+# A mistake is the function that makes it, or the options with which the expected function makes it.
 Mistake = Callable | Mapping
 
 
 class Verdict(NamedTuple):
-    """What a checker found: whether the answer is right (None: not answered yet), and why."""
+    """The result of a check: whether the answer is right (None: not answered yet), and why."""
 
     ok: bool | None
     message: str
@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
 
 
 class Ended(Exception):
-    """Carries a verdict out of the middle of a checker."""
+    """Raised inside a checker to end it with a verdict."""
 
     def __init__(self, verdict: Verdict):
         super().__init__(verdict.message)
@@ -53,11 +53,11 @@ def wrong(message: str) -> Verdict:
 
 
 def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
-    """Make a checker out of a function ``look(answer, ...) -> Verdict``.
+    """Turn a function ``look(answer, ...) -> Verdict`` into a checker.
 
-    The checker prints the verdict and returns None, so that it may be the last line of a cell. An answer that is None
-    or ``...`` is "not answered yet", and `look` does not see it. The checker's attribute `judge` returns the verdict
-    unprinted.
+    The checker prints the verdict and returns None, so it can be the last line of a cell. An answer that is None or
+    ``...`` is "not answered yet", and `look` is not called. The checker's attribute `judge` returns the verdict without
+    printing it.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
 # ----------------------------------------------------------------------------------------------------------------------
 # Answers that are functions
 
-FAILED = object()  # stands for the answer of a function that raised an error, or gave something of another form
+FAILED = object()  # stands for the result of a function that raised an error, or returned something of the wrong form
 
 
 class Exercise:
@@ -99,31 +99,31 @@ class Exercise:
     Parameters
     ----------
     task : str
-        What the function is to do.
+        What the function should do.
     cases : iterable of tuples, or function that returns it
-        The arguments of each call. The function gets copies, and must not change them. A function where they take time
-        to make: it is called when the first answer is judged.
+        The arguments of each call. The reader's function gets copies and must not change them. Pass a function if the
+        cases take time to make; it is called when the first answer is judged.
     expected : function
-        Called with the same arguments, returns what is right: numbers, arrays, or lists and tuples of them.
+        Called with the same arguments, it returns the right result: numbers, arrays, or lists and tuples of them.
     mistakes : mapping from str to a mistake or a tuple of mistakes
-        What to say, and what a reader with this mistake would write: a function, or options of `expected` with which it
-        goes wrong in that way. The first that fits in all cases is named.
+        From a message to the function that a reader with this mistake would write, or to options with which `expected`
+        makes the mistake. The first mistake that agrees with the answer in all cases is named.
     through : function, optional
-        Makes of a function like the reader's the one that is tried: where a case is several calls, for instance.
-        Applied to the answer, to what is expected and to the mistakes.
+        Converts a function into the one that is tried on the cases, for example if a case consists of several calls. It
+        is applied to the answer, to `expected` and to the mistakes.
     read : function, optional
-        ``read(answer, due)`` turns one answer into something that can be compared, or ends with a ✗ if its form is
-        wrong. By default that is `like`: whatever has the form of what is due.
+        ``read(answer, due)`` converts a result so that it can be compared with the expected one, `due`, or ends with a
+        ✗ if its form is wrong. The default, `like`, accepts anything in the form of `due`.
     show : function, optional
-        ``show(*case)`` says in words what was asked; by default the arguments.
+        ``show(*case)`` describes a case in words; by default the arguments are shown.
     said : function, optional
-        ``said(given, due)`` says in words how an answer differs from what is due; by default both are shown.
+        ``said(given, due)`` describes in words how a result differs from the expected one; by default both are shown.
     why : str
-        What to say to the right answer.
+        The message for a right answer.
     hint : str
-        What to say to a wrong answer that is none of the mistakes.
+        The message for a wrong answer that is none of the mistakes.
     tolerance : float
-        Relative, for numbers.
+        The relative tolerance for numbers.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Exercise:
         print(self.judge(answer))
 
     def judge(self, answer) -> Verdict:
-        """Say that an answer is right, which mistake it makes, or where it first goes wrong."""
+        """Return the verdict: right, or wrong with the first wrong case and the mistake, if it is a known one."""
         if answer is None or answer is ...:
             return Verdict(None, NOT_YET)
         given, failed = [], None
@@ -159,7 +159,7 @@ class Exercise:
             try:
                 function = self._through(answer) if callable(answer) else answer
                 given.append(self._read(ask(function, *case), due))
-            except Ended as ended:  # what the function answered before it failed may say more than how it failed
+            except Ended as ended:  # the results before the failure may say more than the failure
                 given.append(FAILED)
                 failed = ended.verdict
                 break
@@ -185,7 +185,7 @@ class Exercise:
 
     @functools.cached_property
     def _made(self) -> list[tuple[str, list]]:
-        """What each mistake comes to in all cases, with what to say."""
+        """For each mistake its message and its results in all cases."""
         return [
             (message, [self._outcome(rule, *pair) for pair in zip(self.cases, self._due, strict=True)])
             for message, rules in self.mistakes.items()
@@ -198,7 +198,7 @@ class Exercise:
         return FAILED
 
     def _mistake(self, given: list) -> str:
-        """What to say to the mistake that comes to the same answers, up to where they end; empty if none does."""
+        """The message for the first mistake with the same results, as far as these go; empty if there is none."""
         for message, made in self._made:
             if all(self._same(*pair) for pair in zip(given, made, strict=False)):
                 return message
@@ -216,16 +216,16 @@ class Exercise:
 
 
 def ask(function: Callable, *args):
-    """What a reader's function returns for copies of these arguments, which it must not change; as `attempt`."""
+    """Call a reader's function with copies of the arguments, which it must not change. See `attempt`."""
     lent = [copy_of(value) for value in args]
     answer = attempt(function, *lent)
     if not all(same(own, original, 0) for own, original in zip(lent, args, strict=True)):
-        raise Ended(wrong("Your function changed what it was given: work on copies."))
+        raise Ended(wrong("Your function changed its arguments: work on copies."))
     return answer
 
 
 def copy_of(value):
-    """A copy of numbers in lists, tensors or arrays; anything else, such as a model, as it is."""
+    """A copy of lists, tensors, arrays and the like; anything else, such as a model, is returned as it is."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, np.ndarray):
@@ -236,13 +236,16 @@ def copy_of(value):
 
 
 def attempt(function: Callable, *args, **kwargs):
-    """Call a reader's function inside a checker, and return what it returns.
+    """Call a reader's function inside a checker, and return its result.
 
-    Where there is nothing to judge the checker ends here: a function that raises is a wrong answer, with the error as
-    its message; one that returns None (an empty body) or ``...`` or raises NotImplementedError is not answered yet.
+    If there is no result to judge, the checker ends here. A function that raises an error is a wrong answer, and the
+    message shows the error. A function that returns None (an empty body) or ``...``, or raises NotImplementedError, is
+    not answered yet.
     """
     if not callable(function):
-        raise Ended(wrong(f"Expected a function, got {short(function)}: pass its name, without parentheses."))
+        raise Ended(
+            wrong(f"Expected a function, got {short(function)}: pass the function's name, without parentheses.")
+        )
     try:
         result = function(*args, **kwargs)
     except Ended:
@@ -264,7 +267,7 @@ def attempt(function: Callable, *args, **kwargs):
 
 
 def like(answer, due):
-    """An answer in the form of what is due: a number, an array of its shape, or as many parts; or the checker ends."""
+    """An answer in the form of the expected result `due`; the checker ends with a ✗ if it has another form."""
     if isinstance(due, torch.Tensor | np.ndarray):
         return array(answer, tuple(due.shape))
     if isinstance(due, tuple):
@@ -291,7 +294,7 @@ def number(answer, due=None) -> float | int:
     try:
         as_float = float(answer)
     except OverflowError:
-        raise Ended(wrong(f"{short(answer)} is too large for a number that could be right.")) from None
+        raise Ended(wrong(f"{short(answer)} is too large to be right.")) from None
     return int(answer) if isinstance(answer, numbers.Integral) else as_float
 
 
@@ -308,13 +311,13 @@ def array(answer, shape: tuple[int, ...], what: str = "numbers") -> np.ndarray:
 
 
 def listed(answer) -> list:
-    """An answer as a list; tensors and arrays become one. Whole numbers become ints, so that tokens compare as such."""
+    """An answer as a list; tensors and arrays are converted. Their whole numbers become ints and compare as tokens."""
     answer = _plain(answer)
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise Ended(wrong(f"Expected a list, got {short(answer)}."))
     try:
         return [_plain(value) for value in itertools.islice(answer, 100_000)]
-    except Exception as error:  # an iterator of a reader's may fail in any way
+    except Exception as error:  # a reader's iterator may fail in any way
         raise Ended(wrong(f"Expected a list, got {type(error).__name__}: {error}")) from error
 
 
@@ -323,12 +326,12 @@ def parts(answer, count: int, what: str = "") -> tuple:
     if isinstance(answer, torch.Tensor | np.ndarray) and answer.ndim and len(answer) == count:
         answer = tuple(answer)
     if not isinstance(answer, tuple | list) or len(answer) != count:
-        raise Ended(wrong(f"Expected {what or f'{count} things'}, got {short(answer)}."))
+        raise Ended(wrong(f"Expected {what or f'{count} values'}, got {short(answer)}."))
     return tuple(answer)
 
 
 def filled(answer, keys: Iterable[str]) -> Mapping:
-    """A prediction, a dict with these keys; the checker ends where it is none, or where a value is still missing."""
+    """A prediction as a dict with these keys. The checker ends if it is not one, or if a value is still missing."""
     keys = tuple(keys)
     if not isinstance(answer, Mapping) or set(answer) != set(keys):
         raise Ended(wrong(f"Expected a dict with the keys {', '.join(map(repr, keys))}; got {short(answer)}."))
@@ -338,7 +341,7 @@ def filled(answer, keys: Iterable[str]) -> Mapping:
 
 
 def same(one, other, tolerance: float = 1e-6) -> bool:
-    """Whether two answers are equal: numbers within a relative tolerance, the rest part by part."""
+    """Whether two answers are equal: numbers within a relative tolerance, everything else part by part."""
     one, other = _plain(one), _plain(other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in one)
@@ -348,7 +351,7 @@ def same(one, other, tolerance: float = 1e-6) -> bool:
         if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
             return close(one, other, tolerance)
         return bool(one == other)
-    except Exception:  # whatever a reader's object does when it is compared
+    except Exception:  # a reader's object may do anything when it is compared
         return False
 
 
@@ -360,7 +363,7 @@ def close(one: float, other: float, tolerance: float = 1e-6) -> bool:
 
 
 def _plain(value):
-    """Tensors, arrays and their numbers as lists and numbers of Python's; anything else as it is."""
+    """Tensors, arrays and their numbers as plain Python lists and numbers; anything else as it is."""
     if isinstance(value, torch.Tensor):
         with contextlib.suppress(RuntimeError, NotImplementedError):
             return value.detach().cpu().tolist()
@@ -376,20 +379,21 @@ def compare(
     otherwise: str = "",
     tolerance: float = 1e-6,
 ) -> Verdict:
-    """Judge one number: right, a mistake that has a name, or simply wrong.
+    """Judge one number: it is right, a known mistake, or simply wrong.
 
     Parameters
     ----------
     answer : number
     expected : float
     mistakes : mapping of float to str
-        What the usual mistakes come to, and what to say to each. The right answer comes first, where they coincide.
+        The results of the usual mistakes, and the message for each. The expected number is right even if it is also
+        here.
     why : str
-        What to say to the right answer.
+        The message for a right answer.
     otherwise : str
         A hint for a wrong answer that is none of the mistakes.
     tolerance : float
-        Relative: how far an answer may be from a value to count as it.
+        The relative tolerance for comparing the answer with a number.
     """
     value = number(answer)
     if close(value, expected, tolerance):
@@ -406,7 +410,7 @@ def compare(
 
 
 def tensor(values) -> torch.Tensor:
-    """Numbers as the float64 tensor that a case holds: one row, or several."""
+    """Numbers as a float64 tensor for a case: one row, or several."""
     return torch.tensor(values, dtype=torch.float64)
 
 
@@ -420,7 +424,7 @@ def normalised(weights: torch.Tensor) -> torch.Tensor:
 
 
 def short(value) -> str:
-    """A value as it stands in a message: rounded, on one line, cut where it is long."""
+    """A value as it is shown in a message: rounded, on one line, cut if it is long."""
     text = repr(_rounded(value)).replace("\n", " ")
     return text if len(text) <= 80 else text[:77] + "..."
 

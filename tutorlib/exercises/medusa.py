@@ -7,11 +7,11 @@ import numpy as np
 from .judge import Exercise, Verdict, array, checker, compare, filled, listed, number, right, tensor, wrong
 
 TEXTS = [[11, 12, 13, 14, 15, 16], [21, 22, 23, 24], [31, 32]]
-IGNORED = -100  # what torch's cross-entropy leaves out
+IGNORED = -100  # the label that PyTorch's cross-entropy ignores
 
 
 def labels(texts, head, ahead=2, filler=IGNORED):
-    """At each position of each text the token `head + ahead` positions on; `filler` where there is none."""
+    """At each position of each text, the token `head + ahead` positions later; `filler` if there is none."""
     made = np.full((len(texts), max(map(len, texts))), float(filler))
     for row, text in enumerate(texts):
         for position in range(len(text)):
@@ -31,56 +31,56 @@ check_labels = Exercise(
     labels,
     {
         "You look i + 1 positions ahead. The model's own head at t already predicts the token at t + 1, so head 0 "
-        "starts one position later, at t + 2.": {"ahead": 1},
-        "You look i + 3 positions ahead, one too many. Heads count from 0, and head 0 guesses the token at t + 2.": {
-            "ahead": 3
-        },
+        "guesses one position further, the token at t + 2.": {"ahead": 1},
+        "You look i + 3 positions ahead, one too many. Heads are counted from 0, and head 0 guesses the token at t + "
+        "2.": {"ahead": 3},
         "You look 2 positions ahead for every head. Each head looks one position further than the head before it.": (
             lambda texts, head: labels(texts, 0)
         ),
-        "After the end of a text you fill up with a real token, so the head would learn to say it there. Use -100: "
-        "cross-entropy leaves it out.": (
+        "After the end of a text you fill in a real token, so the head would learn to predict it there. Use -100, "
+        "which cross-entropy ignores.": (
             {"filler": 0},
             labels_that_repeat_the_last_token,
         ),
-        "The tokens are right. But cross-entropy leaves out -100 only, and raises an error for -1.": {"filler": -1},
+        "The tokens are right. But cross-entropy ignores only -100, and raises an error for -1.": {"filler": -1},
     },
     why="Head i looks i + 2 positions ahead. After the end of a text there is nothing to learn.",
 )
 
-# A tree whose mask and positions are to be predicted: two guesses for the next token, and three nodes below the first.
+# The tree whose mask and positions are predicted: two guesses for the next token, and three nodes below the first.
 PARENTS, LENGTH = [-1, -1, 0, 0, 3], 7
 DEPTHS = [0, 0, 1, 1, 2]
 
 
 @checker
 def check_by_hand(prediction) -> Verdict:
-    """Judge how many cells of the tree's mask are True, and the nodes' positions: a dict, "cells" and "positions"."""
+    """Judge how many "cells" of the tree's mask are True, and the nodes' "positions": a dict with these two keys."""
     filled(prediction, ("cells", "positions"))
     positions = listed(prediction["positions"])
     if positions == [LENGTH + node for node in range(len(PARENTS))]:
         return wrong(
-            "You count nodes. A position says how far into the *text* a token stands: siblings are guesses for the "
-            "same position."
+            "You count nodes. A position is a token's index in the *text*, and siblings are guesses for the same "
+            "position."
         )
     if positions == DEPTHS:
-        return wrong("Those are the depths alone. The tree continues a text: add the text's length.")
+        return wrong("Those are the depths alone. The tree follows a text: add the text's length.")
     if positions == [LENGTH + depth + 1 for depth in DEPTHS]:
         return wrong(f"One too many: the text ends at position {LENGTH - 1}, so the tree begins at {LENGTH}.")
     if positions == [LENGTH + depth - 1 for depth in DEPTHS]:
         return wrong(f"One too few: position {LENGTH - 1} already belongs to the last token of the text.")
     if positions != [LENGTH + depth for depth in DEPTHS]:
-        return wrong("A node's position is the text's length plus the node's depth, one number for each node.")
+        return wrong("A node's position is the text's length plus the node's depth. Give one number for each node.")
     return compare(
         prediction["cells"],
         len(DEPTHS) + sum(DEPTHS),
         {
-            15: "15 is the causal mask of plain text, where each node sees all nodes before it. Siblings must not.",
-            13: "You let siblings see each other. If one of them is right, the other was never written.",
+            15: "15 would be right for the causal mask of plain text, where each token sees all tokens before it. "
+            "Siblings must not see each other.",
+            13: "You let siblings see each other. If one of them is right, the other is not in the text.",
             sum(DEPTHS): "Each node also sees itself.",
-            8: "You go up to the parent only. A node sees all nodes on the path to it.",
+            8: "You go up to the parent only, and no further. A node sees all nodes on the path to it.",
         },
-        why="Each node sees as many nodes as its path is long: 1, 1, 2, 2 and 3.",
+        why="Each node sees the nodes on its path, itself included: 1, 1, 2, 2 and 3.",
         otherwise="For each node, count the nodes on the path to it, itself included.",
     )
 
@@ -97,16 +97,19 @@ def check_wide(accuracies) -> Verdict:
         return wrong("Give two lists, one for each head, with the shares of at least three ranks each.")
     for head, row in enumerate(rows):
         if min(row) < 0 or math.fsum(row) > 1 + 1e-9:
-            return wrong(f"The shares of head {head} must be 0 or more, and their sum at most 1: one token is right.")
+            return wrong(
+                f"The shares of head {head} must be 0 or more, and their sum at most 1, because only one token is "
+                "right."
+            )
         if row != sorted(row, reverse=True):
-            return wrong(f"Head {head}'s best guess is rank 0: let the shares fall from rank to rank.")
+            return wrong(f"Rank 0 is a head's best guess, so the shares of head {head} must fall from rank to rank.")
     third, deep = rows[0][2], rows[0][0] * rows[1][0]
     if third > deep:
-        return right("Where a head is unsure, more of its guesses are worth more than a longer path.")
-    said = f"The third guess of head 0 is right in {third:.2f} of the cases, the path (0, 0) in {deep:.2f}."
+        return right("If a head is unsure, another of its guesses is worth more than a longer path.")
+    said = f"The third guess of head 0 is right in {third:.2f} of the cases, and the path (0, 0) in {deep:.2f}."
     if rows[1][0] > 0.5 >= rows[0][0]:
         return wrong(f"{said} Head 1 is too good for a wide tree: make it worse, or head 0 less sure.")
-    return wrong(f"{said} A wide tree needs a third guess of head 0 that is worth more than the path (0, 0).")
+    return wrong(f"{said} In a wide tree, the third guess of head 0 must be right more often than the path (0, 0).")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -123,30 +126,30 @@ def matrix(tokens, paths, filler=lambda row: -1.0, left=False):
 
 
 def matrix_of_tokens(answer, due):
-    """Any negative number does where a path has ended: it equals no token."""
-    made = array(answer, due.shape, "tokens, a row for each path,")
+    """After the end of a path any negative number is accepted, because it equals no token."""
+    made = array(answer, due.shape, "a matrix of tokens, one row per path,")
     return np.where(made < 0, -1, made)
 
 
 check_paths = Exercise(
-    """Judge ``my_paths(tokens, paths)``: the tokens of each path, a row for each, filled up to the longest.""",
+    """Judge ``my_paths(tokens, paths)``: the tokens of each path, one row per path, padded to the longest.""",
     [([5, 0, 6, 0, 4, 2], [[0, 2, 5], [0, 3], [1, 4], [1]])],
     matrix,
     {
-        "You fill up short paths with 0, which is a real token. If the target says token 0 after the path, the path "
-        "seems one token longer than it is. Fill up with a number that is no token: -1.": ({"filler": lambda row: 0.0}),
+        "You pad short paths with 0, which is a real token. If the target predicts token 0 after the path, the path "
+        "seems one token longer than it is. Pad with a number that is not a token: -1.": ({"filler": lambda row: 0.0}),
         "You repeat the last token of a short path. If the target repeats it too, the path seems longer than it is. "
-        "Fill up with a number that is no token: -1.": {"filler": lambda row: row[-1]},
-        "Those are the numbers of the nodes. Look up their tokens.": (
+        "Pad with a number that is not a token: -1.": {"filler": lambda row: row[-1]},
+        "Those are the indices of the nodes. Look up their tokens.": (
             lambda tokens, paths: matrix(range(len(tokens)), paths)
         ),
-        "You fill up on the left. Tokens are compared from the left, so the path has to begin there.": {"left": True},
+        "You pad on the left. Tokens are compared from the left, so the path has to begin there.": {"left": True},
         "Your paths run from the leaf up. Begin with the node that follows the text.": (
             lambda tokens, paths: matrix(tokens, [path[::-1] for path in paths])
         ),
     },
     read=matrix_of_tokens,
-    why="-1 equals no token, so a path never seems longer than it is.",
+    why="The padding equals no token, so a path never seems longer than it is.",
 )
 
 
@@ -179,5 +182,5 @@ check_threshold = Exercise(
             lambda probs, *given: math.nan if 0 in probs else threshold(probs, *given)
         ),
     },
-    why="A cap where the target is certain, and a lower threshold where many tokens are possible.",
+    why="If the target is certain, the threshold is the cap; if many tokens are possible, it is lower.",
 )

@@ -1,4 +1,4 @@
-"""The exercises of the memory chapter: how many texts fit, another form of four bits, whose text it is, NF4 beaten."""
+"""The exercises of the memory chapter: how many texts fit, other four-bit levels, whose text it is, NF4 beaten."""
 
 import math
 
@@ -12,28 +12,28 @@ from .judge import Exercise, Verdict, checker, compare, filled, right, short, te
 
 @checker
 def check_texts(prediction, *, memory, weights, layers, heads, key_heads, head_size, tokens, bytes_each) -> Verdict:
-    """Judge a dict: the GB of the "cache" of one text of `tokens` tokens, and how many "texts" fit beside the weights.
+    """Judge a dict: the GB of one text's "cache" for `tokens` tokens, and how many "texts" fit beside the weights.
 
     `memory` and `weights` are in GB.
     """
     prediction = filled(prediction, ("cache", "texts"))
     cache = 2 * layers * key_heads * head_size * tokens * bytes_each / 1e9
     mistakes = {
-        cache / 2: "That is half of it. Each token leaves a key *and* a value, and a number takes two bytes.",
+        cache / 2: "That is half of it. Each token stores a key *and* a value, and each number takes two bytes.",
         cache / layers: "That is the cache of one layer. Each layer keeps its own keys and values.",
-        cache * heads / key_heads: "You counted the query heads. Only the key-value heads leave something.",
+        cache * heads / key_heads: "You counted the query heads. Only the key-value heads store something.",
         cache * 1e9: "That is in bytes. Give GB.",
     }
-    hint = "(cache) Ask what one token leaves in one layer, and then how many layers and tokens there are."
+    hint = "(cache) Start with what one token stores in one layer. Then multiply by the layers and the tokens."
     found = compare(prediction["cache"], cache, mistakes, tolerance=0.02, otherwise=hint)
     if not found.ok:
         return found
     texts = math.floor((memory - weights) / cache)
     mistakes = {
         math.floor(memory / cache): "You left out the weights. They are in the same memory.",
-        texts + 1: "That is one too many: a part of a text is no text. Round down.",
+        texts + 1: "That is one too many: only whole texts count. Round down.",
     }
-    hint = "(texts) Divide what the weights leave free by the cache of one text, and round down."
+    hint = "(texts) Divide the memory that the weights leave free by the cache of one text, and round down."
     return compare(prediction["texts"], texts, mistakes, otherwise=hint, why="The weights are paid for once, and the "
                    "cache once for each text. So what limits a server is soon the cache.")  # fmt: skip
 
@@ -50,7 +50,7 @@ def min_and_step(block, top=15, index=torch.round, start=torch.min, back=lambda 
 
 
 check_min_and_step = Exercise(
-    """Judge ``my_round(block: float64 tensor (n,)) -> (n,)``: rounded to 16 even values from minimum to maximum.""",
+    """Judge ``my_round(block: float64 tensor (n,)) -> (n,)``: rounded to 16 even levels from minimum to maximum.""",
     [
         (tensor((0.3, -0.1, 0.05, 0.71, 0.28, -0.24, 0.5)),),
         (tensor((2.0, 3.0, 2.3, 2.62, 2.95)),),
@@ -59,19 +59,19 @@ check_min_and_step = Exercise(
     min_and_step,
     {
         "Sixteen values have fifteen steps between them: step = (maximum - minimum) / 15.": {"top": 16},
-        "You gave the indices from 0 to 15. Turn them back into weights: minimum + step * index.": {
+        "You returned the indices from 0 to 15. Turn them back into weights: minimum + step * index.": {
             "back": lambda index, low, step: index
         },
-        "You rounded down. The nearest value may be the one above.": {"index": torch.floor},
-        "Your values do not begin at the block's minimum. Subtract it before you divide, and add it again at last.": (
+        "You rounded down. The nearest level may be the one above.": {"index": torch.floor},
+        "Your levels do not begin at the block's minimum. Subtract it before you divide, and add it again at the "
+        "end.": (
             {"start": lambda block: torch.zeros(())},
             {"back": lambda index, low, step: step * index},
         ),
-        "You used the largest absolute value. This form has a minimum and a step, and no level for 0.": (
-            lambda block: (block / block.abs().max() * 7).round() / 7 * block.abs().max()
-        ),
+        "You used the largest absolute value. Here, the levels depend on the minimum and a step, and 0 need not be a "
+        "level.": (lambda block: (block / block.abs().max() * 7).round() / 7 * block.abs().max()),
     },
-    why="Two numbers for each block, a minimum and a step: your SmolLM2 came over the network in this form.",
+    why="Each block comes with two numbers, a minimum and a step. The weights of your SmolLM2 came in this form.",
     hint="The smallest weight has index 0, and the largest has index 15.",
 )
 
@@ -80,7 +80,7 @@ check_min_and_step = Exercise(
 
 
 def agreement(logits, tokens, prompt, rows=lambda prompt, length: slice(prompt - 1, length - 1), choose=torch.argmax):
-    """The share of a text's new tokens that the model whose logits these are would have chosen, or with a mistake."""
+    """The share of a text's new tokens that the model with these logits would have chosen, or with a mistake."""
     chosen = choose(logits[rows(prompt, len(tokens))], -1)
     return float((chosen == torch.tensor(tokens[prompt:])).double().mean())
 
@@ -110,15 +110,16 @@ check_agreement = Exercise(
     [scored(1, 17, 4), scored(2, 30, 7), scored(3, 12, 3)],
     agreement,
     {
-        "You compare each token with the row of that same token. Row t is what the target says *after* token t, so it "
-        "judges token t + 1.": {"rows": lambda prompt, length: slice(prompt, length)},
-        "You count the prompt's tokens too. Nobody chose them.": with_the_prompt,
+        "You compare each token with the row of that same token. Row t predicts the token *after* token t, so use it "
+        "for token t + 1.": {"rows": lambda prompt, length: slice(prompt, length)},
+        "You count the prompt's tokens too. No model chose them.": with_the_prompt,
         "You stop at the first difference. Here, count all positions at which the two agree.": leading,
-        "You took the least likely token of each row.": {"choose": torch.argmin},
+        "You took the least likely token of each row. Take the most likely one.": {"choose": torch.argmin},
     },
     show=lambda logits, tokens, prompt: f"logits {tuple(logits.shape)}, a text of {len(tokens)}, prompt {prompt}",
-    why="One call is enough: each row judges the token after it. For the target's own greedy text this is 1.",
-    hint="The first new token stands at position `prompt`, and the row before it judges it.",
+    why="One call is enough, because each row predicts the token after it. For a greedy text of the target the share "
+    "is 1.",
+    hint="The first new token is at position `prompt`, and the row before it predicts it.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -139,24 +140,25 @@ def error(block, levels):
 
 @checker
 def check_block(answer) -> Verdict:
-    """Judge 64 weights: rounded to NF4's levels they must lose at least twice as much as with even levels."""
+    """Judge 64 weights: NF4's levels must give at least twice the mean squared error of even levels."""
     try:
         block = torch.as_tensor(answer).detach().cpu()
-    except Exception:  # whatever a reader's object does when it is made a tensor
+    except Exception:  # a reader's object may do anything when it is converted to a tensor
         return wrong(f"Expected 64 numbers, got {short(answer)}.")
     if block.shape != (64,) or block.is_complex() or not block.isfinite().all():
         return wrong(f"Expected 64 finite numbers in a row, got {short(answer)}.")
     block = block.double()
     if not block.any():
-        return wrong("All weights are 0: there is nothing to lose with either.")
+        return wrong("All weights are 0, so neither kind of level has an error.")
     nf4, even = error(block, NF4), error(block, EVEN)
     if nf4 <= even:
         return wrong(
-            f"NF4 loses {nf4:.2g} on your block, and even levels lose {even:.2g}: NF4 is no worse. Its levels "
-            "lie close together near 0. Where do they lie far apart?"
+            f"On your block, NF4's mean squared error is {nf4:.2g}, and that of even levels is {even:.2g}: NF4 is no "
+            "worse. Its levels lie close together near 0. Where do they lie far apart?"
         )
     if nf4 < 2 * even:
-        return wrong(f"NF4 loses {nf4 / even:.2f} times as much as even levels. Find a block with at least twice.")
+        return wrong(f"NF4's error is {nf4 / even:.2f} times that of even levels. It must be at least twice as large.")
     return right(
-        f"NF4 loses {nf4:.2g}, and even levels lose {even:.2g}. NF4 bets on many small weights and few large ones."
+        f"NF4's error is {nf4:.2g}, and that of even levels is {even:.2g}. NF4 is made for many small weights and few "
+        "large ones."
     )

@@ -1,4 +1,4 @@
-"""The exercises of chapter 1: softmax, temperature, rows computed, operations for each byte, a guess checked."""
+"""The exercises of chapter 1: softmax, temperature, counting rows, operations per byte, checking a guess."""
 
 import math
 
@@ -31,7 +31,7 @@ check_softmax = Exercise(
             lambda row: normalised(row.exp()),
             lambda row: normalised(torch.tensor([math.exp(logit) for logit in row])),
         ),
-        "The largest of yours is 1, so their sum is above 1. Divide by it.": lambda row: (row - row.max()).exp(),
+        "Your largest value is 1, so the sum is above 1. Divide by the sum.": lambda row: (row - row.max()).exp(),
         "These are the exponentials themselves. Divide by their sum.": lambda row: row.exp(),
         "These are the logarithms of the probabilities. Take exp of them.": lambda row: row.log_softmax(-1),
         "You divided the logits by their sum, without exp. Negative logits then give negative probabilities.": (
@@ -81,26 +81,27 @@ def check_flattened(logits, sharp=0.9, flat=0.5) -> Verdict:
     if not 2 <= len(row) <= 100_000 or not np.isfinite(row).all():
         return wrong("Give a list of at least two finite logits.")
     at_1, at_2 = (float(torch.tensor(row / t).softmax(-1).max()) for t in (1.0, 2.0))
-    facts = f"The best token has {at_1:.2f} at temperature 1 and {at_2:.2f} at temperature 2."
+    facts = f"The best token has probability {at_1:.2f} at temperature 1 and {at_2:.2f} at temperature 2."
     if at_1 < sharp:
         return wrong(f"{facts} It needs {sharp:g} at temperature 1: raise its logit, or lower the others.")
     if at_2 < flat:
         return right(f"{facts} Each other token is unlikely, but there are many of them.")
     if len(row) <= 10:
-        return wrong(f"{facts} With {len(row)} tokens, no logits can do it: give the best token more rivals.")
+        return wrong(f"{facts} With {len(row)} tokens, this is impossible: give the best token more rivals.")
     return wrong(f"{facts} Lower its logit a little, let the others share the rest evenly, or give it more rivals.")
 
 
 @checker
 def check_intensity(answer, *, bytes_each, tokens=1) -> Verdict:
-    """Judge a number: operations for each byte of weights in a call of `tokens` tokens."""
+    """Judge a number: operations per byte of weights in a call with `tokens` tokens."""
     expected = 2 * tokens / bytes_each
     mistakes = {
         tokens / bytes_each: "That is half of it: each parameter takes part in a multiplication *and* an addition.",
-        1 / expected: "That is upside down: operations for each byte, not bytes for each operation.",
-        2 * tokens: "That is operations for each parameter. A parameter has more than one byte.",
-        2 * tokens * bytes_each: "Divide by the bytes: the more bytes a number has, the less work there is for each.",
-        2 / bytes_each: f"That is a call of one token. Here {tokens} tokens share one reading of the weights.",
+        1 / expected: "That is upside down: give operations per byte, not bytes per operation.",
+        2 * tokens: "That is the number of operations per parameter. A parameter has more than one byte.",
+        2 * tokens * bytes_each: "Divide by the bytes: the more bytes a number has, the fewer operations there are per "
+        "byte.",
+        2 / bytes_each: f"That is for a call with one token. Here, {tokens} tokens share one reading of the weights.",
     }
     hint = "How many operations does one parameter take part in, and how many bytes does it have?"
     why = "Right, and it does not depend on how large the model is."
@@ -109,26 +110,28 @@ def check_intensity(answer, *, bytes_each, tokens=1) -> Verdict:
 
 @checker
 def check_break_even(answer, *, peak_operations, bandwidth, bytes_each) -> Verdict:
-    """Judge a number of tokens: the fewest in a call for which computing takes as long as reading the weights."""
+    """Judge the smallest number of tokens in a call for which computing takes as long as reading the weights."""
     ridge = peak_operations / bandwidth
     expected, value = ridge * bytes_each / 2, number(answer)
     if abs(value - expected) < 1:
-        return right("Right: a call of fewer tokens waits for memory, however fast the processor is.")
+        return right("Right: a call with fewer tokens waits for memory, however fast the processor is.")
     mistakes = {
-        ridge: "That is how many operations the processor does while one byte arrives. A token does fewer with it.",
-        ridge * bytes_each: "Twice too many: each parameter takes part in two operations for each token.",
-        ridge / 2: "The bytes of a number are missing: a parameter takes that much longer to arrive.",
-        ridge / bytes_each * 2: "The bytes of a number belong on the other side: wider numbers take longer to arrive.",
-        1 / expected: "That is upside down: ask how many tokens' work fits into the time of reading.",
+        ridge: "That is how many operations the processor performs while one byte arrives. One token needs fewer for "
+        "each byte.",
+        ridge * bytes_each: "Twice too many: each parameter takes part in two operations per token.",
+        ridge / 2: "You left out the bytes per number: a parameter with more bytes takes longer to arrive.",
+        ridge / bytes_each * 2: "The bytes and the two operations are the wrong way round: wider numbers take longer "
+        "to arrive.",
+        1 / expected: "That is upside down: how many tokens can be computed in the time that reading takes?",
     }
     for mistake, message in mistakes.items():
         if (abs(value - mistake) < 0.51 and mistake > 2) or close(value, mistake, 1e-3):
             return wrong(message)
-    return compare(value, expected, otherwise="Set the seconds of reading equal to the seconds of computing.")
+    return compare(value, expected, otherwise="Set the time for reading equal to the time for computing.")
 
 
 def agreeing(best, guess):
-    """How many tokens of the guess agree with the most likely ones, from the front."""
+    """How many tokens at the beginning of the guess agree with the most likely ones."""
     return next((i for i, pair in enumerate(zip(best, guess, strict=False)) if pair[0] != pair[1]), len(guess))
 
 
@@ -145,7 +148,7 @@ def rows_with(*best):
 
 
 check_agreeing = Exercise(
-    """Judge ``agreeing(logits, guess) -> int``: how many guessed tokens, from the front, the loop would write.""",
+    """Judge ``agreeing(logits, guess) -> int``: how many tokens at the beginning of the guess are right.""",
     [
         (rows_with(3, 1, 4, 1, 5), [3, 1, 4, 1]),  # all agree
         (rows_with(3, 1, 4, 1, 5), [3, 1, 0, 1]),  # agrees again after the first mistake
@@ -156,23 +159,22 @@ check_agreeing = Exercise(
     ],
     by_rows(agreeing),
     {
-        "You count tokens that agree after the first mistake. Their rows come after a token that the loop would not "
-        "have written: stop at the first that differs.": by_rows(
+        "You also count tokens after the first mistake. Their rows follow a token that the loop would not have "
+        "written, so stop at the first difference.": by_rows(
             lambda best, guess: sum(a == b for a, b in zip(best, guess, strict=False))
         ),
-        "You are one row late: you judge a token by the row *after* it, which says what follows it.": by_rows(
+        "You are one row late: you compare a token with the row *after* it, which predicts the next token.": by_rows(
             lambda best, guess: agreeing(best[1:], guess)
         ),
         "One too many: the token that the model itself adds after the agreeing ones was not guessed.": by_rows(
             lambda best, guess: agreeing(best, guess) + 1
         ),
-        "That is how many are left over. Count those that agree, from the front.": by_rows(
+        "That is how many tokens are left over. Count the ones before the first mistake.": by_rows(
             lambda best, guess: len(guess) - agreeing(best, guess)
         ),
-        "All or nothing? The tokens before the first mistake are right, so count them.": by_rows(
-            lambda best, guess: len(guess) * (agreeing(best, guess) == len(guess))
-        ),
+        "You return 0 if any token is wrong. But the tokens before the first mistake are right, so count "
+        "them.": by_rows(lambda best, guess: len(guess) * (agreeing(best, guess) == len(guess))),
     },
     show=lambda logits, guess: f"rows whose most likely tokens are {logits.argmax(-1).tolist()}, and the guess {guess}",
-    why="One call checks all of them, and you stop at the first that differs.",
+    why="One call checks the whole guess, and you stop at the first token that differs.",
 )

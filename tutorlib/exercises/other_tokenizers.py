@@ -19,7 +19,7 @@ from .judge import (
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How often each method's guess is accepted, where every token is one word
+# How often each method's guess is accepted, if every token is one word
 
 
 def rates(p: Mapping[str, float], q: Mapping[str, float]) -> dict[str, float]:
@@ -42,7 +42,8 @@ def check_rates(prediction, p: Mapping[str, float], q: Mapping[str, float]) -> V
                 "You did not renormalise. The guess is drawn from the shared tokens alone, so divide their "
                 "probabilities by their sum first."
             ),
-            sum(p[token] for token in shared): "You added up what the target gives to the shared tokens.",
+            sum(p[token] for token in shared): "You added up what the target gives to the shared tokens. Add up min(p, "
+            "q) instead.",
             sum(p[token] * q[token] / total for token in shared): (
                 "You multiplied p and q, as if a guess were accepted with probability p. TLI uses min(1, p/q)."
             ),
@@ -51,8 +52,10 @@ def check_rates(prediction, p: Mapping[str, float], q: Mapping[str, float]) -> V
             sum(p[token] * q[token] / total for token in shared): (
                 "You let SLEM draw its guess. The draft writes its most likely token here."
             ),
-            max(q.values()): "That is the draft's own probability of the guess. The target decides.",
-            sum(min(p[token], q[token] / total) for token in shared): "That is TLI's rate. SLEM has no q to divide by.",
+            max(q.values()): "That is the draft's own probability of the guess. Take the target's, because the target "
+            "decides.",
+            sum(min(p[token], q[token] / total) for token in shared): "That is TLI's rate. SLEM's guess is not drawn "
+            "from q.",
         },
     }
     due = rates(p, q)
@@ -83,7 +86,8 @@ def check_slem_wins(tables, target: Sequence[str], draft: Sequence[str], ahead: 
     said = f"SLEM's guess is accepted with probability {found['SLEM']:.2f}, and TLI's with {found['TLI']:.2f}."
     if found["SLEM"] >= found["TLI"] + ahead:
         return right(
-            f"{said} SLEM wins where the draft's favourite is right, but the draft is less sure than the target."
+            f"{said} SLEM wins if the draft's most likely token is right, but the draft is less sure of it than the "
+            "target."
         )
     favourite = max(q, key=q.get)
     if favourite not in target:
@@ -98,7 +102,7 @@ def check_slem_wins(tables, target: Sequence[str], draft: Sequence[str], ahead: 
 
 
 def tokens_of(text, vocab, *, pick=lambda fitting: max(fitting, key=lambda found: len(found[1])), unknown="ends"):
-    """Ids of the target's tokens for a text, the longest that fits first; each option is a way to get it wrong."""
+    """Ids of the target's tokens for a text, always the longest that fits; each option is a way to get it wrong."""
     ids, at = [], 0
     while at < len(text):
         fitting = [(token, piece) for token, piece in enumerate(vocab) if text.startswith(piece, at)]
@@ -124,21 +128,20 @@ check_guess = Exercise(
     ],
     tokens_of,
     {
-        "You take the first token that fits. The order of a vocabulary means nothing: take the longest token.": {
+        "You take the first token that fits. The order of a vocabulary has no meaning: take the longest token.": {
             "pick": lambda fitting: fitting[0]
         },
-        "You take the shortest token that fits, so the target would have to spell its words in small pieces. Take the "
-        "longest.": {"pick": lambda fitting: min(fitting, key=lambda found: len(found[1]))},
-        "Where the target has no token, you leave characters out and go on. But then your guess is a different text: "
-        "end the guess there.": {"unknown": "is left out"},
-        "Where the target has no token, you give up the whole guess. What comes before is still a good guess.": {
-            "unknown": "is no guess"
-        },
+        "You take the shortest token that fits, so the guess spells words in small pieces. The target's tokenizer "
+        "takes the longest token.": {"pick": lambda fitting: min(fitting, key=lambda found: len(found[1]))},
+        "If no token fits, you skip a character and continue. But then your guess is a different text: end the guess "
+        "there.": {"unknown": "is left out"},
+        "If no token fits, you give up the whole guess. But the part before is still a good guess, so return that "
+        "part.": {"unknown": "is no guess"},
         "You return texts. A guess is a list of the target's ids.": (
             lambda written, vocab: [vocab[token] for token in tokens_of(written, vocab)]
         ),
     },
-    why="This is the same text in the target's tokens, so the target can check it token by token.",
+    why="Your guess is the same text in the target's tokens, so the target can check it token by token.",
     hint="Look at the remaining text: with which tokens does it begin?",
 )
 
@@ -147,7 +150,7 @@ check_guess = Exercise(
 
 
 def pad(rows, *, left=True, mask=lambda row, skip: [0] * skip + [1] * len(row), first=0, skipped=False):
-    """(ids, mask, positions), filled up with 0; each option is a way to get it wrong."""
+    """(ids, mask, positions), padded with 0; each option is a way to get it wrong."""
     ids, masks, positions = [], [], []
     for row in rows:
         skip = max(map(len, rows)) - len(row)
@@ -159,11 +162,11 @@ def pad(rows, *, left=True, mask=lambda row, skip: [0] * skip + [1] * len(row), 
 
 
 def rectangles(answer, due):
-    """Filler has no right id and no right position: whatever the answer has there is replaced by what is due."""
+    """Ids and positions of padding do not matter: those of the answer are replaced by the expected ones."""
     shape = len(due[0]), len(due[0][0])
     made = [
-        array(part, shape, f"{name}, a rectangle").tolist()
-        for name, part in zip(("ids", "mask", "positions"), parts(answer, 3, "three things, (ids, mask, positions)"))
+        array(part, shape, f"{name} in a rectangle").tolist()
+        for name, part in zip(("ids", "mask", "positions"), parts(answer, 3, "three values, (ids, mask, positions)"))
     ]
     there = due[1]
     for which in (0, 2):
@@ -178,19 +181,19 @@ check_padding = Exercise(
     pad,
     {
         "You pad on the right. Then the last column holds padding, and each row's next token goes into a different "
-        "column: pad on the left here.": {"left": False},
-        "Your mask is 1 everywhere, so padding is read as text. The mask is 0 where there is no token.": {
+        "column. Pad on the left here.": {"left": False},
+        "Your mask is 1 everywhere, so padding is read as text. The mask must be 0 for padding.": {
             "mask": lambda row, skip: [1] * (skip + len(row))
         },
-        "Your mask asks whether the id is 0, and so hides real tokens. Use the lengths of the rows to find the "
+        "Your mask is 0 wherever the id is 0, so it also hides real tokens. Use the lengths of the rows to find the "
         "padding, not the ids.": {"mask": lambda row, skip: [0] * skip + [int(token != 0) for token in row]},
-        "Your positions count the padding too. Each row counts its own tokens from 0, as if it were alone.": {
+        "Your positions count the padding too. Number each row's own tokens from 0, as if the row were alone.": {
             "skipped": True
         },
-        "Your positions begin at 1. Take a running sum of the mask, less 1.": {"first": 1},
+        "Your positions begin at 1. Subtract 1 from the running sum of the mask.": {"first": 1},
     },
     read=rectangles,
-    why="The padding is hidden, whatever its id, and each row counts its own tokens, as if it were alone.",
+    why="The padding is hidden, whatever its id, and the tokens of each row are numbered as if the row were alone.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -199,21 +202,21 @@ check_padding = Exercise(
 
 def gain(rows, gamma, alpha, free, *, expected=lambda gamma, alpha: sum(alpha**i for i in range(gamma + 1)),
          plain=lambda rows: rows, wide=lambda rows, gamma: rows * (gamma + 1)):  # fmt: skip
-    """Tokens a second over those of the plain batch; each option is a way to get it wrong."""
+    """Tokens per second relative to the plain batch; each option is a way to get it wrong."""
     return expected(gamma, alpha) * max(1.0, plain(rows) / free) / max(1.0, wide(rows, gamma) / free)
 
 
 check_gain = Exercise(
-    """Judge ``my_gain(rows, gamma, alpha, free)``: how many times as fast as the plain batch a speculating one is.""",
+    """Judge ``my_gain(rows, gamma, alpha, free)``: the speed with a draft model relative to the plain batch.""",
     [(1, 4, 0.8, 32), (8, 4, 0.8, 32), (64, 4, 0.8, 32), (16, 2, 0.5, 8), (12, 6, 0.9, 100)],
     gain,
     {
         "You count the tokens of a single row. A call holds the tokens of *all* rows: rows times (gamma + 1).": {
             "wide": lambda rows, gamma: gamma + 1
         },
-        "You compare with a call on one token. A call of the plain batch holds one token for each row, so it gets "
-        "slower, too.": {"plain": lambda rows: 1},
-        "You left out the token that each row had before its draft. It is fed as well: gamma + 1 tokens a row.": {
+        "You compare with a call with one token. A call of the plain batch holds one token for each row, so it can "
+        "take longer too.": {"plain": lambda rows: 1},
+        "You left out the last token before the draft. It is fed as well, so each row has gamma + 1 tokens.": {
             "wide": lambda rows, gamma: rows * gamma
         },
         "You count only accepted tokens. In each round, the target adds a token of its own.": {
@@ -223,6 +226,6 @@ check_gain = Exercise(
             "expected": lambda gamma, alpha: 1 + alpha * gamma
         },
     },
-    why="Where the plain batch's calls are already wide, a draft makes them gamma + 1 times as long: it loses time.",
+    why="If the plain batch's calls are already wide, drafting makes them gamma + 1 times as long, and loses time.",
     hint="Divide the tokens of a row's round by the time of a round, and do the same for the plain batch.",
 )

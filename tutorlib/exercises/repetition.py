@@ -26,24 +26,24 @@ check_repetition = Exercise(
     [([2, 0, 2, 2, 0, 1, 0, 1, 0, 1, 0, 0], 3), ([2, 1, 1, 2, 0, 1, 1, 1, 1, 0, 0], 2), ([3, 1, 4, 1, 5], 4)],
     lambda tokens, n: 1 - distinct(tokens, n),
     {
-        "You divided by the number of tokens, as if an n-gram began at each of them. None begins at the last n - 1: "
-        "there are len(tokens) - n + 1 n-grams.": (
+        "You divided by the number of tokens, as if an n-gram began at each of them. But no n-gram begins at the last "
+        "n - 1 tokens: there are len(tokens) - n + 1 n-grams.": (
             lambda tokens, n: 1 - len(set(ngrams(tokens, n))) / len(tokens),
             lambda tokens, n: sum(times - 1 for times in counts(tokens, n)) / len(tokens),
         ),
         "That is distinct-n, the share of different n-grams. Repetition is 1 minus that.": distinct,
-        "You counted the first occurrence as a repetition too. It was new when it came.": lambda tokens, n: (
+        "You counted the first occurrence as a repetition too. It is new, so do not count it.": lambda tokens, n: (
             sum(times for times in counts(tokens, n) if times > 1) / len(ngrams(tokens, n))
         ),
-        "You counted each repeated n-gram once. An n-gram that comes three times repeats twice.": lambda tokens, n: (
+        "You counted each repeated n-gram once. An n-gram that occurs three times repeats twice.": lambda tokens, n: (
             sum(times > 1 for times in counts(tokens, n)) / len(ngrams(tokens, n))
         ),
-        "You are one n-gram short: there are len(tokens) - n + 1, so range(len(tokens) - n + 1).": (
+        "You are one n-gram short: there are len(tokens) - n + 1, so use range(len(tokens) - n + 1).": (
             lambda tokens, n: 1 - distinct(tokens[:-1], n),
             lambda tokens, n: 1 - len(set(ngrams(tokens, n))) / (len(tokens) - n),
         ),
     },
-    why="Repetitions over n-grams, of which there are len(tokens) - n + 1; and 0 where all of them are new.",
+    why="You divide the repetitions by the number of n-grams, len(tokens) - n + 1. If all are new, the result is 0.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ check_repetition = Exercise(
 
 
 def change(logits, tokens, by, *strength):
-    """The row, with ``by(logit, *strength)`` in place of these tokens' logits, as often as they are named."""
+    """The row with these tokens' logits replaced by ``by(logit, *strength)``, once for each time a token is listed."""
     row = logits.clone()
     for token in tokens:
         row[token] = by(row[token], *strength)
@@ -64,7 +64,7 @@ def once(history):
 
 @checker
 def check_stops(answer) -> Verdict:
-    """Judge two pairs of logits, each of which only one of two penalties keeps from being repeated."""
+    """Judge two pairs of logits for which only one of two penalties stops the repetition of token 0."""
     cases = "only presence stops it", "only repetition stops it"
     for case, logits in filled(answer, cases).items():
         logits = array(logits, (2,), f"the logits of token 0 and token 1 ({case})")
@@ -78,27 +78,29 @@ def check_stops(answer) -> Verdict:
                 (True, False): "only presence stops it", (False, True): "only repetition stops it",
             }[tuple(stopped)]  # fmt: skip
             return wrong(
-                f"({case}) Here {found}. Presence lowers the logit by 1, wherever it is. What repetition takes away "
-                "depends on how far the logit is from 0."
+                f"({case}) Here {found}. The presence penalty always lowers the logit by 1. How much the repetition "
+                "penalty takes away depends on how far the logit is from 0."
             )
     return right("The repetition penalty takes little from a logit near zero, and much from a large one.")
 
 
-BREAKING = {"Mia": (9.0, 5), "Leo": (6.0, 4), "the": (5.0, 7), "Tom": (1.0, 0)}  # a token's logit, and its count
+BREAKING = {"Mia": (9.0, 5), "Leo": (6.0, 4), "the": (5.0, 7), "Tom": (1.0, 0)}  # each token's logit and count
 
 
 @checker
 def check_breaking(prediction) -> Verdict:
-    """Judge at which strength of a frequency penalty the answer "Mia" breaks, and what is then given."""
+    """Judge at which strength of a frequency penalty the answer "Mia" breaks, and which token comes instead."""
     prediction = filled(prediction, ("strength", "given instead"))
     mistakes = {
-        3: "There Leo overtakes Mia. Does another token do so at a lower strength?",
+        3: "At this strength, Leo overtakes Mia. Does another token do so at a lower strength?",
         **dict.fromkeys(
-            (2, -2), "The token `the` occurred more often than Mia: it loses more, and never overtakes her."
+            (2, -2), "The token `the` occurred more often than Mia, so it loses more and never overtakes Mia."
         ),
-        8: "Divide by the difference of the counts, too.",
+        8: "Divide by the difference of the counts too.",
     }
-    hint = "For each token that occurred less often than Mia: the difference of the logits over that of the counts."
+    hint = (
+        "For each token that occurred less often than Mia, divide the difference of the logits by that of the counts."
+    )
     found = compare(prediction["strength"], 1.6, mistakes, otherwise=hint, tolerance=0.01)
     if not found.ok:
         return found
@@ -106,12 +108,15 @@ def check_breaking(prediction) -> Verdict:
     below, above = ([*BREAKING][int((logits - strength * counts).argmax())] for strength in (1.59, 1.61))
     if prediction["given instead"] != above:
         return wrong(f"The strength is right. Just above it, {above} has the largest logit: compute all four.")
-    return right(f"At a strength of 1.59 the answer is {below}, and at 1.61 it is {above}, the least likely at first.")
+    return right(
+        f"At a strength of 1.59 the answer is {below}, and at 1.61 it is {above}, which was the least likely token at "
+        "first."
+    )
 
 
 @checker
 def check_longest(prediction) -> Verdict:
-    """Judge how long a text can get under a ban, for some sizes of the vocabulary and lengths of the n-grams."""
+    """Judge how long a text can get under a ban on n-grams, for some vocabularies and lengths n."""
     cases = {
         "2 tokens, no 2-gram twice": (2, 2),
         "3 tokens, no 2-gram twice": (3, 2),
@@ -122,26 +127,26 @@ def check_longest(prediction) -> Verdict:
         mistakes = {
             size * n: "Count the different n-grams: each of the n positions can hold any token.",
             size * (size - 1) + n - 1: "A token may also follow itself.",
-            size**n: "There are that many different n-grams, but a text is longer than the number of its n-grams.",
-            size**n + n: "One too many: the first n-gram ends at token n, and not after it.",
+            size**n: "There are that many different n-grams, but a text has more tokens than n-grams.",
+            size**n + n: "One too many: the first n-gram already ends at token n.",
         }
         hint = "How many different n-grams are there, and how many tokens does a text with that many n-grams have?"
         found = compare(length, size**n + n - 1, mistakes, otherwise=hint)
         if not found.ok:
             return wrong(f"({case}) {found.message}")
-    return right("As many tokens as there are n-grams, and n - 1 more at the beginning.")
+    return right("The longest text has one token for each different n-gram, and n - 1 more at the beginning.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Padding
 
 
-# Positive and negative logits. Id 0 occurs, and the last id does not.
+# Positive and negative logits. Token 0 occurs in some histories, and the last token in none.
 LOGITS = tensor((2.0, -3.0, 0.0, -1.0, 1.5, 0.5, -0.5, 3.0, -2.0))
 
 
 def batch_penalty(logits, padded, mask, strength, which=once):
-    """Each row less `strength` for its tokens, those where the mask is true."""
+    """Each row, with `strength` subtracted from the logits of the tokens for which its mask is 1."""
     rows = [
         change(row, which(tokens[there.bool()].tolist()), torch.sub, strength)
         for row, tokens, there in zip(logits, padded, mask, strict=True)
@@ -161,21 +166,21 @@ check_batch_penalty = Exercise(
     ],
     batch_penalty,
     {
-        "In row 1 nobody said token 0, and yet it is penalised: that is the padding. Only the mask tells tokens from "
-        "padding.": lambda logits, padded, mask, strength: batch_penalty(
+        "In row 1, token 0 is penalised although it did not occur: you counted padding. Only the mask distinguishes "
+        "tokens from padding.": lambda logits, padded, mask, strength: batch_penalty(
             logits, padded, torch.ones_like(mask), strength
         ),
-        "You take every 0 for padding. In rows 0 and 2 token 0 was really said, and the mask says so.": (
+        "You treat every 0 as padding. In rows 0 and 2, token 0 did occur, as the mask shows.": (
             lambda logits, padded, mask, strength: batch_penalty(logits, padded, padded != 0, strength)
         ),
-        "Your mask is the wrong way round: 1 is a token, 0 is padding.": lambda logits, padded, mask, strength: (
+        "You use the mask the wrong way round: 1 is a token, 0 is padding.": lambda logits, padded, mask, strength: (
             batch_penalty(logits, padded, 1 - mask, strength)
         ),
-        "Token 3 was said twice in row 0 and is penalised twice: that is the frequency penalty.": {"which": list},
-        "The sign is wrong: you add the strength, so what was said becomes more likely.": (
+        "Token 3 occurs twice in row 0 and is penalised twice: that is the frequency penalty.": {"which": list},
+        "The sign is wrong: you add the strength, so tokens that occurred become more likely.": (
             lambda logits, padded, mask, strength: batch_penalty(logits, padded, mask, -strength)
         ),
     },
     show=lambda logits, padded, mask, strength: f"the histories {padded.tolist()} with the mask {mask.tolist()}",
-    why="Id 0 is penalised where it was said, and only there.",
+    why="Token 0 is penalised only in the rows in which it occurred.",
 )

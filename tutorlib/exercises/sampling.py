@@ -10,7 +10,7 @@ from .judge import Ended, Exercise, Verdict, checker, compare, filled, listed, n
 # ----------------------------------------------------------------------------------------------------------------------
 # Top-p and locally typical: from probabilities to probabilities
 
-# In mixed order, and no two alike, so that each mistake keeps tokens of its own.
+# In mixed order and all different, so that each mistake keeps a different set of tokens.
 MIXED = tensor((0.05, 0.40, 0.10, 0.25, 0.02, 0.15, 0.03))
 POWERS_OF_TWO = tensor((0.125, 0.5, 0.125, 0.25))  # sums of these are exact
 ONE_LARGE = tensor((0.15, 0.6, 0.05, 0.2))
@@ -23,7 +23,7 @@ def keep(probs, kept):
 
 
 def until(probs, mass, key, crossing=True):
-    """Tokens in ascending order of `key` until they hold the mass, with or without the token that crosses it."""
+    """Keep tokens in ascending order of `key` until they sum to `mass`, with or without the token that crosses it."""
     order = key.argsort(stable=True)
     sums = probs[order].cumsum(-1)
     kept = torch.zeros_like(probs, dtype=torch.bool)
@@ -41,13 +41,13 @@ def surprise(probs):
 
 
 DROPS_THE_CROSSING = (
-    "You drop the token that crosses the threshold. The set must hold the mass or more, so that token belongs to it: "
-    "ask for the sum *before* a token, and keep the token while that is below the mass."
+    "You drop the token that crosses the threshold. The kept tokens must reach the threshold together, so this token "
+    "belongs to them. Keep a token if the sum *before* it is below the threshold."
 )
-NOT_NORMALISED = "What you keep does not sum to 1: divide it by its sum."
+NOT_NORMALISED = "The kept probabilities do not sum to 1: divide them by their sum."
 
 check_top_p = Exercise(
-    """Judge ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, the others 0.""",
+    """Judge ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, and 0 for other tokens.""",
     [(MIXED, 0.7), (ONE_LARGE, 0.5), (POWERS_OF_TWO, 0.75), (POWERS_OF_TWO, 1.0), (MIXED, 0.93)],
     nucleus,
     {
@@ -56,16 +56,17 @@ check_top_p = Exercise(
             lambda probs, p: until(probs, p, probs),
             lambda probs, p: until(probs, p, probs, crossing=False),
         ),
-        "You add up in the order of the ids. The nucleus is made of the most likely tokens, so sort first.": (
+        "You add up in the order of the ids. The nucleus consists of the most likely tokens, so sort by probability "
+        "first.": (
             lambda probs, p: until(probs, p, torch.arange(len(probs))),
             lambda probs, p: until(probs, p, torch.arange(len(probs)), crossing=False),
         ),
-        "You compare single probabilities with p. It is their running sum, from the most likely token down, that has "
-        "to reach p.": (lambda probs, p: keep(probs, probs >= p), lambda probs, p: keep(probs, probs >= 1 - p)),
+        "You compare single probabilities with p. Their running sum, from the most likely token down, has to reach "
+        "p.": (lambda probs, p: keep(probs, probs >= p), lambda probs, p: keep(probs, probs >= 1 - p)),
         NOT_NORMALISED: lambda probs, p: torch.where(nucleus(probs, p) > 0, probs, 0.0),
     },
-    why="The fewest tokens, the most likely first, that hold p together. The one that crosses p is included.",
-    hint="Put each probability back where its token was.",
+    why="You keep the smallest number of most likely tokens that sum to p or more, including the one that crosses p.",
+    hint="Put each probability back at the position of its token.",
 )
 
 
@@ -74,14 +75,14 @@ def typical(probs, mass, crossing=True):
 
 
 check_typical = Exercise(
-    """Judge ``my_typical(probs, mass)`` that returns the probabilities of the typical set, the others 0.""",
+    """Judge ``my_typical(probs, mass)`` that returns the probabilities of the typical set, and 0 for other tokens.""",
     [(SURPRISING, 0.3), (MIXED, 0.6), (ONE_LARGE, 0.3)],
     typical,
     {
         DROPS_THE_CROSSING: {"crossing": False},
-        "That is the order of top-p, the most likely first. Sort by |-log p - H|. Without the bars, or with one wrong "
-        "sign, the most likely token comes first again.": nucleus,
-        "You begin with what is furthest from the entropy. Sort the distances in ascending order.": (
+        "That is the order of top-p, the most likely first. Sort by |-log p - H|. Without the absolute value, or with "
+        "a wrong sign, the most likely token comes first again.": nucleus,
+        "You begin with the tokens that are furthest from the entropy. Sort the distances in ascending order.": (
             lambda probs, mass: until(probs, mass, -surprise(probs))
         ),
         "Your entropy is in bits and your surprise in nats: take the same logarithm for both.": lambda probs, mass: (
@@ -89,11 +90,12 @@ check_typical = Exercise(
         ),
         NOT_NORMALISED: lambda probs, mass: torch.where(typical(probs, mass) > 0, probs, 0.0),
     },
-    why="As surprising as expected. Of seven tokens the most likely one was dropped, because it says too little.",
+    why="You keep the tokens whose surprise is close to the entropy. In the first case, the most likely of the seven "
+    "tokens is dropped, because its surprise is far below the entropy.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How many tokens are kept: predicted, and arranged
+# How many tokens are kept: a prediction, and two distributions to construct
 
 
 def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
@@ -103,13 +105,13 @@ def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
 
 @checker
 def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: float) -> Verdict:
-    """Judge how many of some tokens were predicted to be kept by top-k, top-p and min-p."""
+    """Judge a prediction of how many tokens top-k, top-p and min-p keep."""
     prediction, probs = filled(prediction, ("top-k", "top-p", "min-p")), tensor(probs)
     by_p, by_min_p = counts(probs, p, min_p)
     below = int((nucleus(probs, p, crossing=False) > 0).sum())
     strict = int((probs > min_p * probs.max()).sum())
     due = {
-        "top-k": (k, {}, "Top-k counts: look at its number alone."),
+        "top-k": (k, {}, "Top-k counts tokens: you only need k."),
         "top-p": (by_p, {below: DROPS_THE_CROSSING}, "Add the probabilities from the largest down until p is reached."),
         "min-p": (
             by_min_p,
@@ -129,7 +131,7 @@ def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: floa
 
 @checker
 def check_shapes(shapes, p: float, min_p: float) -> Verdict:
-    """Judge two distributions: one of which top-p keeps more tokens than min-p, and one where it is the reverse."""
+    """Judge two distributions: one for which top-p keeps more tokens than min-p, and one for which min-p keeps more."""
     names = "top-p keeps more", "min-p keeps more"
     shapes, kept = filled(shapes, names), {}
     for name in names:
@@ -142,15 +144,16 @@ def check_shapes(shapes, p: float, min_p: float) -> Verdict:
     hints = {
         names[
             0
-        ]: "Make one token so likely that all others are below its share, and let the others have much together.",
-        names[1]: "Let top-p reach its sum before a token that still has enough for min-p.",
+        ]: "Make one token so likely that all others fail min-p's test, and give the others much probability together.",
+        names[1]: "Let top-p reach its sum early, before a token that still has enough for min-p.",
     }
     for name, (by_p, by_min_p) in kept.items():
         if not (by_p > by_min_p if name == names[0] else by_min_p > by_p):
             return wrong(f"({name}) Here top-p keeps {by_p} and min-p keeps {by_min_p}. {hints[name]}")
     (one, two), (three, four) = kept.values()
     return right(
-        f"Top-p keeps {one} tokens against {two} of min-p, and in your second distribution {three} against {four}."
+        f"In your first distribution top-p keeps {one} tokens and min-p {two}; in the second, top-p keeps {three} and "
+        f"min-p {four}."
     )
 
 
@@ -165,7 +168,7 @@ def heat(probs, temperature):
 
 @checker
 def check_order(prediction, probs: Sequence[float], temperature: float, p: float) -> Verdict:
-    """Judge what was predicted of a temperature and a top-p filter, applied in both orders."""
+    """Judge a prediction for a temperature and a top-p filter, applied in both orders."""
     prediction, probs = filled(prediction, ("temperature first", "filter first")), tensor(probs)
     heated, cold, cut = heat(probs, temperature), heat(probs, 1 / temperature), nucleus(probs, p)
     both = {"temperature first": nucleus(heated, p), "filter first": heat(cut, temperature)}
@@ -173,9 +176,9 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     for key, other in (("temperature first", "filter first"), ("filter first", "temperature first")):
         mistakes = {
             both[other]: f"That is the other order: here the {key.removesuffix(' first')} comes first.",
-            cooled[key]: "p^τ is the wrong way round: logits divided by τ give probabilities p^(1/τ), normalised.",
-            heated: "That is after the temperature alone.",
-            cut: "That is after the filter alone.",
+            cooled[key]: "You used p^τ, which is the wrong way round: logits divided by τ give p^(1/τ), normalised.",
+            heated: "That is the probability after the temperature alone.",
+            cut: "That is the probability after the filter alone.",
         }
         mistakes = {float(row.max()): message for row, message in mistakes.items()}
         hint = f"({key}) Write down the distribution after each of the two warps, normalised."
@@ -185,6 +188,6 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     best = [f"{float(row.max()):.3f}" for row in both.values()]
     kept = [int((row > 0).sum()) for row in both.values()]
     return right(
-        f"{best[0]} and {best[1]}. Heated first, the filter keeps {kept[0]} tokens; otherwise it keeps {kept[1]}. The "
-        "same two warps in another order give another distribution."
+        f"{best[0]} and {best[1]}. If the temperature comes first, the filter keeps {kept[0]} tokens; otherwise it "
+        f"keeps {kept[1]}. So the order of the two warps changes the distribution."
     )

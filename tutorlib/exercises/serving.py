@@ -1,4 +1,4 @@
-"""The exercises of the serving chapter: predict what a fault leaves, acceptance by position, a cut, a leak."""
+"""The exercises of the serving chapter: what faults do, acceptance by position, the end of a text, a leak."""
 
 import math
 
@@ -9,17 +9,18 @@ from ..zoo.judges import unwarped_bonus
 from .judge import Exercise, Verdict, checker, filled, right, short, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a change leaves of the acceptance
+# What a change does to the acceptance
 
 OUTCOMES = ("near 0", "about half", "unchanged")
 CHANGES = {
     "the map d2t is read as ids": (
         "near 0",
-        "The network's guesses then become other tokens than it means, so that the target has no reason to agree.",
+        "Each guess is then read as a different token than the network means, so the target has no reason to agree.",
     ),
     "layer 9 is read three times": (
         "about half",
-        "Of the three states one is still the right one, in its own place: the network knows something of the text.",
+        "One of the three states is still right, and at its right position, so the network still knows something about "
+        "the text.",
     ),
     "64 requests share the calls": (
         "unchanged",
@@ -30,13 +31,13 @@ CHANGES = {
 
 @checker
 def check_prediction(answer) -> Verdict:
-    """Judge a prediction of what each change leaves of the first guess's acceptance: a dict like CHANGES."""
+    """Judge a prediction of what each change does to the first guess's acceptance: a dict like CHANGES."""
     answer = filled(answer, CHANGES)
     for change, (left, because) in CHANGES.items():
         if answer[change] not in OUTCOMES:
-            return wrong(f"{short(answer[change])} is none of {', '.join(map(repr, OUTCOMES))}.")
+            return wrong(f"{short(answer[change])} is not one of {', '.join(map(repr, OUTCOMES))}.")
         if answer[change] != left:
-            return wrong(f"If {change}, acceptance is not {answer[change]!r}. {because}")
+            return wrong(f"If {change}, the acceptance is not {answer[change]!r}. {because}")
     return right("Now plant the first two faults with `measured`, and compare.")
 
 
@@ -45,7 +46,7 @@ def check_prediction(answer) -> Verdict:
 
 
 def by_position(rounds, gamma, judged=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
-    """For each position the share accepted, of the rounds that `judged` counts; `never` where it counts none."""
+    """For each position, the share accepted among the rounds that `judged` counts; `never` if it counts none."""
     shares = []
     for i in range(1, gamma + 1):
         counted = [accepted >= i for drafted, accepted in rounds if judged(drafted, accepted, i)]
@@ -66,15 +67,15 @@ check_by_position = Exercise(
         "You divide by all rounds. A guess is judged only if every guess before it was accepted.": {
             "judged": lambda drafted, accepted, i: True
         },
-        "You divide by all rounds that drafted so far. A guess is judged only if every guess before it was accepted: "
-        "yours is the share that vLLM reports.": {"judged": lambda drafted, accepted, i: drafted >= i},
-        "You count rounds whose draft ended before this position. There was no guess that could be judged.": {
+        "You divide by all rounds that drafted a guess here, which gives the share that vLLM reports. But a guess is "
+        "judged only if every guess before it was accepted.": {"judged": lambda drafted, accepted, i: drafted >= i},
+        "You count rounds whose draft ended before this position. In these there was no guess to judge.": {
             "judged": lambda drafted, accepted, i: accepted >= i - 1
         },
-        "Where no guess was judged, nothing is known: math.nan, not 0.": {"never": 0.0},
+        "If no guess was judged, nothing is known: return math.nan, not 0.": {"never": 0.0},
     },
-    why="Of the guesses that were judged at a position: a flat row means that later guesses are as good as the first.",
-    hint="Position i is judged if i tokens were drafted and the i - 1 before it were accepted.",
+    why="You count only the guesses that were judged. If the shares are equal, later guesses are as good as the first.",
+    hint="Guess i is judged if at least i tokens were drafted and the i - 1 tokens before it were accepted.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -97,19 +98,17 @@ def last_found(tokens, stop):
 
 
 check_cut = Exercise(
-    """Judge ``my_cut(tokens, accepted, stop)``: what a round's tokens and accepted guesses are, up to the end.""",
+    """Judge ``my_cut(tokens, accepted, stop)``: the tokens up to the stop token, and how many were drafted.""",
     [([5, 6, 1, 7, 8], 4, 1), ([5, 6, 7], 2, 1), ([5, 6, 1], 2, 1), ([1, 1, 9], 2, 1), ([1], 0, 1)],
     cut,
     {
-        "The stop token is missing. It belongs to the text: whoever reads the tokens has to see why they end.": {
-            "keep": 0
-        },
-        "You still count the accepted guesses after the end. Nobody asked for those tokens.": {
+        "The stop token is missing. It belongs to the text, and it shows why the text ends.": {"keep": 0},
+        "You still count the accepted guesses after the end. They are not part of the text.": {
             "count": lambda accepted, length: accepted
         },
-        "You look at the last token alone. The stop token may stand anywhere in the block.": last_alone,
+        "You look only at the last token. The stop token may be anywhere among the tokens.": last_alone,
         "You cut at the last stop token. The text ends at the first.": {"find": last_found},
-        "If the target's own token is the last one kept, it was not drafted: it does not count as accepted.": {
+        "If the target's own token is the last one kept, it does not count as accepted, because it was not drafted.": {
             "count": lambda accepted, length: length
         },
     },
@@ -139,16 +138,21 @@ def check_leak(answer) -> Verdict:
             lambda rng: unwarped_bonus(target, draft, "1", gamma=1, rng=rng, warp=[digits_only]), 2
         )
     except (ValueError, TypeError) as error:
-        return wrong(f"p and q must be distributions over 1, 2 and x, and leave something besides x: {error}")
+        return wrong(
+            f"p and q must be distributions over 1, 2 and x, and give some probability to tokens besides x: {error}"
+        )
     leak = math.fsum(prob for tokens, prob in made.items() if FORBIDDEN in tokens)
     if leak >= LEAST:
         return right(f"The forbidden token appears in {leak:.2f} of all texts. Keep this case as a test.")
-    said = f"The forbidden token appears in {leak:.2f} of all texts, and it should in {LEAST} or more."
+    said = f"The forbidden token appears in {leak:.2f} of all texts, but it should appear in at least {LEAST}."
     if float(answer["p"][FORBIDDEN]) < LEAST:
         return wrong(f"{said} The bonus token comes from p: let p prefer x.")
     kept = [acceptable(answer[name]) for name in "pq"]
     overlap = acceptance_rate(*kept)
-    return wrong(f"{said} A bonus token comes after an accepted guess only, and yours are accepted in {overlap:.2f}.")
+    return wrong(
+        f"{said} A bonus token comes only after an accepted guess, and your guesses are accepted in {overlap:.2f} of "
+        "the rounds."
+    )
 
 
 def acceptable(probs) -> list[float]:

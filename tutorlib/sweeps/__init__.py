@@ -1,4 +1,4 @@
-"""Long sweeps: a method under many settings, computed once and kept as a small file that the chapters draw.
+"""Long sweeps: a method with many settings, measured once; the results are kept in a small file for the chapters.
 
     python -m tutorlib.sweeps NAME
 
@@ -6,12 +6,12 @@ computes every row of the sweep in ``tutorlib/sweeps/NAME.py`` and writes ``resu
 provides
 
 - ``SETTING``: what is the same for all rows (prompts, tokens, seed, …), as plain numbers and strings;
-- ``SETTINGS``: what differs, a dict from a row's name to its warps or parameters, in the order of the rows;
-- ``row(lm, name) -> dict``: the figures of one row, computed from nothing but the model, `SETTING` and
-  ``SETTINGS[name]``, so that a chapter can compute it anew and compare it with the file;
-- ``FAMILY``, where the model is not the bundled target: the name of another family for `models.load`.
+- ``SETTINGS``: what differs: a dict from a row's name to its warps or parameters, in the order of the rows;
+- ``row(lm, name) -> dict``: the figures of one row. They depend only on the model, `SETTING` and ``SETTINGS[name]``, so
+  a chapter can compute a row again and compare it with the file;
+- ``FAMILY``: the name of a family for `models.load`, if the model is not the bundled target.
 
-There is no list of sweeps to keep: what lies here is one. No sweep is imported by this file, and no model.
+There is no list of sweeps: every module in this folder is one. This file imports no sweep and no model.
 """
 
 import json
@@ -28,8 +28,8 @@ from ..disk import read_json, write_text
 from ..storyworld.questions import opening
 
 RESULTS = Path(__file__).parent / "results"
-DIGITS = 4  # significant digits of every figure: more than any claim needs, fewer than rounding can reach
-SELF_BLEU_TEXTS = 16  # self-BLEU compares each text with each, so it gets the first few only
+DIGITS = 4  # significant digits of every figure: more than any claim needs, few enough to be reproducible
+SELF_BLEU_TEXTS = 16  # self-BLEU compares all pairs of texts, so it uses only the first few
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -37,12 +37,12 @@ SELF_BLEU_TEXTS = 16  # self-BLEU compares each text with each, so it gets the f
 
 
 def names() -> list[str]:
-    """The sweeps there are, computed or not: the modules of this package."""
+    """The names of all sweeps, computed or not: the modules of this package."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def results(name: str) -> dict:
-    """What a sweep found, as it is committed.
+    """The committed results of a sweep.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def results(name: str) -> dict:
     Raises
     ------
     ValueError
-        When no results of that name are here.
+        If there are no results with that name, or the file is not valid.
     """
     known = sorted(path.stem for path in RESULTS.glob("*.json"))
     if name not in known:
@@ -61,22 +61,23 @@ def results(name: str) -> dict:
             f"there are no results of a sweep {name!r}; there are: {', '.join(known) or 'none yet'}. `{how}` computes "
             "them"
         )
-    found = read_json(RESULTS / f"{name}.json", f"restore it, or make it anew: `python -m tutorlib.sweeps {name}`")
+    found = read_json(RESULTS / f"{name}.json", f"restore it, or compute it again: `python -m tutorlib.sweeps {name}`")
     if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("setting", "rows")):
         raise ValueError(f'{RESULTS / f"{name}.json"} must hold "setting" and "rows"')
     return found
 
 
 def write(name: str, setting: Mapping, rows: Mapping[str, Mapping]) -> Path:
-    """Write a sweep's results, rounded, and return the file's path. A run that is killed leaves the old file."""
+    """Write a sweep's results, rounded, and return the file's path. If the program is killed, the old file stays."""
     return _write(RESULTS / f"{name}.json", setting, rows)
 
 
 def rounded(value):
     """`value` with every float in it rounded to `DIGITS` significant digits, as it is written to a file.
 
-    Dicts, lists and tuples are gone through (a tuple becomes a list). What is NaN or infinite becomes None, which JSON
-    can hold and which equals itself: so ``rounded(row(lm, name)) == results(...)["rows"][name]`` compares a row.
+    This includes floats inside dicts, lists and tuples (a tuple becomes a list). NaN and infinite numbers become None,
+    which JSON can store and which equals itself. So ``rounded(row(lm, name)) == results(...)["rows"][name]`` compares a
+    row.
     """
     if isinstance(value, Mapping):
         return {key: rounded(item) for key, item in value.items()}
@@ -89,17 +90,17 @@ def rounded(value):
 
 def _write(path: Path, setting, rows) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A line a row, so that a change of one shows as one changed line.
+    # One line per row, so that a changed row shows as one changed line.
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(rounded(row))}" for name, row in rows.items())
     write_text(path, f'{{\n "setting": {json.dumps(setting)},\n "rows": {{\n{lines}\n }}\n}}\n')
     return path
 
 
 def _read(path: Path, setting) -> dict | None:
-    """The rows in a file; None where there is no file, or it was made in another setting."""
+    """The rows in a file; None if there is no file, or if it was made with another setting."""
     if not path.is_file():
         return None
-    found = read_json(path, "delete it to compute its rows anew")
+    found = read_json(path, "delete it to compute its rows again")
     same = isinstance(found, dict) and found.get("setting") == json.loads(json.dumps(setting))
     return found.get("rows") if same else None
 
@@ -117,35 +118,36 @@ def sweep(
     only: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
-    """Compute the rows of a sweep and write its results; go on where a killed run was.
+    """Compute the rows of a sweep and write its results; continue after the rows of an interrupted run.
 
-    Each finished row is put down at once in ``results/NAME.partial``. The same call takes rows from there, as long as
-    `setting` is the same; only when all are done is the results' file replaced, and the partial one removed. Remove
-    it yourself to begin anew after a change of the code.
+    Each finished row is stored at once in ``results/NAME.partial``. The same call with the same `setting` reads these
+    rows instead of computing them again. When all rows are done, the results file is replaced and the partial file
+    removed. After a change of the code, delete the partial file yourself to start again.
 
     Parameters
     ----------
     name : str
     setting : mapping
-        What is the same for all rows; goes into the file.
+        What is the same for all rows. It is stored in the file.
     rows : iterable of str
         The names of all rows, in order.
     make_row : function from a name to a dict of figures
     only : sequence of str
-        Compute just these, anew. The other rows of the file stay as they are; where there is no file yet, these go
-        into the partial one.
+        Compute only these rows, even if they exist. The other rows of the file stay as they are. If there is no file
+        yet, these rows go into the partial one.
     progress : bool
         Whether to show a progress bar.
 
     Returns
     -------
     Path
-        The file that holds the rows: the partial one, where some are missing still.
+        The file that contains the rows: the partial one, if some are still missing.
 
     Raises
     ------
     ValueError
-        For a name in `only` that is no row, or a file made in another setting, which cannot be mended row by row.
+        If a name in `only` is not a row, or if `only` is given and the file was made with another setting or lacks
+        other rows.
     """
     rows, path, partial = list(rows), RESULTS / f"{name}.json", RESULTS / f"{name}.partial"
     unknown = [row for row in only if row not in rows]
@@ -157,13 +159,13 @@ def sweep(
     done = _read(file, setting)
     if done is None and file == path:
         raise ValueError(
-            f"{path.name} was made in another setting than {dict(setting)}: compute all rows, without only"
+            f"{path.name} was made with another setting than {dict(setting)}: compute all rows, without only"
         )
-    done = {row: done[row] for row in rows if row in (done or {})}  # rows that are no longer asked for are dropped
+    done = {row: done[row] for row in rows if row in (done or {})}  # rows that no longer exist are dropped
     lacking = [row for row in rows if row not in done and row not in only]
     if lacking and file == path:
         raise ValueError(
-            f"{path.name} lacks {', '.join(map(repr, lacking))} too: name them as well, or compute all rows"
+            f"{path.name} also lacks {', '.join(map(repr, lacking))}: name these rows as well, or compute all rows"
         )
     todo = list(only) or [row for row in rows if row not in done]
     for row in tqdm(todo, desc=name, unit="row", initial=len(rows) - len(todo), total=len(rows), disable=not progress):
@@ -187,12 +189,12 @@ def village_prompts(count: int) -> list[str]:
 
 
 def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
-    """Variety, truth and probability of what was written after some prompts, as one row of a sweep.
+    """Variety, truth and probability of the texts written after some prompts, as one row of a sweep.
 
     Parameters
     ----------
     lm : LM
-        Judges how probable the texts are, unwarped.
+        Computes the probabilities of the texts, without warps.
     prompts : sequence of str
     traces : sequence of Trace
         One for each prompt; any objects with `tokens` (the new ones) and `text` will do.
@@ -200,18 +202,19 @@ def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
     Returns
     -------
     dict
-        See `tutorlib.metrics.text` for what each figure is. NaN where there was nothing to count.
+        The figures are defined in `tutorlib.metrics.text`. A figure is NaN if there is nothing to count.
 
         - ``distinct_1``, ``distinct_2``: over all texts together;
         - ``entropy_1`` (bits), ``repetition_4``: of each text, averaged;
         - ``self_bleu``: of the first `SELF_BLEU_TEXTS` texts; NaN for fewer than two;
-        - ``sentences``: how many were added; ``readable``: what share of them can be read; ``consistent``: what share
-          of those contradicts nothing; and ``readable_interval``, ``consistent_interval``: [low, high] of both, at a
-          level of 0.95, from resampling prompts;
-        - ``new_sentences``: what share was not said before, word for word, in the same story;
-        - ``length``: tokens, the mean over texts;
-        - ``perplexity``: over all tokens together, the stop token included, which the other figures leave out. To two
-          decimals: it alone hangs on the last bits of the model's arithmetic, which differ between processors.
+        - ``sentences``: the number of added sentences; ``readable``: the share of them that can be parsed;
+          ``consistent``: the share of those that contradict nothing; and ``readable_interval``,
+          ``consistent_interval``: 95 % intervals [low, high] for both, from resampling the prompts;
+        - ``new_sentences``: the share of sentences that did not occur before, word for word, in the same story;
+        - ``length``: the mean number of tokens in a text;
+        - ``perplexity``: over all tokens together, including the stop token, which the other figures leave out. Rounded
+          to two decimals, because it is the only figure that depends on the last bits of the model's arithmetic, which
+          differ between processors.
     """
     if len(prompts) != len(traces) or not len(prompts):
         raise ValueError(f"expected a trace for each prompt; got {len(prompts)} prompts and {len(traces)} traces")
@@ -245,6 +248,6 @@ def _without_stop(tokens, lm):
 
 
 def _mean(values) -> float:
-    """The mean of those that are numbers; NaN when none is."""
+    """The mean of the values that are not NaN; NaN if there are none."""
     values = [value for value in values if not math.isnan(value)]
     return fmean(values) if values else math.nan

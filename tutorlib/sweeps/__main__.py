@@ -1,4 +1,4 @@
-"""`python -m tutorlib.sweeps NAME`: computes a sweep on the processor, with its own model or the bundled target."""
+"""`python -m tutorlib.sweeps NAME`: computes a sweep on the CPU, with its own model or the bundled target."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = parser.parse_args(arguments)
     module = import_module(f"{__package__}.{chosen.name}")
-    # On every machine the same: the chapters compare their own rows, computed so, with these.
+    # The same on every machine, because the chapters compute rows in this way and compare them with the results.
     family = getattr(module, "FAMILY", "storyworld")
     lm = models.load(family, device="cpu", dtype="float32").target
     try:
@@ -29,7 +29,7 @@ def main(arguments=None) -> int:
             progress=not chosen.quiet,
         )
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from the rows that are done", file=sys.stderr)
+        print("\nstopped; the same command continues after the rows that are done", file=sys.stderr)
         return 130
     print(path)
     return 0

@@ -1,7 +1,7 @@
-"""A sweep of chapter 9: how often the bundled draft is accepted by the bundled target, by the temperature of both.
+"""A sweep of chapter 9: how often the bundled target accepts the bundled draft's tokens, by temperature.
 
-Acceptance is Σ min(p, q), the probability that a token drawn from q is accepted, averaged over places. It is computed,
-not counted in runs: exact at every place.
+Acceptance is Σ min(p, q), the probability that a token drawn from q is accepted, averaged over positions. It is
+computed and not counted in runs, so it is exact at every position.
 """
 
 from functools import cache
@@ -22,7 +22,7 @@ SETTINGS = {f"{t:g}": t for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.2, 1.5, 2, 2.5, 
 
 @cache
 def bundled_draft():
-    """The bundled draft, on the processor."""
+    """The bundled draft, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32").draft
 
 
@@ -34,7 +34,7 @@ def told_stories() -> tuple[tuple[int, ...], ...]:
 
 
 def both_logits(target, draft, tokens, first=1) -> tuple[torch.Tensor, torch.Tensor]:
-    """What target and draft say in the places of ``tokens[first:]``: two float64 tensors, shape (places, vocab)."""
+    """The logits of target and draft at the positions of ``tokens[first:]``: two float64 tensors (positions, vocab)."""
     rows = []
     for lm in (target, draft):
         session = lm.session(list(tokens[:first]))
@@ -43,7 +43,7 @@ def both_logits(target, draft, tokens, first=1) -> tuple[torch.Tensor, torch.Ten
 
 
 def overlap(target_logits, draft_logits, t: float, draft_t: float | None = None) -> torch.Tensor:
-    """Σ min(p, q) in each place: the target at temperature `t`, the draft at `draft_t` (by default the same)."""
+    """Σ min(p, q) at each position: the target at temperature `t`, the draft at `draft_t` (by default the same)."""
     p = (target_logits / t).softmax(-1)
     q = (draft_logits / (draft_t or t)).softmax(-1)
     return torch.minimum(p, q).sum(-1)
@@ -56,18 +56,18 @@ def _told_logits(target):
 
 
 def row(lm, name: str) -> dict:
-    """The figures of one temperature; some ten seconds on one core.
+    """The figures of one temperature; about ten seconds on one core.
 
     Returns
     -------
     dict
-        - ``told``: acceptance in the places of stories as the village tells them, the same at every temperature;
-        - ``told_draft_at_1``: the same when only the target has the temperature;
-        - ``unlikely``: there, how much probability the target at this temperature gives to tokens to which it gives
-          less than 0.0001 each at temperature 1;
-        - ``own``: acceptance in the places of texts that the target itself writes at this temperature, and
-          ``own_interval`` of it; ``own_draft_at_1``;
-        - ``readable``, ``consistent``: what becomes of these texts, as in `sweeps.figures`.
+        - ``told``: acceptance in stories of the village's simulation, the same stories at every temperature;
+        - ``told_draft_at_1``: the same, if the draft stays at temperature 1;
+        - ``unlikely``: in these stories, the total probability that the target at this temperature gives to tokens
+          whose probability at temperature 1 is below 0.0001;
+        - ``own``: acceptance in texts that the target itself writes at this temperature, with its ``own_interval``;
+          ``own_draft_at_1``: the same, if the draft stays at temperature 1;
+        - ``readable``, ``consistent``: of these texts, as in `sweeps.figures`.
     """
     t = SETTINGS[name]
     p, q = _told_logits(lm)

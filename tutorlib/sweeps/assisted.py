@@ -1,11 +1,12 @@
-"""A sweep of chapter 9: is what `transformers` samples with an assistant model what it samples without one?
+"""A sweep of chapter 9: does `transformers` sample from the right distribution with an assistant model?
 
-`proof.empirical_check` on `generate`, in the installed version: a pair of small random models with tokenizers of their
-own, small enough that every text of two tokens comes up often; and the bundled models, with one tokenizer. (With two,
-`generate` ends in an error on these: it takes for granted that each tokenizer has tokens which the other lacks.)
+`proof.empirical_check` is applied to `generate` in the installed version. The models are a pair of small random models,
+each with its own tokenizer, so small that every text of two tokens occurs often; and the bundled models, with one
+tokenizer. (With their two tokenizers, `generate` ends with an error, because it assumes that each tokenizer has tokens
+which the other lacks.)
 
-What comes of two tokenizers hangs on the order of a hash table, which is another in each process; the row with the map
-as it comes is therefore one case of many. Those with the map sorted and backwards are the same every time.
+With two tokenizers, the result depends on the order of a hash table, which is different in each process. So the row
+with the map in this order is only one case of many. The rows with the map sorted and backwards are the same every time.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from ..randomness import Seeded
 from . import village_prompts
 
 SETTING = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}
-# What the small models' tokens are, in order. The draft can read all that the target writes, and knows two more.
+# The tokens of the small models, in the order of their ids. The draft has all tokens of the target, and two more.
 TARGET_LETTERS, DRAFT_LETTERS = "abcdefghij ", "kjbhdfe agcil"
 
 
@@ -59,7 +60,7 @@ def small_target() -> LM:
 
 
 def small_draft(letters: str = DRAFT_LETTERS) -> LM:
-    """A new one at each call: `generate` takes its embeddings away and puts others in their place."""
+    """A new model at each call, because `generate` replaces its embeddings."""
     return small_model("gpt2", letters, 2)
 
 
@@ -69,14 +70,14 @@ def bundled():
 
 
 def in_order_of_ids(tokenizer, backwards=False):
-    """The same tokenizer, whose vocabulary is listed in the order of its ids, or backwards, and not a hash table's."""
+    """The same tokenizer, with its vocabulary in the order of the ids, or backwards, and not a hash table's."""
     listed = dict(sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1], reverse=backwards))
     tokenizer.get_vocab = lambda: dict(listed)
     return tokenizer
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is checked: functions from a prompt to new tokens
+# The decoders to check: functions from a prompt to new tokens
 
 
 def generated(target: LM, draft: LM | None = None, *, two_tokenizers=False) -> Callable:
@@ -141,7 +142,7 @@ SETTINGS = {
 
 
 def check(name: str, samples: int | None = None) -> Check:
-    """`proof.empirical_check` of one row's decoder, with its own number of samples or another."""
+    """Run `proof.empirical_check` on the decoder of a row, with its usual number of samples or another."""
     get_target, prompt, make, usual = SETTINGS[name]
     target = get_target()
     with torch.random.fork_rng(devices=[]), hub.quiet():
@@ -151,14 +152,14 @@ def check(name: str, samples: int | None = None) -> Check:
 
 
 def row(lm, name: str) -> dict:
-    """One row: minutes for the bundled models. (The model given is not used: the rows bring their own.)
+    """The figures of one row; minutes for the bundled models. (`lm` is not used: each row has its own models.)
 
     Returns
     -------
     dict
         ``"statistic"`` G, ``"dof"``, ``"p_value"``, ``"samples"``, ``"passed"``, ``"impossible"`` as `proof.Check` has
-        them; ``"distance"``: total variation between the shares that came up and the expected ones, over the cells of
-        the check (chance alone makes some of it); ``"transformers"``: the version.
+        them; ``"distance"``: total variation between the observed and the expected shares, over the cells of the check
+        (by chance, it is never exactly 0); ``"transformers"``: the version.
     """
     found = check(name)
     off = sum(abs(found.observed[cell] - due) for cell, due in found.expected.items()) + found.impossible

@@ -1,4 +1,4 @@
-"""What more beams and other length penalties do to village stories: how likely, long, repetitive and true they are."""
+"""More beams and other length penalties: how likely, long, repetitive and true the village stories become."""
 
 from statistics import fmean
 
@@ -21,9 +21,9 @@ SETTINGS = {
 def row(lm, name: str) -> dict:
     """The figures of one row: those of `tutorlib.sweeps.figures`, and three more.
 
-    - ``log_prob``: Σ log p of the winner, the stop token included, the mean over openings;
-    - ``log_prob_per_token``: the mean over openings of the winner's own mean;
-    - ``empty``: how many winners are nothing but the stop token.
+    - ``log_prob``: Σ log p of the winner, including the stop token, averaged over openings;
+    - ``log_prob_per_token``: the winner's mean log p per token, averaged over openings;
+    - ``empty``: how many winners consist of nothing but the stop token.
     """
     beams, penalty = SETTINGS[name]
     prompts = village_prompts(SETTING["prompts"])

@@ -1,7 +1,7 @@
-"""The sweep of chapter 7: methods that contrast two distributions, beside methods that do not, on the same openings.
+"""The sweep of chapter 7: methods that contrast two distributions, and methods that do not, on the same openings.
 
-What is drawn is drawn with ``Seeded(i)`` for story i, as in the sweep of chapter 5. The expert is the bundled target,
-the amateur the bundled draft.
+Random draws for story i use ``Seeded(i)``, as in the sweep of chapter 5. The expert is the bundled target, the amateur
+the bundled draft.
 """
 
 import math
@@ -32,16 +32,16 @@ SETTING = {
 }
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The ways to write: functions (expert, amateur, prompts) -> texts
+# The methods: functions (expert, amateur, prompts) -> texts
 
 
 def one_by_one(method, expert, amateur, prompts) -> list:
-    """Texts of ``method(expert, amateur, prompt)``, a decoder, for each prompt."""
+    """The texts of the decoder ``method(expert, amateur, prompt)``, one for each prompt."""
     return [run(method(expert, amateur, prompt), SETTING["tokens"], progress=False) for prompt in prompts]
 
 
 def in_groups(write, expert, amateur, prompts) -> list:
-    """Texts of ``write(expert, amateur, prompts, numbers)``, some prompts at a time, each with its number."""
+    """The texts of ``write(expert, amateur, prompts, numbers)``, called with groups of prompts and their numbers."""
     size, texts = SETTING["side_by_side"], []
     for start in range(0, len(prompts), size):
         group = prompts[start : start + size]
@@ -50,23 +50,23 @@ def in_groups(write, expert, amateur, prompts) -> list:
 
 
 def sampled(expert, amateur, prompts, numbers, *, warp=(), greedy=False) -> list[Trace]:
-    """What the expert alone says, drawn or greedily."""
+    """Texts of the expert alone, sampled or greedy."""
     rngs = None if greedy else [Seeded(number) for number in numbers]
     return run_batch(sample_batch(expert, prompts, rngs=rngs, warp=warp), SETTING["tokens"], progress=False)
 
 
 class Continued(NamedTuple):
-    """What was written after one prompt: the new tokens, a stop token last where one came, and their text."""
+    """What was written after one prompt: the new tokens, with the stop token if there is one, and their text."""
 
     tokens: list[int]
     text: str
 
 
 def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=1.0, greedy=True) -> list[Continued]:
-    """Contrastive decoding of some prompts in one batch; drawn, unless greedy.
+    """Contrastive decoding of some prompts in one batch, greedy or sampled.
 
-    Each is what ``run(contrastive_decoding(expert, amateur, prompt, ...), tokens)`` writes, or `contrastive_sampling`,
-    but for the last bits of the logits. A test of this book compares them.
+    Each text is that of ``run(contrastive_decoding(expert, amateur, prompt, ...), tokens)``, or of
+    `contrastive_sampling`, except that the last bits of the logits may differ. A test compares them.
     """
     batches = expert.batch(prompts), amateur.batch(prompts)
     rngs = [Greedy() if greedy else Seeded(number) for number in numbers]
@@ -111,7 +111,7 @@ def cd_name(alpha, amateur_temperature=1) -> str:
     return f"contrastive decoding, alpha {alpha:g}, amateur temperature {amateur_temperature:g}"
 
 
-# A row's name -> how it is written.
+# A row's name -> the function that writes its texts.
 SETTINGS = {
     "plain sampling": partial(in_groups, sampled),
     "greedy": partial(in_groups, partial(sampled, greedy=True)),
@@ -127,7 +127,7 @@ SETTINGS = {
     "DoLa, upper layers": _dola(upper_layers),
     "DoLa, layer 4": _dola(lambda lm: [4]),
     "DoLa, layer 8": _dola(lambda lm: [8]),
-    "DoLa, lower layers, repetition penalty 1.2": _dola(lower_layers, [repetition_penalty(1.2)]),  # the paper's
+    "DoLa, lower layers, repetition penalty 1.2": _dola(lower_layers, [repetition_penalty(1.2)]),  # as in the paper
     "DoLa, upper layers, repetition penalty 1.2": _dola(upper_layers, [repetition_penalty(1.2)]),
 }
 
@@ -138,20 +138,20 @@ SETTINGS = {
 
 @cache
 def bundled_amateur():
-    """The bundled draft, on the processor."""
+    """The bundled draft, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32").draft
 
 
 def row(lm, name: str, amateur=None) -> dict:
-    """The figures of one row: `sweeps.figures`, and those that the chapter puts beside published ones.
+    """The figures of one row: `sweeps.figures`, and those that the chapter compares with published ones.
 
-    About 6,000 tokens: some ten seconds on one core for what is written side by side, half a minute for beam search,
-    contrastive search and DoLa, which are written one by one.
+    About 6,000 tokens: about ten seconds on one core for methods that write several texts at once, and half a minute
+    for beam search, contrastive search and DoLa, which write one text at a time.
 
     Parameters
     ----------
     lm : LM
-        The expert, who also judges how probable the texts are.
+        The expert. It also computes the probabilities of the texts.
     name : str
         A key of `SETTINGS`.
     amateur : LM, optional
@@ -160,14 +160,14 @@ def row(lm, name: str, amateur=None) -> dict:
     Returns
     -------
     dict
-        As from `sweeps.figures`; and, each with its ``_interval``,
+        The figures of `sweeps.figures`, and these, each with its ``_interval``:
 
-        - ``ngram_entropy_1``, ``_2``, ``_3`` (bits), ``distinct_1_within``, ``distinct_2_within``, ``repetition_4``:
-          of each story by itself, averaged over the stories;
-        - ``perplexity``: as there, over all tokens together.
+        - ``ngram_entropy_1``, ``_2``, ``_3`` (bits), ``distinct_1_within``, ``distinct_2_within``, ``repetition_4``: of
+          each story separately, averaged over the stories;
+        - ``perplexity``: over all tokens together, as in `sweeps.figures`.
 
-        Also ``kinds``: how many different kinds of sentences were told; and ``commonest_kinds``: the three commonest,
-        each with the share of all added sentences that are of this kind.
+        Also ``kinds``: the number of different kinds of sentences; and ``commonest_kinds``: the three most common ones,
+        each with its share of all added sentences.
     """
     amateur = amateur or bundled_amateur()
     prompts = village_prompts(SETTING["prompts"])
@@ -194,7 +194,7 @@ def _averaged(name, values: Sequence[float]) -> dict:
 
 
 def _perplexity_interval(lm, prompts, texts) -> list[float]:
-    """Of exp(Σ -log p / tokens), over resampled prompts."""
+    """An interval for exp(Σ -log p / tokens), from resampling the prompts."""
     judged = [(prompt, text.tokens) for prompt, text in zip(prompts, texts) if text.tokens]
     surprise = [-float(metrics.log_probabilities(lm, prompt, tokens).sum()) for prompt, tokens in judged]
     ends = metrics.bootstrap_interval(surprise, [len(tokens) for _, tokens in judged])
@@ -206,5 +206,5 @@ def _without_stop(tokens, lm):
 
 
 def _kinds(prompt, text):
-    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or that it cannot be read."""
+    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or `UNREADABLE`."""
     return [verdict.kind or UNREADABLE for verdict in check(prompt + text)[len(check(prompt)) :]]

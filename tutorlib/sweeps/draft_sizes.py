@@ -1,12 +1,12 @@
 """A sweep of chapter 16: how small should a draft be? Drafts of several sizes for the bundled target.
 
-Each is trained on the village's stories with the target's tokenizer, as the bundled draft was (`training`). What is
-measured does not depend on the machine: how often a draft is accepted. What a call of it costs does; the chapter
-measures that where it runs.
+Each draft is trained on the village's stories with the target's tokenizer, as the bundled draft was (`training`). The
+sweep measures how often a draft is accepted, which does not depend on the machine. The cost of a draft call does, so
+the chapter measures it on the machine where it runs.
 
-The drafts are not shipped. The first row that is computed anew trains its draft into ``runs/draft_sizes``: one or two
-layers take 5 to 20 minutes on one core, and three take about 40. The bundled draft and the target itself need no
-training.
+The drafts are not shipped. When a row is computed for the first time, its draft is trained and stored in
+``runs/draft_sizes``: one or two layers take 5 to 20 minutes on one core, and three take about 40. The bundled draft and
+the target itself need no training.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..lm import LM
 from . import speculative
 
 SETTING = {"target": "storyworld target", "stories": 100}
-# A row's name -> layers, width, and what the draft is.
+# A row's name -> layers, width, and where the draft comes from.
 SETTINGS = {
     "1 × 32": (1, 32, "trained"),
     "1 × 64": (1, 64, "trained"),
@@ -29,7 +29,7 @@ RUNS = Path("runs") / "draft_sizes"
 
 
 def recipe(name: str):
-    """How the draft of a row is trained: as the bundled draft, or with three layers as the target began."""
+    """How the draft of a row is trained: like the bundled draft, or, with three layers, like the target at first."""
     from ..training.train_village import ONE_LAYER, RECIPES, SHALLOW, Recipe, Stage
 
     layers, width, _ = SETTINGS[name]
@@ -39,7 +39,7 @@ def recipe(name: str):
 
 
 def draft(name: str, *, progress: bool = True) -> LM:
-    """The draft of a row, on the processor; trained now, if it is not bundled and was not trained before."""
+    """The draft of a row, on the CPU. It is trained now if it is not bundled and was not trained before."""
     _, _, what = SETTINGS[name]
     if what != "trained":
         family = models.load("storyworld", device="cpu", dtype="float32")
@@ -52,13 +52,13 @@ def draft(name: str, *, progress: bool = True) -> LM:
 
 
 def row(lm, name: str) -> dict:
-    """The figures of one draft; some twenty seconds on one core, once it is trained.
+    """The figures of one draft; about twenty seconds on one core, once it is trained.
 
     Returns
     -------
     dict
         - ``layers``, ``width``, ``parameters``: the draft's size; a weight that is used twice counts once;
-        - ``share``: its parameters over the target's;
+        - ``share``: its number of parameters divided by the target's;
         - ``acceptance``: mean of Σ min(p, q) over the tokens of the village's own stories, at temperature 1;
         - ``acceptance_greedy``: how often both models' most likely tokens are the same there.
     """

@@ -1,8 +1,9 @@
-"""The sweep of chapters 10 and 11: which drafts pay on which text, counted in tokens for each call of the target.
+"""The sweep of chapters 10 and 11: which drafts pay on which text, in tokens per target call.
 
-Four kinds of text: a story goes on; questions about a story are asked a second time; stories begin, with nothing before
-them; and greedy goes round in a loop. All but the last are drawn, with ``Seeded(i)`` for text i. Nothing in the results
-is timed: `timed` and `promised` are for the chapters, which write some of the texts again and take the time.
+There are four kinds of text: continuations of stories; answers to questions that are asked a second time; stories from
+the very beginning, without an opening; and a loop of greedy decoding. All but the last are sampled, with ``Seeded(i)``
+for text i. The results contain no times: `timed` and `promised` are for the chapters, which write some of the texts
+again and measure the time.
 """
 
 import time
@@ -22,11 +23,12 @@ from ..randomness import Seeded
 from ..storyworld import story, told, words
 from ..storyworld.questions import opening
 
-# Time of a target call with 1, 2, 3, ... tokens, and of a draft call with one, over that of a target call with one: of
-# the bundled pair on two processor cores, rounded. `adaptive` chooses by them; as numbers, the same on every machine.
+# The time of a target call with 1, 2, 3, ... tokens, and of a draft call with one token, relative to a target call with
+# one token: measured for the bundled pair on two CPU cores, and rounded. `adaptive` uses them. They are fixed numbers,
+# so that it chooses the same on every machine.
 CALLS = tuple(round(1.08 + 0.042 * width, 3) if width > 1 else 1.0 for width in range(1, 14))
 DRAFT_CALL = 0.13
-ALPHA = 0.9  # what to expect of the pair when sampling: its card says 0.92
+ALPHA = 0.9  # the acceptance rate to expect in sampling: the models' card says 0.92
 SETTING = {
     "models": "storyworld",
     "stories": 8,
@@ -43,18 +45,19 @@ SETTING = {
 }
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The texts: lists of (prompt, most new tokens, stop tokens), and whether they are drawn
+# The texts: lists of (prompt, most new tokens, stop tokens), and whether they are sampled
 
 QUESTIONS = {"who_has": 4, "where_is": 3, "how_many": 3, "how_feels": 2}
 
 
 def asked_twice(seed) -> list[str]:
-    """A story whose body is three questions with their answers, and then the same questions asked by somebody else.
+    """A story with three questions and their answers, and then the same questions asked by somebody else.
 
     Returns
     -------
     list of str
-        A prompt for each of the second three, from the story's beginning up to the question: the answer comes next.
+        One prompt for each of the repeated questions: the story up to and including the question. The answer comes
+        next.
     """
     sentences = told(seed, kinds=QUESTIONS, sentences=(3, 3))
     before = [sentence for sentence, _, _ in sentences]
@@ -74,7 +77,7 @@ def _noun(elder: str) -> str:
 
 
 def texts(lm) -> dict[str, list]:
-    """What is written: from a kind of text to its (prompt, most new tokens, stop tokens)."""
+    """The texts to write: a dict from each kind of text to its list of (prompt, most new tokens, stop tokens)."""
     period = lm.encode("A.")[-1]
     s = SETTING
     return {
@@ -111,7 +114,7 @@ def _among_stories(gamma):
 
 @cache
 def other_stories(lm) -> list[list[int]]:
-    """Stories to look in, none of which is one of the texts."""
+    """Stories in which to look up drafts. None of them is one of the texts."""
     return [lm.encode(story(f"drafts, another {i}")) for i in range(SETTING["other_stories"])]
 
 
@@ -123,7 +126,7 @@ def lookahead_name(window, ngram, guesses) -> str:
     return f"lookahead {window}, {ngram}, {guesses}"
 
 
-# A row's name -> how it is written.
+# A row's name -> the method.
 SETTINGS = {
     "plain loop": _plain,
     **{f"prompt_lookup, gamma {gamma}": _alone(prompt_lookup, gamma=gamma) for gamma in (3, 6, 10)},
@@ -146,17 +149,17 @@ SETTINGS = {
 
 @cache
 def bundled_family():
-    """The bundled models, on the processor."""
+    """The bundled models, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32")
 
 
 def row(lm, name: str, family=None) -> dict:
-    """What one method makes of each kind of text. About 900 tokens, a few seconds.
+    """The figures of one method on each kind of text. About 900 tokens, a few seconds.
 
     Parameters
     ----------
     lm : LM
-        The bundled target. Not used where `family` is given.
+        The bundled target. Not used if `family` is given.
     name : str
         A key of `SETTINGS`.
     family : Family, optional
@@ -165,9 +168,10 @@ def row(lm, name: str, family=None) -> dict:
     Returns
     -------
     dict
-        From a kind of text to a dict: ``tokens`` made; ``calls`` of the target, ``draft_calls``; ``per_call``, their
-        ratio; ``width``, the mean number of tokens in a call, a prompt's not counted; ``widths``, how many calls had
-        1, 2, 3, ... tokens, counted so; ``drafted`` and ``accepted`` tokens.
+        From each kind of text to a dict: ``tokens``, the number of new tokens; ``calls`` of the target; ``per_call``,
+        tokens per call; ``draft_calls``; ``width``, the mean number of tokens in a call, not counting the prompt's;
+        ``widths``, how many calls had 1, 2, 3, ... tokens, counted in the same way; ``drafted`` and ``accepted``
+        tokens.
     """
     family = family or bundled_family()
     drafts = (family.draft, family.other_draft)
@@ -195,16 +199,16 @@ def row(lm, name: str, family=None) -> dict:
 
 
 def price(found: dict, call_costs, draft_cost: float) -> float:
-    """What the calls of a row's text cost for each token, in plain calls with one token; prompts cost nothing here.
+    """The cost of the calls per new token, in units of a target call with one token; prompts cost nothing here.
 
     Parameters
     ----------
     found : dict
-        What `row` found of one kind of text.
+        The figures of `row` for one kind of text.
     call_costs : function from a width to the cost of a target call
-        Relative to one with a single token.
+        Relative to a call with a single token.
     draft_cost : float
-        Of a draft call, on the same scale.
+        The cost of a draft call, on the same scale.
     """
     spent = sum(count * call_costs(width) for width, count in enumerate(found["widths"], start=1))
     return (spent + draft_cost * found["draft_calls"]) / found["tokens"]
@@ -215,7 +219,7 @@ def price(found: dict, call_costs, draft_cost: float) -> float:
 
 
 def timed(family, names, tasks, repeats: int = 2) -> dict[tuple[str, str], float]:
-    """Seconds for each token, the least of `repeats` measurements: a dict from (row's name, kind of text).
+    """Seconds per token, the smallest of `repeats` measurements: a dict with keys (row's name, kind of text).
 
     Parameters
     ----------
@@ -240,7 +244,7 @@ def timed(family, names, tasks, repeats: int = 2) -> dict[tuple[str, str], float
 
 
 def promised(lm, rows: dict, name: str, kind: str, tasks: list, call_costs, draft_cost: float) -> float:
-    """The speed over the plain loop that the counts of a row promise, with a call of its width for each prompt.
+    """The speed relative to the plain loop that follows from the counts of a row and the lengths of the prompts.
 
     Parameters
     ----------
@@ -249,9 +253,9 @@ def promised(lm, rows: dict, name: str, kind: str, tasks: list, call_costs, draf
     rows : dict
         The sweep's results.
     name, kind : str
-        Which of them.
+        The row and the kind of text.
     tasks : list
-        The texts of this kind that are timed: their prompts count.
+        The texts of this kind that are timed. The cost of their prompts is included.
     call_costs, draft_cost
         As for `price`.
     """

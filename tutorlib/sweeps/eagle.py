@@ -1,10 +1,10 @@
-"""The sweep of chapters 13 and 14: what a call of the target gives with EAGLE's trees, and with the methods before it.
+"""The sweep of chapters 13 and 14: tokens per target call with EAGLE's trees, and with the methods before it.
 
-The stories begin alike, and are written greedily or drawn with ``Seeded(i)`` for text i. EAGLE-1 is its network with a
-tree of one shape, grown from how often the network's guesses were right elsewhere: of its most likely tokens when
-greedy, of drawn tokens when sampling. "EAGLE-1 chosen" has the tree of the most likely tokens when sampling too.
-EAGLE-2 is the same network with a dynamic tree; EAGLE-3 its own network with a dynamic tree; "cooled", these with a
-`greedy_temperature` below 1. Nothing is timed.
+All rows continue the same openings, greedily or sampled with ``Seeded(i)`` for text i. "EAGLE-1" is EAGLE-1's network
+with a tree of fixed shape, which is grown from how often the network's guesses were right in other texts. The tree
+holds the most likely tokens in greedy decoding, and drawn tokens in sampling. "EAGLE-1 chosen" has the tree of the most
+likely tokens in sampling too. "EAGLE-2" is the same network with a dynamic tree, "EAGLE-3" is EAGLE-3's network with a
+dynamic tree, and "cooled" means a `greedy_temperature` below 1. Nothing is timed.
 """
 
 import math
@@ -31,10 +31,10 @@ from ..tree import ROOT, TokenTree
 from . import village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
-SAME = 8  # candidates of every method where they stand side by side
+SAME = 8  # candidates of every method in the rows that compare all methods
 CHAINS = (2, 4, SAME)
-LONGER = 16  # a chain that is drawn, with as many tokens as a tree that is
-DEPTHS = (2, 4, 6)  # beside that of all the other rows
+LONGER = 16  # length of one more drawn chain, with as many tokens as a drawn tree
+DEPTHS = (2, 4, 6)  # in addition to that of all other rows
 TOP_K = 10
 BINS = 10  # of confidence
 SETTING = {
@@ -51,33 +51,33 @@ SETTING = {
 
 @cache
 def bundled_family():
-    """The bundled models, on the processor."""
+    """The bundled models, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Trees of one shape
+# Trees of fixed shape
 
 
 @cache
 def ranks(target, head, drawn: bool) -> list[list[float]]:
-    """How often a network's guesses of each rank are right, level by level: what a tree of one shape is grown from.
+    """How often a network's guesses of each rank are right, level by level. Trees of fixed shape are grown from this.
 
-    Measured in texts of the target's own, half of them greedy and half drawn, all tokens before a guess being the
-    text's. None of them is one of the sweep's. Some seconds.
+    Measured in texts written by the target, half of them greedily and half by sampling. The tokens before a guess are
+    always those of the text. The sweep does not use these texts. Takes some seconds.
 
     Parameters
     ----------
     target : LM
     head : EagleHead or Eagle3Head
     drawn : bool
-        If so, rank 1 is the second token drawn, without replacement, and right where it is kept: see `kept`. If not, it
-        is the second most likely token, and right where it is the text's.
+        If True, rank 1 is the second token drawn without replacement, and it is right if it is kept: see `kept`. If
+        False, rank 1 is the second most likely token, and it is right if it is the text's token.
 
     Returns
     -------
     list of lists of floats
-        For each level the shares of ranks 0, 1, 2, ...
+        For each level, the shares of ranks 0, 1, 2, ...
     """
     count, levels, best = SETTING["ranked_texts"], SETTING["depth"], min(TOP_K, head.vocab_size)
     prompts = [opening(f"ranked {i}") for i in range(count)]
@@ -105,14 +105,14 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
 
 
 def kept(target_probs: torch.Tensor, draft_probs: torch.Tensor, children: int, generator) -> torch.Tensor:
-    """How probable it is that the first child that is drawn without replacement is kept, the second, and so on.
+    """The probability that the first child drawn without replacement is kept, that the second is kept, and so on.
 
     Parameters
     ----------
     target_probs, draft_probs : tensors (rows, vocab)
     children : int
     generator : torch.Generator
-        For the draws, one for each child in each row. That they are kept is not drawn, but computed.
+        For drawing one token for each child in each row. The probability that it is kept is computed, not sampled.
 
     Returns
     -------
@@ -130,22 +130,22 @@ def kept(target_probs: torch.Tensor, draft_probs: torch.Tensor, children: int, g
 
 
 def _normed(rows):
-    """Rows that sum to 1; one of zeros, after which nothing is reached, becomes even."""
+    """Rows divided by their sums. A row of zeros, after which nothing can be reached, becomes uniform."""
     rows = torch.where(rows.sum(-1, keepdim=True) > 0, rows, 1.0)
     return rows / rows.sum(-1, keepdim=True)
 
 
 def shape(target, head, nodes: int, drawn: bool = False) -> Choices:
-    """The best tree of one shape with so many nodes, as far as anybody knows before it has seen the text."""
+    """The best tree of fixed shape with this number of nodes, as far as one can know without the text."""
     return grow(ranks(target, head, drawn), nodes)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a tree is made of
+# The nodes of a tree and their probabilities
 
 
 class Confidences:
-    """A shape that notes how probable the network thinks each path of its trees.
+    """A shape that records the network's probability of each path in its trees.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class Confidences:
     chances : list of lists of floats
         For each tree, for each node, the probability of the path that ends there.
     calls : list of int
-        For each tree, how often the network was called for it, the call that reads the text included.
+        For each tree, the number of network calls for it, including the call that reads the text.
 
     Examples
     --------
@@ -173,7 +173,7 @@ class Confidences:
         self.trees, self.chances, self.calls = [], [], []
 
     def __call__(self, draft: Draft) -> TokenTree:
-        chances: dict[tuple[int, ...], float] = {(): 1.0}  # of each path guessed, by its tokens
+        chances: dict[tuple[int, ...], float] = {(): 1.0}  # of each guessed path, by its tokens
         grown: list[tuple[int, ...]] = []  # paths that the network has read
         guessed_on = [()]  # those that it read last
         guesses, probs, grow, calls = draft.guesses, draft.probs, draft.grow, 1
@@ -212,16 +212,16 @@ class Confidences:
 
 @torch.no_grad()
 def drafted(target, head, text: Sequence[int], shape: Shape) -> tuple[TokenTree, list[float]]:
-    """What a network drafts after a text, and how probable it thinks the path to each node.
+    """What a network drafts after a text, and its probability of the path to each node.
 
     Parameters
     ----------
     target : LM
     head : EagleHead or Eagle3Head
     text : sequence of int
-        Two tokens at least: the network reads none before the first feature.
+        At least two tokens, because the network reads no token before the first feature.
     shape : function
-        A shape of `tutorlib.drafting.draft_trees` that does not draw.
+        A shape of `tutorlib.drafting.draft_trees` that makes no random draws.
     """
     session = target.session(text[:-1], hidden=head.feature_layers)
     session.feed()
@@ -242,9 +242,9 @@ class Way(NamedTuple):
     ----------
     steps : function from (family, prompt, rng) to steps, with a shape as well where `tree` is given
     drawn : bool
-        Or greedy.
+        Whether tokens are sampled; otherwise decoding is greedy.
     tree : function from a family to a shape, optional
-        That of EAGLE's rows.
+        The tree; only in EAGLE's rows.
     """
 
     steps: Callable
@@ -300,7 +300,7 @@ def _medusa(drawn) -> Way:
 
 
 WAYS = {"greedy": False, "sampling": True}
-# For each way, EAGLE's trees: how they are called, their network, and the tree of so many nodes.
+# EAGLE's trees for each way of decoding: the name of the method, its network, and its tree for a number of nodes.
 TREES = {
     "greedy": {
         "EAGLE-1": ("eagle", _static),
@@ -338,7 +338,8 @@ def _rows():
 # A row's name -> how it is written.
 SETTINGS: dict[str, Way] = dict(_rows())
 
-# Rows over all prompts: methods side by side, and the largest trees, of which levels are drawn. The others have fewer.
+# Rows that use all prompts: those that compare all methods, and the largest trees, whose levels are plotted. The others
+# use fewer.
 MANY = [name for name in SETTINGS if name.endswith((f", {SAME} nodes", f", {SIZES[-1]} nodes"))]
 
 
@@ -357,12 +358,11 @@ def row(lm, name: str, family=None) -> dict:
     Returns
     -------
     dict
-        ``tokens``; ``calls`` of the target, prompts' included, and ``per_call``, their ratio. Then of the steps that
-        are neither a text's last one, which is cut to fit, nor a first one without a draft: ``accepted`` candidates,
-        the mean; ``levels``: of the steps that were accepted up to a level, the share in which the next one was too, as
-        far as there are 10 such steps; ``candidates``, the mean; and for EAGLE's trees ``draft_calls``, the mean, and
-        ``confidence``: for candidates of like probability, as the network has it, [its mean, the share accepted, how
-        many they are].
+        ``tokens``; ``calls`` of the target, including those for prompts; and ``per_call``, tokens per call. The other
+        figures leave out the last step of each text, which is cut to fit, and a first step without a draft:
+        ``accepted``, the mean number of accepted candidates; ``levels``, see `levels`; ``candidates``, their mean
+        number; and for EAGLE's trees ``draft_calls``, the mean number of network calls, and ``confidence``, see
+        `calibration`.
     """
     family = family or bundled_family()
     way = SETTINGS[name]
@@ -379,7 +379,7 @@ def row(lm, name: str, family=None) -> dict:
         candidates += [len(step.drafted) for step in whole]
         deepest = max([deepest, *(max(step.tree.depths) + 1 if step.tree else len(step.drafted) for step in whole)])
         if watched:
-            drafts += zip(whole, watched.chances, watched.calls)  # what comes last was drafted for the last step
+            drafts += zip(whole, watched.chances, watched.calls)  # the last tree was drafted for the last step
     found = {
         "tokens": tokens,
         "calls": calls,
@@ -395,7 +395,7 @@ def row(lm, name: str, family=None) -> dict:
 
 
 def levels(accepted: Sequence[int], deepest: int, least: int = 10) -> list[float]:
-    """Of the steps that were accepted up to a level, the share in which the next was too; while there are `least`.
+    """Of the steps accepted up to a level, the share in which the next is too; only levels that `least` steps reach.
 
     Examples
     --------
@@ -412,17 +412,17 @@ def levels(accepted: Sequence[int], deepest: int, least: int = 10) -> list[float
 
 
 def calibration(drafts) -> list[list[float]]:
-    """How often candidates are accepted, by how probable the network thought their paths.
+    """How often candidates are accepted, by the network's probability of their paths.
 
     Parameters
     ----------
     drafts : iterable of (chances, path)
-        The probability of each node of a tree; the nodes accepted.
+        For each tree, the probability of each node, and the accepted nodes.
 
     Returns
     -------
     list of [mean probability, share accepted, candidates]
-        For probabilities up to 0.1, 0.2, ..., 1; nothing where there are none.
+        For probabilities up to 0.1, 0.2, ..., 1. Ranges without candidates are left out.
     """
     bins = [[] for _ in range(BINS)]
     for chances, path in drafts:

@@ -1,13 +1,13 @@
-"""The sweep of chapter 13: what a draft network must be given. Four of one size, trained alike on the target's texts.
+"""The sweep of chapter 13: which inputs a draft network needs. Four networks of one size are trained in the same way.
 
-All are EAGLE-1's network and learn what it learns: the target's next feature, and what the target's head reads in it.
-They differ in what goes in beside what they guessed themselves: the feature f_t, the token that it belongs to, x_t, the
-token after that, x_{t+1}, which is known by then, or two of these. What does not go in is zero, so that all have as
-many weights. Such an ablation is in Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature
-Uncertainty", section 4.3.2.
+All have the architecture of EAGLE-1's network and learn the same: the target's next feature, and the distribution that
+the target's head computes from it. They differ in their inputs, apart from their own guesses: the feature f_t, the
+token x_t to which it belongs, the token after it, x_{t+1}, which is already known, or two of these. Inputs that a
+network does not get are set to zero, so all have the same number of weights. There is a similar ablation in Li et al.
+(2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.3.2.
 
-The texts are told by the target first; they are kept in ``runs/sweeps/features``. Each row takes some minutes. Nothing
-is timed here.
+The target writes the texts first; they are stored in ``runs/sweeps/features``. Each row takes some minutes. Nothing is
+timed here.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from ..training.learner import fit, right_guesses
 from ..training.own_text import Batches, OwnText, Telling, own_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 
-RUNS = Path("runs/sweeps/features")  # where texts are kept
+RUNS = Path("runs/sweeps/features")  # where texts are stored
 SETTING = {
     "target": "storyworld target",
     "texts": 384,
@@ -40,13 +40,13 @@ SETTING = {
 
 
 class Given(NamedTuple):
-    """What goes into a network.
+    """The inputs of a network.
 
     Attributes
     ----------
     feature : bool
     token : str or None
-        "next", the one after the feature's; "same", the feature's own; None.
+        "next", the token after the feature's; "same", the feature's own token; or None.
     """
 
     feature: bool
@@ -59,18 +59,18 @@ INPUTS = {
     "feature and token": Given(True, "same"),
     "feature and next token": Given(True, "next"),
 }
-SETTINGS = INPUTS  # a row's name -> what goes in
+SETTINGS = INPUTS  # a row's name -> the inputs
 
 
 class PartlyFed(EagleHead):
-    """EAGLE-1's network, but for what it does not get to see."""
+    """EAGLE-1's network, without some of its inputs."""
 
     def __init__(self, config, given: Given):
         super().__init__(config)
         self.given = given
 
     def forward(self, tokens, hidden, rotation, mix=causal):
-        if self.given.token == "same":  # `tokens` are one place ahead of the features
+        if self.given.token == "same":  # `tokens` are one position ahead of the features
             tokens = tokens.roll(1, dims=1)
         embedded = self.embed_tokens(tokens) * (self.given.token is not None)
         states = self.fc(torch.cat([embedded, hidden * self.given.feature], dim=-1))
@@ -78,7 +78,7 @@ class PartlyFed(EagleHead):
 
 
 def new_network(target, given: Given) -> PartlyFed:
-    """An untrained network; whatever it is given, it starts from the same weights."""
+    """An untrained network. It starts from the same weights, whatever its inputs are."""
     head = PartlyFed(layer_config(target), given)
     head.load_state_dict(new_eagle(target).state_dict())
     return head
@@ -86,7 +86,7 @@ def new_network(target, given: Given) -> PartlyFed:
 
 @cache
 def told(lm) -> tuple[list[OwnText], list[OwnText]]:
-    """Texts to learn from and texts to measure with: told by the target, some of them cold from somewhere on."""
+    """Texts for training and texts for measuring, written by the target. Some become cold after some tokens."""
     return tuple(
         own_texts(lm, count, RUNS / seed, Telling(SETTING["length"], seed=seed))
         for seed, count in (("train", SETTING["texts"]), ("held out", SETTING["held_out"]))
@@ -95,13 +95,13 @@ def told(lm) -> tuple[list[OwnText], list[OwnText]]:
 
 @torch.no_grad()
 def distances(head, target, batches: Batches, steps: int = DEEP) -> dict[str, list[float]]:
-    """How far guessed features are from the target's, step by step, the tokens being the text's.
+    """How far predicted features are from the target's, step by step. The tokens are those of the text.
 
     Returns
     -------
     dict
-        ``distance``: smooth L1, the mean over places and numbers of a feature; ``cosine``: of the angle between the
-        two, the mean over places.
+        ``distance``: the smooth L1 distance, averaged over positions and the dimensions of a feature; ``cosine``: the
+        cosine similarity, averaged over positions.
     """
     far, near, seen = torch.zeros(steps), torch.zeros(steps), torch.zeros(steps)
     for number in range(len(batches)):
@@ -126,16 +126,17 @@ def row(lm, name: str, texts: tuple[Sequence[OwnText], Sequence[OwnText]] | None
     name : str
         A key of `SETTINGS`.
     texts : pair of sequences of OwnText, optional
-        To learn from and to measure with; by default `told`.
+        For training and for measuring; by default `told`.
 
     Returns
     -------
     dict
-        ``cold``, ``sampled``: for each step of a draft how often its best guess is right, all tokens before it being
-        the text's, where the text was drawn cold (nearly greedy) and where it was sampled; ``distance``, ``cosine``:
-        see `distances`; ``curve``: the first two during training, as lists ``step``, ``cold`` and ``sampled`` of the
-        first step's guesses, and ``loss``, the mean since the entry before; ``right``, ``seen``: the counts that
-        ``cold`` and ``sampled`` are the ratios of, a list for each step with a number for each held-out text.
+        ``cold``, ``sampled``: for each step of a draft, how often its best guess is right if all tokens before it are
+        those of the text, in the parts of the texts that were drawn cold (nearly greedy) and in the sampled parts;
+        ``distance``, ``cosine``: see `distances`; ``curve``: the course of the training, as lists: ``step``, ``cold``
+        and ``sampled`` for the guesses of the first step of a draft, and ``loss``, the mean since the previous entry;
+        ``right``, ``seen``: the counts whose ratios are ``cold`` and ``sampled``, a list for each step with a number
+        for each held-out text.
     """
     train, held_out = told(lm) if texts is None else texts
     options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate")}
@@ -155,10 +156,10 @@ def row(lm, name: str, texts: tuple[Sequence[OwnText], Sequence[OwnText]] | None
 
 
 def bounds(row: dict, kind: str) -> list[tuple[float, float]]:
-    """Between which bounds the shares of a row would lie, step by step, in other held-out texts of the same kind.
+    """Intervals for the shares of a row, step by step, in other held-out texts of the same kind.
 
-    Texts are resampled, since the guesses in one text depend on each other. That training again, with other texts or
-    other numbers to start from, gives another network is not in it.
+    Whole texts are resampled, because the guesses in one text depend on each other. The intervals do not include the
+    variation between networks that are trained on other texts or from other initial weights.
 
     Parameters
     ----------
@@ -171,10 +172,10 @@ def bounds(row: dict, kind: str) -> list[tuple[float, float]]:
 
 
 def lead(row: dict, other: dict, kind: str) -> list[tuple[float, float, float]]:
-    """How far a row is ahead of another, step by step: the difference of shares, and its bounds as those of `bounds`.
+    """How far a row is ahead of another, step by step: the difference of the shares, and its interval as in `bounds`.
 
-    Both were measured in the same texts, and these are resampled together: what makes a text hard for both is not
-    counted as a difference between them.
+    Both were measured in the same texts, which are resampled together. So a text that is hard for both does not count
+    as a difference between them.
     """
     found = []
     for mine, theirs, seen in zip(row["right"][kind], other["right"][kind], row["seen"][kind], strict=True):

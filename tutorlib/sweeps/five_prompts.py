@@ -1,7 +1,7 @@
 """The sweep of chapter 7 on a published model: five prompts, and 50 tokens from each method.
 
-The model is SmolLM2. It has no smaller model with its tokenizer beside it, so that contrastive decoding is not a row of
-the file; `text` writes it too where an amateur is given.
+The model is SmolLM2. There is no smaller model with its tokenizer, so contrastive decoding is not a row of the file;
+`text` writes it too if you pass an amateur.
 """
 
 from functools import partial
@@ -35,7 +35,7 @@ def _sample(lm, prompt, warp=()):
 
 
 def _guided(lm, prompt):
-    """Classifier-free guidance of a prompt: without it means from its last token on."""
+    """Classifier-free guidance. The text without the prompt begins with the prompt's last token."""
     return context_contrast(lm, prompt, without=lm.prompt_tokens(prompt)[-1:], weight=0.5)
 
 
@@ -58,7 +58,7 @@ TWO_MODELS = "contrastive decoding"  # a row that needs an amateur
 
 
 def text(lm, name: str, prompt: str, amateur=None) -> Trace:
-    """What is written after one prompt: 50 tokens, whether or not the model would have ended earlier.
+    """The text after one prompt: 50 tokens, even if the model would have ended earlier.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def text(lm, name: str, prompt: str, amateur=None) -> Trace:
         A key of `SETTINGS`, or `TWO_MODELS`.
     prompt : str
     amateur : LM, optional
-        Which `TWO_MODELS` needs.
+        Needed for `TWO_MODELS`.
     """
     if name == TWO_MODELS:
         steps = contrastive_decoding(lm, amateur, prompt, amateur_temperature=0.5)
@@ -77,13 +77,13 @@ def text(lm, name: str, prompt: str, amateur=None) -> Trace:
 
 
 def row(lm, name: str, amateur=None) -> dict:
-    """The figures of one row, each computed for every text by itself and averaged over the five.
+    """The figures of one row, each computed for every text separately and averaged over the five.
 
     Returns
     -------
     dict
-        ``entropy_1``, ``entropy_2``, ``entropy_3`` (bits), ``distinct_1``, ``distinct_2``, of words; ``words``: how
-        many there were; ``perplexity`` of the tokens, by `lm`; ``texts``: what was written after each prompt.
+        ``entropy_1``, ``entropy_2``, ``entropy_3`` (bits), ``distinct_1``, ``distinct_2``, of words; ``words``: their
+        number; ``perplexity`` of the tokens under `lm`; ``texts``: the text after each prompt.
     """
     traces = [text(lm, name, prompt, amateur) for prompt in PROMPTS]
     words = [trace.text.split() for trace in traces]

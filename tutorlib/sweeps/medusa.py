@@ -1,11 +1,11 @@
-"""The sweep of chapter 12: tokens for each call by the size of the tree, and what typical acceptance does to the text.
+"""The sweep of chapter 12: tokens per call by the size of the tree, and what typical acceptance does to the text.
 
-Trees are grown from the accuracies that the bundled heads come with. What is drawn is drawn with ``Seeded(i)`` for text
-i. Nothing is timed here.
+Trees are grown from the accuracies that are stored with the bundled heads. Random draws for text i use ``Seeded(i)``.
+Nothing is timed here.
 
-How far a lossy rule is from the target is measured place by place. A token that the rule has accepted was bound to come
-there, with probability 1, where plain sampling would have drawn it with p(x): the total variation of the two
-distributions at that place is 1 - p(x). A token that was drawn from the target has 0.
+The distance of a lossy rule from the target is measured position by position. If the rule accepts a token x, this token
+comes with probability 1, but plain sampling would draw it with probability p(x). So the total variation of the two
+distributions at this position is 1 - p(x). If a token was drawn from the target, it is 0.
 """
 
 import math
@@ -21,7 +21,7 @@ from ..tree import ROOT
 from . import figures, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors have it
+EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors chose it
 SETTING = {
     "target": "storyworld target",
     "heads": "storyworld medusa",
@@ -37,7 +37,7 @@ def rule_name(epsilon: float) -> str:
     return f"typical {epsilon:g}"
 
 
-# A row's name -> (nodes, rule, whether it is drawn, whether the texts are judged too).
+# A row's name -> (nodes, rule, whether tokens are sampled, whether the texts are judged too).
 SETTINGS = {
     **{f"greedy, {nodes} nodes": (nodes, exact, False, False) for nodes in SIZES},
     **{f"sampling, {nodes} nodes": (nodes, exact, True, False) for nodes in SIZES},
@@ -53,12 +53,12 @@ SETTINGS = {
 
 @cache
 def bundled_heads():
-    """The bundled heads, on the processor."""
+    """The bundled heads, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32").medusa
 
 
 class Watched:
-    """A rule of acceptance that notes, for each token, how far the distribution it came from is from the target's.
+    """A rule of acceptance that records, for each token, how far its distribution is from the target's.
 
     Parameters
     ----------
@@ -68,7 +68,8 @@ class Watched:
     Attributes
     ----------
     distances : list of float
-        Total variation at each place: 0 where the token was drawn, 1 - p(x) where it was bound to come.
+        Total variation at each position: 0 if the token was drawn from the target, 1 - p(x) if a lossy rule accepted
+        it.
     """
 
     def __init__(self, rule):
@@ -84,7 +85,7 @@ class Watched:
 
 
 def row(lm, name: str, heads=None) -> dict:
-    """The figures of one row: some ten seconds on one core, a minute where the texts are judged.
+    """The figures of one row: about ten seconds on one core, a minute if the texts are judged.
 
     Parameters
     ----------
@@ -98,9 +99,9 @@ def row(lm, name: str, heads=None) -> dict:
     Returns
     -------
     dict
-        ``tokens``, ``calls`` of the target (prompts' included) and ``per_call``, their ratio; ``accepted``, candidates
-        accepted in a step with a tree, the mean. Where texts are judged also ``distance``, the mean over places of the
-        total variation from the target, and the figures of `sweeps.figures`.
+        ``tokens``, ``calls`` of the target (including those for prompts) and ``per_call``, tokens per call;
+        ``accepted``, the mean number of candidates accepted in a step with a tree. If texts are judged, also
+        ``distance``, the total variation from the target averaged over positions, and the figures of `sweeps.figures`.
     """
     heads = heads if heads is not None else bundled_heads()
     nodes, rule, drawn, judged = SETTINGS[name]
@@ -114,7 +115,8 @@ def row(lm, name: str, heads=None) -> dict:
     drafting = [step.accepted for trace in traces for step in trace.steps if step.drafted]
     found = {"tokens": tokens, "calls": calls, "per_call": tokens / calls, "accepted": sum(drafting) / len(drafting)}
     if judged:
-        # The last step of a text is cut to fit; what it gave beyond is counted here: it came about in the same way.
+        # The last step of a text is cut to fit. The tokens cut off count here too, because they came about in the same
+        # way.
         found["distance"] = math.fsum(watched.distances) / len(watched.distances)
         found |= figures(lm, prompts, traces)
     return found

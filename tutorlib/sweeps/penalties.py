@@ -1,6 +1,6 @@
-"""What penalties for repetition do to village stories: how much they repeat themselves, and how much of them is true.
+"""What penalties for repetition do to village stories: how repetitive the stories are, and how much of them is true.
 
-Each penalty in several strengths, once with greedy choices and once with sampling, from the same openings.
+Each penalty is used in several strengths, in greedy decoding and in sampling, after the same openings.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ SETTING = {"model": "storyworld target", "prompts": 100, "max_new_tokens": 60, "
 
 
 # Kinds of penalties: a function from a strength to a warp, whether only new tokens count (as in an API that penalises
-# what it has generated; otherwise the prompt's tokens count, too), and the strengths.
+# only the tokens that it has generated; otherwise the prompt's tokens count too), and the strengths.
 KINDS = {
     "repetition_penalty": (repetition_penalty, False, (1.05, 1.1, 1.2, 1.3, 1.5, 2)),
     "repetition_penalty, new only": (repetition_penalty, True, (1.05, 1.1, 1.2, 1.3, 1.5, 2)),
@@ -26,7 +26,7 @@ KINDS = {
 
 
 def _penalties() -> dict:
-    """Row names, without how it is chosen, and for each a warp and whether it counts new tokens alone."""
+    """Row names, without the way of choosing tokens, and for each its warp and whether only new tokens count."""
     found = {"no penalty": ([], False)}
     for kind, (make, new_only, strengths) in KINDS.items():
         name, *rest = kind.split(",")
@@ -34,12 +34,12 @@ def _penalties() -> dict:
     return found
 
 
-# "greedy, no penalty" … "sample, no_repeat_ngram 3": how it is chosen, and the penalty.
+# "greedy, no penalty" … "sample, no_repeat_ngram 3": how tokens are chosen, and the penalty.
 SETTINGS = {f"{way}, {name}": (way, *penalty) for way in ("greedy", "sample") for name, penalty in _penalties().items()}
 
 
 def after_prompts(warp: Sequence[Warp], prompts: Sequence[Sequence[int]]) -> list[Warp]:
-    """A warp that sees of each history only what comes after its prompt; no prompt begins with another one."""
+    """Warps that see only the part of each history after its prompt. No prompt may begin with another prompt."""
     begun = {tuple(prompt) for prompt in prompts}
     lengths = {len(prompt) for prompt in begun}
 
@@ -50,7 +50,7 @@ def after_prompts(warp: Sequence[Warp], prompts: Sequence[Sequence[int]]) -> lis
 
 
 def row(lm, name: str) -> dict:
-    """The figures of one row, as `tutorlib.sweeps.figures` has them."""
+    """The figures of one row, as in `tutorlib.sweeps.figures`."""
     way, warp, new_only = SETTINGS[name]
     prompts = village_prompts(SETTING["prompts"])
     rngs = None if way == "greedy" else [Seeded(SETTING["sample_seed"] + i) for i in range(len(prompts))]

@@ -1,4 +1,4 @@
-"""The sweep of chapters 12 to 14 on a published model: what the heads trained for SmolLM2 yield, by kind of prompt.
+"""The sweep of chapters 12 to 14 on a published model: tokens per call with the heads trained for SmolLM2.
 
 The prompts are those of the bench, two of each kind, in the chat format. Every network was trained on other prompts.
 Sampling draws from the target's own distribution (temperature 1), seeded for each prompt. Nothing is timed here.
@@ -20,18 +20,18 @@ from ..drafting.draft_trees import drawn_tree, dynamic, static
 from ..randomness import Seeded
 
 FAMILY = "smollm2"
-LEVELS = 4  # accepted candidates are counted up to so many
+LEVELS = 4  # accepted candidates are counted up to this number
 SETTING = {
     "model": "SmolLM2-135M-Instruct",
     "prompts": 2,  # of each kind
     "tokens": 40,
-    # How often the EAGLE-3 network is right with its guess of each rank, on held-out texts, the mean of three steps.
+    # How often the EAGLE-3 network's guess of each rank is right in held-out texts, averaged over three steps.
     "by_rank": [0.34, 0.11, 0.06, 0.04, 0.03, 0.03],
 }
 
 
 def _fixed(make, nodes):
-    """A tree of one shape, grown as if the guesses of a rank were right equally often at each level."""
+    """A tree of fixed shape, grown as if the guesses of a rank were right equally often at each level."""
     return make(grow([SETTING["by_rank"]] * 6, nodes))
 
 
@@ -44,7 +44,7 @@ def _eagle(lm, family, prompt, rng, tree):
     return eagle(lm, family.eagle3, prompt, tree=tree, rng=rng)
 
 
-# A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether it is drawn).
+# A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether tokens are sampled).
 SETTINGS = {
     **{f"Medusa, {way}, {nodes} nodes": (partial(_medusa, nodes=nodes), way == "sampling")
        for way in ("greedy", "sampling") for nodes in (4, 16)},
@@ -60,7 +60,7 @@ SETTINGS = {
 
 @cache
 def bundled_family():
-    """The model with what was trained for it, on the processor."""
+    """The model with the heads that were trained for it, on the CPU."""
     return models.load(FAMILY, device="cpu", dtype="float32")
 
 
@@ -81,9 +81,10 @@ def row(lm, name: str, family=None, kinds=None) -> dict:
     Returns
     -------
     dict
-        ``tokens``, ``calls`` of the target (prompts' included) and ``per_call``, their ratio; ``kinds``, the same ratio
-        for each kind of prompt; ``levels``: the share of the steps with a tree in which at least 1, 2, 3 and 4
-        candidates were accepted; ``unknown``: for each kind, the share of written tokens that the heads do not know.
+        ``tokens``, ``calls`` of the target (including those for prompts) and ``per_call``, tokens per call; ``kinds``,
+        tokens per call for each kind of prompt; ``levels``: the share of the steps with a tree in which at least 1, 2,
+        3 and 4 candidates were accepted; ``unknown``: for each kind, the share of written tokens that the heads do not
+        know.
     """
     family, (steps_of, drawn) = family or bundled_family(), SETTINGS[name]
     known = (family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens).cpu()

@@ -1,7 +1,7 @@
-"""A sweep of chapter 9: how many greedy texts a speculative loop writes otherwise than a plain one, by float type.
+"""A sweep of chapter 9: how many greedy texts of a speculative loop differ from a plain loop's, by float type.
 
-The bundled pair, on the processor. The counts in float32 and bfloat16 are those of the processor that computed them:
-another one adds in another order.
+The models are the bundled pair, on the CPU. The counts in float32 and bfloat16 depend on the CPU that computed them,
+because another one adds numbers in another order.
 """
 
 from functools import cache
@@ -19,19 +19,19 @@ SETTINGS = {name: name for name in ("float64", "float32", "bfloat16")}
 
 @cache
 def bundled(dtype: str):
-    """The bundled family on the processor, in a type of its own."""
+    """The bundled family on the CPU, with weights of this type."""
     return models.load("storyworld", device="cpu", dtype=dtype)
 
 
 def compare(family, prompt) -> dict:
-    """One prompt, written by both loops.
+    """Compare what both loops write after one prompt.
 
     Returns
     -------
     dict
-        ``"place"``: the first token that differs, or None; ``"tokens"``: how many were compared up to there;
-        ``"gap"``: how far the two best logits of the plain loop are apart in that place; ``"least_gap"``: the least of
-        all places.
+        ``"place"``: the index of the first new token that differs, or None; ``"tokens"``: how many were compared up to
+        there; ``"gap"``: the difference of the plain loop's two largest logits at that position; ``"least_gap"``: the
+        smallest difference at any position.
     """
     plain, fast = (
         run(steps, SETTING["tokens"], progress=False).tokens
@@ -44,7 +44,7 @@ def compare(family, prompt) -> dict:
     compared = len(plain) if place is None else place + 1
     session = family.target.session(prompt)
     gaps = []
-    for i in range(compared):  # the logits that the plain loop saw, one call a token
+    for i in range(compared):  # the logits that the plain loop saw, one call per token
         best = session.feed(plain[i - 1 : i] if i else ()).cpu().double()[-1].topk(2).values
         gaps.append(float(best[0] - best[1]))
     return {
@@ -56,13 +56,13 @@ def compare(family, prompt) -> dict:
 
 
 def two_best(family, prompt, place: int) -> dict:
-    """The two tokens between which both loops decide otherwise, ``place`` tokens after the prompt.
+    """The two tokens between which the two loops decide differently, ``place`` tokens after the prompt.
 
     Returns
     -------
     dict
         ``"tokens"``: their texts, the plain loop's choice first; ``"one"``, ``"several"``: their two logits in a call
-        of one token and in a call of several.
+        with one token and in a call with several.
     """
     plain = run(greedy(family.target, prompt), place + 1, progress=False).tokens
     session = family.target.session(prompt)
@@ -71,7 +71,7 @@ def two_best(family, prompt, place: int) -> dict:
     before, rows = [*family.target.encode(prompt), *plain[:place]], []
 
     def spy(logits, histories):
-        if len(histories) > 1 and before in histories:  # a call of the target: the draft's have one row
+        if len(histories) > 1 and before in histories:  # only calls of the target have several rows
             rows.append(logits[histories.index(before)])
         return logits
 
@@ -91,10 +91,11 @@ def row(lm, name: str, prompts: int | None = None) -> dict:
     Returns
     -------
     dict
-        ``"texts"``; ``"differ"``: how many of them; ``"tokens"``: how many were compared; ``"gaps"``: of the two best
-        logits where a text first differs, ascending; ``"least_gap"``: the least of all places; ``"ties"``: in how many
-        texts the two best logits were equal somewhere; ``"first"``: the first that
-        differs where there is no tie, its prompt, place, and what `two_best` says of it; or None.
+        ``"texts"``: their number; ``"differ"``: how many of them differ; ``"tokens"``: how many tokens were compared;
+        ``"gaps"``: the differences of the two largest logits where a text first differs, ascending; ``"least_gap"``:
+        the smallest difference at any position; ``"ties"``: in how many texts the two largest logits were equal
+        somewhere; ``"first"``: the first text that differs without a tie, with its prompt, its place, and the result of
+        `two_best`; or None.
     """
     openings = village_prompts(SETTING["prompts"])[:prompts]
     found = [compare(bundled(name), prompt) for prompt in openings]

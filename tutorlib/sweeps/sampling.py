@@ -1,7 +1,7 @@
-"""The sweep of chapter 5: every filter from weak to strong, and what it does to the truth and the variety of stories.
+"""The sweep of chapter 5: all filters from weak to strong, and what they do to the truth and the variety of stories.
 
-Each row lets the bundled target go on with the same openings under another warp. Story i is drawn with ``Seeded(i)`` in
-every row, so that all rows share their random numbers. What the figures are: `sweeps.figures`.
+In each row, the bundled target continues the same openings with another warp. Story i is drawn with ``Seeded(i)`` in
+every row, so all rows share their random numbers. The figures are explained in `sweeps.figures`.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from . import figures, village_prompts
 UNREADABLE = "unreadable"
 SETTING = {"prompts": 100, "tokens": 60, "side_by_side": 20}
 
-# For each filter its settings, from hardly felt to hardly bearable.
+# The settings of each filter, from weak to strong.
 GRID = {
     "temperature": (temperature, (1.5, 1.2, 0.8, 0.6, 0.4, 0.2)),
     "top-k": (top_k, (40, 10, 5, 3, 2, 1)),
@@ -29,7 +29,7 @@ GRID = {
     "typical": (typical, (0.95, 0.9, 0.8, 0.6, 0.4, 0.2)),
 }
 
-# A row's name -> its warps. The last three: what a filter makes of a distribution that was heated first.
+# A row's name -> its warps. In the last three, a filter comes after a high temperature.
 SETTINGS = {
     "plain sampling": (),
     "greedy": (one_hot,),
@@ -43,7 +43,7 @@ SETTINGS = {
 def row(lm, name: str, *, progress: bool = False) -> dict:
     """The figures of one row: `sweeps.figures`, and the variety within each story.
 
-    About 6,000 tokens of the bundled target, written 20 stories at a time: some seconds on one core.
+    About 6,000 tokens of the bundled target, 20 stories at a time: some seconds on one core.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def row(lm, name: str, *, progress: bool = False) -> dict:
     Returns
     -------
     dict
-        As from `sweeps.figures`; and
+        The figures of `sweeps.figures`, and
 
-        - ``distinct_2_within``: distinct-2 of each story by itself, averaged over the stories, with its
+        - ``distinct_2_within``: distinct-2 of each story separately, averaged over the stories, with its
           ``distinct_2_within_interval``;
-        - ``kinds``: how many different kinds of sentences were told; ``commonest_kinds``: the three commonest, each
-          with the share of all added sentences that are of this kind.
+        - ``kinds``: the number of different kinds of sentences; ``commonest_kinds``: the three most common ones, each
+          with its share of all added sentences.
     """
     prompts, size = village_prompts(SETTING["prompts"]), SETTING["side_by_side"]
     texts = []
@@ -82,5 +82,5 @@ def row(lm, name: str, *, progress: bool = False) -> dict:
 
 
 def _kinds(prompt, text):
-    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or that it cannot be read."""
+    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or `UNREADABLE`."""
     return [verdict.kind or UNREADABLE for verdict in check(prompt + text)[len(check(prompt)) :]]

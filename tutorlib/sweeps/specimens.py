@@ -1,6 +1,6 @@
-"""A sweep of chapter 9: what some mistakes of the zoo do to stories, beside the methods that they want to be.
+"""A sweep of chapter 9: what some mistakes of the zoo do to stories, compared with correct methods.
 
-Story i is drawn with ``Seeded(i)``, by the bundled pair, without a warp.
+The bundled pair draws story i with ``Seeded(i)``, without a warp.
 """
 
 from functools import cache
@@ -13,7 +13,7 @@ from ..randomness import Seeded
 from . import figures, village_prompts
 
 SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 4}
-LESSONS = 24  # stories that the feature predictor is trained on
+LESSONS = 24  # number of stories on which the feature predictor is trained
 MISTAKES = (
     zoo.rows_one_late,
     zoo.inverted_coin,
@@ -54,12 +54,12 @@ SETTINGS = {
 
 @cache
 def bundled_draft():
-    """The bundled draft, on the processor."""
+    """The bundled draft, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32").draft
 
 
 def row(lm, name: str, draft=None) -> dict:
-    """The figures of one decoder, from half a minute to a minute on one core.
+    """The figures of one decoder; half a minute to a minute on one core.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""The sweep of chapter 8: at which tokens of a story a draft is accepted, by what kind of token stands there.
+"""The sweep of chapter 8: how often a draft is accepted in a story, by the kind of token.
 
-Nothing is drawn. At each place of a story that was told by the village itself, the two models' distributions say how
-probable it is that a token drafted there would be accepted: Σ min(p, q). With both distributions one-hot, as greedy
-decoding has them, that is 1 where the two have the same favourite and 0 elsewhere.
+No token is drawn. At each position of a story from the village's simulation, the two models' distributions determine
+the probability that a token drafted there would be accepted: Σ min(p, q). In greedy decoding both distributions are
+one-hot, so it is 1 if both models have the same most likely token, and 0 otherwise.
 """
 
 import math
@@ -17,7 +17,7 @@ from ..warp import one_hot, probabilities, temperature
 
 SETTING = {"target": "storyworld target", "draft": "storyworld draft", "stories": 100}
 
-# A row's name -> what is done to the logits of both models.
+# A row's name -> the warps for the logits of both models.
 SETTINGS = {
     **{f"temperature {heat:g}": (temperature(heat),) for heat in (1, 0.25, 0.5, 0.7, 1.5, 2, 3)},
     "greedy": (one_hot,),
@@ -39,9 +39,9 @@ COUNT = "fact: how many"
 FEELING = "fact: how somebody feels"
 KINDS = (INSIDE, MARK, LINK, BEGINNING, VERB, OTHER, THING, WHO, WHERE, COUNT, FEELING)
 
-# Sentences that introduce people and things: there the story says what its facts are, and has none to be looked up.
+# Sentences that introduce people and things: they state new facts, so no token in them follows from facts before.
 INTRODUCING = {"opening", "be_at", "be_at_feeling", "have", "box_at", "thing_with", "thing_in"}
-# Kind of sentence -> the slots in it that the story so far decides.
+# Kind of sentence -> its slots that are determined by the story so far.
 FACTS = {
     **dict.fromkeys(("give", "lose", "still_with", "answer_with"), {"who": WHO}),
     **dict.fromkeys(("take", "still_in", "answer_in"), {"box": WHERE}),
@@ -65,12 +65,12 @@ NOUNS = frozenset(
 
 
 def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterator[str | None]:
-    """Say of each token of a story of which kind it is.
+    """Yield the kind of each token of a story.
 
     Parameters
     ----------
     pieces : sequence of str
-        The texts of the tokens, which together are the story.
+        The texts of the tokens, which together make up the story.
     sentences : list of (sentence, kind, slots)
         The story, as `storyworld.narrate.told` returns it.
 
@@ -79,8 +79,8 @@ def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterat
     str or None
         One of `KINDS`; None for tokens of the sentences that introduce people and things.
     """
-    starts, facts, end = {}, {}, 0  # place in the text -> the kind of sentence, or of fact, that begins there
-    introduction = set()  # places
+    starts, facts, end = {}, {}, 0  # index in the text -> the kind of sentence or fact that begins there
+    introduction = set()  # indices in the text
     for sentence, kind, slots in sentences:
         starts[end] = kind
         if kind in INTRODUCING:
@@ -89,7 +89,7 @@ def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterat
         end += len(sentence) + 1
     text = " ".join(sentence for sentence, _, _ in sentences)
     if "".join(pieces) != text:
-        raise ValueError("the tokens' texts must make up the story, and do not")
+        raise ValueError("the texts of the tokens must make up the story, but they do not")
     place = 0
     for piece in pieces:
         start = place + piece.startswith(" ")
@@ -112,10 +112,10 @@ def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterat
 
 
 def facts_of(sentence: str, kind: str, slots: dict) -> Iterator[tuple[int, str]]:
-    """Where in a sentence a word begins that the story so far decides, with the kind of fact that it is."""
+    """The index of each word in a sentence that the story so far determines, with its kind of fact."""
     for slot, fact in FACTS.get(kind, {}).items():
         value = words.NUMBERS[slots[slot] - 1] if slot == "n" else slots[slot].removeprefix("the ")
-        # A number may be there twice ("lost one egg and now had one"): the last is the count. Names are there once.
+        # A number may occur twice ("lost one egg and now had one"): the last is the count. Names occur once.
         yield (sentence.rindex if slot == "n" else sentence.index)(value), fact
     colour = re.search(rf"[Tt]he (?:{'|'.join(words.COLOURS)}) ", sentence)
     if colour and kind not in INTRODUCING and not kind.startswith("answer"):  # an answer repeats the question's thing
@@ -128,12 +128,12 @@ def facts_of(sentence: str, kind: str, slots: dict) -> Iterator[tuple[int, str]]
 
 @cache
 def bundled_draft():
-    """The bundled draft, on the processor."""
+    """The bundled draft, on the CPU."""
     return models.load("storyworld", device="cpu", dtype="float32").draft
 
 
 def places(target, draft, warp, seed) -> Iterator[tuple[str, float, float]]:
-    """Every place of one story after its introduction: (kind of token, acceptance, probability of p's favourite)."""
+    """Every position of a story after its introduction: (kind of token, acceptance, largest probability of p)."""
     sentences = told(seed)
     tokens = target.encode(" ".join(sentence for sentence, _, _ in sentences))
     special = next(count for count in range(len(tokens)) if target.decode(tokens[count : count + 1]))
@@ -149,7 +149,7 @@ def places(target, draft, warp, seed) -> Iterator[tuple[str, float, float]]:
 
 
 def row(lm, name: str, draft=None) -> dict:
-    """The figures of one row: 100 stories, some ten seconds on one core.
+    """The figures of one row: 100 stories, about ten seconds on one core.
 
     Parameters
     ----------
@@ -163,10 +163,10 @@ def row(lm, name: str, draft=None) -> dict:
     Returns
     -------
     dict
-        ``places``: how many there are; ``acceptance``: mean of Σ min(p, q) over them; ``acceptance_interval``: [low,
-        high] at a level of 0.95, from resampling stories; ``hard``: the share of places where it is below 1/2. The same
-        for each kind of token in ``kinds``, by its name, and there also ``sure``: the mean probability of the target's
-        favourite.
+        ``places``: the number of positions; ``acceptance``: the mean of Σ min(p, q) over them; ``acceptance_interval``:
+        a 95 % interval [low, high] from resampling the stories; ``hard``: the share of positions with an acceptance
+        below 1/2. ``kinds`` has the same for each kind of token, by its name, and also ``sure``: the mean probability
+        of the target's most likely token.
     """
     draft = draft or bundled_draft()
     stories = [list(places(lm, draft, SETTINGS[name], f"sweep story {i}")) for i in range(SETTING["stories"])]
@@ -178,7 +178,7 @@ def row(lm, name: str, draft=None) -> dict:
 
 
 def shares(kinds: dict, beginning: str) -> tuple[float, float]:
-    """How many of the tokens, and of the rejected ones, are of the kinds whose names begin so.
+    """The shares of all tokens, and of all rejections, that belong to the kinds whose names start with `beginning`.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def shares(kinds: dict, beginning: str) -> tuple[float, float]:
 def _figures(stories: Sequence[Sequence[tuple]]) -> dict:
     every = [place for story in stories for place in story]
     if not every:
-        raise ValueError("there is no place of this kind in the stories")
+        raise ValueError("there is no token of this kind in the stories")
     sums = [math.fsum(accepted for _, accepted, _ in story) for story in stories]
     return {
         "places": len(every),

@@ -16,20 +16,21 @@ PROMPTS = 200  # how many stories are sampled
 CARD = """\
 # The village's language models
 
-Three small Llama-type models that tell stories of `tutorlib.storyworld`, made for this book and shipped with it. They
-know one village, a few hundred English words and nothing else. Licence: MIT. No data other than the simulation's own
-was used.
+Three small models of the Llama type that tell stories of `tutorlib.storyworld`. They were made for this book and come
+with it. They know one village, a few hundred English words and nothing else, because they were trained only on stories
+from the simulation. Licence: MIT.
 
-Made by `{command}` (seeded: the same machine, versions and number of threads give the same weights). Training stories
-have seeds "train …". Everything below was measured on held-out stories, with the shipped half-precision files.
+They were made by `{command}`. The training is seeded: the same machine, versions and
+number of threads give the same weights. Training stories have seeds that begin with "train". Everything below was
+measured on held-out stories, with the half-precision files that come with the book.
 
 | | {names} |
 |---|{rule}
 {rows}
 
-For each topic, 100 questions are answered greedily; the prompt ends right before the answer. The sentences are from
-{prompts} stories sampled at temperature 1 after held-out openings, and `storyworld.check` judges them. Acceptance is Σ
-min(p, q) of the target and the draft, averaged over the positions of the target's own stories.
+There are 100 questions of each topic. Each text ends just before the answer, and the model continues greedily. The
+sentences come from {prompts} stories, sampled at temperature 1 from held-out openings, and `storyworld.check` judges
+them. Acceptance is Σ min(p, q) of the target and the draft, averaged over the positions of the target's own stories.
 """
 HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
@@ -39,23 +40,25 @@ HEADS_CARD = (
     HEADS
     + """
 
-{count} heads for the target, {blocks} each, trained in {steps} steps of {rows} texts each, on {texts} texts that the
-target wrote itself. {cold:.0%} of the texts begin at temperature 1 and continue at {temperature}. Made by `{command}`.
+{count} heads for the target, {blocks} each, trained for {steps} steps of {rows} texts. The {texts} texts were
+written by the target itself. Of these, {cold:.0%} begin at temperature 1 and continue at {temperature}, and this later
+part is called *cold* in the table. The command was `{command}`.
 
 | | |
 |---|---|
 {rows_of_table}
 
-A head is right if its best guess is the token that follows in the text. This was measured on {held_out} other texts of
-the target, separately for the parts at the low temperature (cold) and those sampled at temperature 1. Tokens per call
-were measured in greedy decoding with the bundled tree, after {openings} held-out openings.
+A head is right when its best guess is the token that really follows. This was measured on {held_out} other texts of the
+target, in their cold parts and in those sampled at temperature 1. Tokens per call are those of greedy decoding with
+the bundled tree, on {openings} held-out openings.
 """
 )
 EAGLE_CARD = (
     EAGLE
     + """
 
-One layer each, in addition to the target's embeddings, trained on texts that the target wrote itself. Made by
+Each network has one layer and uses the target's embeddings. Both were trained on texts that the target wrote itself, by
+these commands:
 
 {commands}
 
@@ -63,11 +66,10 @@ One layer each, in addition to the target's embeddings, trained on texts that th
 |---|{rule}
 {rows_of_table}
 
-"Hidden states" are the target's hidden states that a network reads; -1 is the last one. A step of a draft is right if
-its best guess is the token that follows in the text; the tokens before it are always those of the text. This was
-measured on other texts of the target, separately for the parts at the low temperature (cold) and those sampled at
-temperature 1. Tokens per call were measured in greedy decoding with the bundled tree, after {openings} held-out
-openings.
+The row of hidden states lists which of the target's layers a network reads; -1 is the last one. A step of a draft is
+right when its best guess is the token that really follows, given the text's own tokens before it. This was measured on
+other texts of the target, in their cold parts and in those sampled at temperature 1. Tokens per call are those of
+greedy decoding with the bundled tree, on {openings} held-out openings.
 """
 )
 

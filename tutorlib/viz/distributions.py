@@ -284,9 +284,9 @@ def outcome_bars(
         raise ValueError("there are no outcomes to draw: pass two mappings from outcomes to probabilities")
     places = np.arange(len(outcomes))
     look = {"color": color(kind), "alpha": 0.55, "hatch": HATCHES[kind], "edgecolor": color(kind), "width": 0.7}
-    bars = ax.bar(places, [made.get(outcome, 0.0) for outcome in outcomes], **look, label="what the decoder does")
+    bars = ax.bar(places, [made.get(outcome, 0.0) for outcome in outcomes], **look, label="the decoder's probability")
     ends, look = (places - 0.45, places + 0.45), {"color": color("target"), "linewidth": 2.5}
-    lines = ax.hlines([due.get(outcome, 0.0) for outcome in outcomes], *ends, **look, label="what it should do")
+    lines = ax.hlines([due.get(outcome, 0.0) for outcome in outcomes], *ends, **look, label="the correct probability")
     ax.set_xticks(places, [name(outcome) for outcome in outcomes], rotation=90, family="monospace")
     ax.grid(axis="x", visible=False)
     ax.set(ylabel="probability", xlim=(-0.8, len(outcomes) - 0.2), ylim=(0, None))

@@ -84,7 +84,7 @@ MEANINGS = {
     "rejected": "drafted and rejected",
     "resampled": "resampled or corrected: the target's own token in place of a rejected one",
     "bonus": "bonus: the target's own token after a draft that was accepted whole",
-    "neutral": "drafted, never judged",
+    "neutral": "drafted, never checked",
     "context": "context",
 }
 

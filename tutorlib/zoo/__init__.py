@@ -1,13 +1,13 @@
-"""The bug zoo: mistakes that are easy to make, each in a decoder of its own, so that it can be seen and caught.
+"""The bug zoo: mistakes that are easy to make, each in a decoder of its own, so that you can study and detect them.
 
-Nothing here is for use. Every specimen is a small function with the signature of the method that it wants to be. Its
-docstring says what is wrong, and its mistake is marked ``# the mistake``. `SPECIMENS` says of each why somebody writes
-it, where it was published (if it was found), what the right method is, and how the two are told apart:
-`Specimen.outcomes` enumerates everything that a method can do in a small case made for the purpose, beside what it
-should do.
+Do not use these decoders. Every specimen is a small function with the signature of the correct method. Its docstring
+says what is wrong, and its mistake is marked ``# the mistake``. `SPECIMENS` states for each of them why people write
+it, where it was published (if a publication was found), what the correct method is, and how to distinguish the two:
+`Specimen.outcomes` enumerates everything that a method can do in a small case made for this mistake, and compares it
+with what it should do.
 
-To add one: write the function, with a mark at the mistake, import it here, and add a `Specimen` to the list. The tests
-and the figure of chapter 9 take it from there.
+To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to the list. The
+tests and the figure of chapter 9 then include it.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows

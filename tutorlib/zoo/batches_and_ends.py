@@ -31,7 +31,7 @@ def prefixes_as_rows(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     while min(target.context, draft.context) - len(text) > gamma:
         drafted, _, q = drafts(draft_session, text, gamma, rng, warp, draw_token)
         rows = [text + drafted[:count] + [0] * (gamma - 1 - count) for count in range(gamma)]
-        last_column = torch.cat(target.batch(rows).feed([[]] * gamma))  # the mistake: read each row's own last token
+        last_column = torch.cat(target.batch(rows).feed([[]] * gamma))  # the mistake: not each row's own last token
         p = probabilities(last_column, warp, histories(text, drafted)[:gamma])
         accepted = in_a_row(p[range(gamma), drafted] / q[range(gamma), drafted], rng)
         redrawn = [rng.choose(residual(p[accepted], q[accepted]))] if accepted < gamma else []
@@ -69,7 +69,7 @@ def past_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def ends_at_the_end(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """What `past_the_end` should be (and what `run` does for every method)."""
+    """The correct version of `past_the_end`. (`run` does the same for every method.)"""
     for step in speculative(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
         ends = [position for position, token in enumerate(step.tokens) if token in target.stop_tokens]
         yield step.first(ends[0] + 1) if ends else step

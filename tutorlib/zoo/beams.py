@@ -1,4 +1,4 @@
-"""Wrong scores of beams."""
+"""Wrong scores for beams."""
 
 from ..decoding import decoder
 from .loops import beam_loop
@@ -11,7 +11,7 @@ def beam_starts_at_one(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0)
     def score(tokens, total):
         return total / len(tokens) ** length_penalty
 
-    yield beam_loop(lm, prompt, beams, max_new_tokens, score=score, begin=1.0)  # the mistake: start at log 1 = 0
+    yield beam_loop(lm, prompt, beams, max_new_tokens, score=score, begin=1.0)  # the mistake: should be log 1 = 0
 
 
 @decoder
@@ -19,7 +19,7 @@ def length_off_by_one(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0):
     """The length penalty counts one token too many, which favours short texts."""
 
     def score(tokens, total):
-        return total / (len(tokens) + 1) ** length_penalty  # the mistake: len(tokens) counts them all
+        return total / (len(tokens) + 1) ** length_penalty  # the mistake: len(tokens) already counts all
 
     yield beam_loop(lm, prompt, beams, max_new_tokens, score=score)
 
@@ -31,4 +31,4 @@ def first_finished_beam(lm, prompt, *, beams, max_new_tokens, length_penalty=1.0
     def score(tokens, total):
         return total / len(tokens) ** length_penalty
 
-    yield beam_loop(lm, prompt, beams, max_new_tokens, score=score, impatient=True)  # the mistake: wait for the best
+    yield beam_loop(lm, prompt, beams, max_new_tokens, score=score, impatient=True)  # the mistake: should wait

@@ -12,7 +12,7 @@ def rollback_too_short(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The cache is rolled back by one token too few."""
 
     def forget(target_session, drafted, accepted):
-        target_session.rollback(max(len(drafted) - accepted - 1, 0))  # the mistake: len(drafted) - accepted
+        target_session.rollback(max(len(drafted) - accepted - 1, 0))  # the mistake: should be len(drafted) - accepted
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, forget=forget))
 
@@ -22,7 +22,7 @@ def forgets_at_least_one(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """After a fully accepted draft, the cache forgets one accepted token."""
 
     def forget(target_session, drafted, accepted):
-        target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, forget nothing
+        target_session.rollback(max(len(drafted) - accepted, 1))  # the mistake: after a full draft, should be 0
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, forget=forget))
 
@@ -42,7 +42,7 @@ def lagging_draft(target, draft, prompt, *, gamma=4, rng=None, warp=()):
         accepted, token = check_sampled(drafted, draft_probs, target_probs, rng)
         target_session.rollback(len(drafted) - accepted)
         draft_session.rollback(max(len(drafted) - 1 - accepted, 0))
-        unread = draft_unread = [token]  # the mistake: after a full draft, drafted[-1:] + [token]
+        unread = draft_unread = [token]  # the mistake: after a full draft, should be drafted[-1:] + [token]
         tokens = drafted[:accepted] + unread
         text += tokens
         yield Step(tokens, drafted, accepted)

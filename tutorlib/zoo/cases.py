@@ -1,6 +1,6 @@
-"""How specimens are caught: small cases, in which everything that can happen is enumerated.
+"""Small cases that reveal the specimens, by enumeration of everything that can happen.
 
-Each is a function from a method to two distributions: what it does, and what it should do.
+Each case is a function from a method to two distributions: what the method does, and what it should do.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,9 @@ def tables(vocab: int = 2) -> tuple[TableLM, TableLM]:
 
 
 def texts(method: Callable, *, length: int = 4, gamma: int = 2, vocab: int = 2, warp=()) -> tuple[Sequences, Sequences]:
-    """What a method with the signature of `speculative` writes on `tables`, and what sampling from the target does.
+    """The distribution of a method's texts on `tables`, and that of sampling from the target.
+
+    The method must have the signature of `speculative`.
 
     Returns
     -------
@@ -48,7 +50,7 @@ def greedy_texts(method):
 
 
 def accepted_in_two_rounds(method):
-    """How many of two are accepted in each of two rounds, where the target drafts for itself: always both."""
+    """How many of two drafted tokens are accepted in each of two rounds. The target drafts for itself: always both."""
     target, made = tables()[0], {}
     for rng in Exhaustive():
         trace = run(method(target, target, "b", gamma=2, rng=rng), 6, stop=())
@@ -58,7 +60,7 @@ def accepted_in_two_rounds(method):
 
 
 def first_of_a_batch(method):
-    """A short prompt beside a long one; the long one's random draws are fixed."""
+    """The text after a short prompt, in a batch with a long prompt whose random draws are fixed."""
     (target, draft), made = tables(), {}
     for rng in Exhaustive():
         traces = run_batch(method(target, draft, ["b", "abb"], gamma=1, rngs=[rng, Seeded(0)]), 3, stop=())
@@ -68,7 +70,7 @@ def first_of_a_batch(method):
 
 
 def ended_texts(method):
-    """Token c ends a text; nothing else ends it."""
+    """Texts of models for which only token c ends a text."""
     target, draft = (TableLM.random(3, order, seed, stop_tokens=[2]) for order, seed in ((2, 5), (1, 3)))
     made = exact_distribution(lambda rng: method(target, draft, "b", gamma=2, rng=rng), 3, stop=())
     return made, target_distribution(target, "b", 3)
@@ -77,7 +79,7 @@ def ended_texts(method):
 def nucleus(top):
     lm = TableLM({"": [0.5, 0.3, 0.2]})
     made = exact_distribution(lambda rng: sample(lm, "a", rng=rng, warp=[top(0.7)]), 1)
-    return made, {(0,): 0.625, (1,): 0.375}  # by hand: 0.5 is less than 0.7, 0.5 + 0.3 is not
+    return made, {(0,): 0.625, (1,): 0.375}  # by hand: 0.5 is below 0.7, and 0.5 + 0.3 is not
 
 
 def ties(method):
@@ -104,7 +106,7 @@ def same_size_vocabularies(method):
 
 
 def best_text(method):
-    """Enough beams to drop nothing, so that the best text of all, found by looking at each, must come out."""
+    """With so many beams that nothing is dropped, the result should be the best of all texts, found by trying each."""
     table = {
         "a": {"b": 0.6, ".": 0.4},
         "b": {"a": 0.25, "b": 0.25, "c": 0.5},

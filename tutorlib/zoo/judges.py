@@ -1,4 +1,4 @@
-"""Wrong judges: which drafted tokens are kept, and what replaces the others."""
+"""Wrong decisions: which drafted tokens are kept, and what replaces the others."""
 
 import torch
 
@@ -16,7 +16,7 @@ def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
     def judge(round, rng):
         for position, token in enumerate(round.drafted):
-            row = round.target_probs[position + 1]  # the mistake: a token's row comes before it, at [position]
+            row = round.target_probs[position + 1]  # the mistake: the row for this token is [position]
             if not rng.accept(row[token] / round.draft_probs[position][token]):
                 return position, rng.choose(residual(row, round.draft_probs[position]))
         return len(round.drafted), rng.choose(round.target_probs[-1])
@@ -40,12 +40,12 @@ def inverted_coin(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def resample_from_target(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """After a rejection the next token is drawn from p, not from the residual."""
+    """After a rejection, the next token is drawn from p, not from the residual."""
 
     def judge(round, rng):
         for position, token in enumerate(round.drafted):
             if not rng.accept(round.target_probs[position][token] / round.draft_probs[position][token]):
-                return position, rng.choose(round.target_probs[position])  # the mistake: from the residual
+                return position, rng.choose(round.target_probs[position])  # the mistake: not from the residual
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -66,7 +66,7 @@ def fixed_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), thresh
 
 @decoder
 def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), threshold=0.3):
-    """ "EAGLE" as a guard over a draft model: the draft's perplexity moves a threshold; tokens above it are kept."""
+    """ "EAGLE", misread: the draft's perplexity sets a threshold for the target's probability of each token."""
 
     def judge(round, rng):
         own = round.draft_probs[range(gamma), round.drafted]
@@ -81,16 +81,17 @@ def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), t
 
 @decoder
 def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), predict, alpha=0.5, threshold=0.05):
-    """ "EAGLE" as a network that is trained by mean squared error to predict features: its probabilities are averaged
-    with the target's, and every token above a threshold is accepted.
+    """ "EAGLE", misread: a network learns to predict the target's features. Its probabilities are averaged with the
+    target's, and every token above a threshold is accepted.
 
-    `predict` comes from `feature_predictor`. The first row of a round follows no feature of that round, and is p.
+    `predict` is made by `feature_predictor`. The first row of a round has no feature of that round before it, so it is
+    p itself.
     """
 
     def judge(round, rng):
         predicted = probabilities(target.read_out(predict(round.features), normed=True))
         predicted = torch.cat([round.target_probs[:1], predicted[:-1]])  # row i is predicted from feature i - 1
-        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: the target's own row is enough
+        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: only the target's rows should judge
         for position, token in enumerate(round.drafted):
             if mixed[position][token] <= threshold:
                 return position, rng.choose(round.target_probs[position])
@@ -102,8 +103,8 @@ def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), 
 def feature_predictor(lm, texts, *, steps=300, seed=0):
     """Train a small network by mean squared error to predict a model's next feature from the last one.
 
-    A feature is what the output head reads. The network is not told which token comes between the two, and its loss
-    does not ask which tokens a feature stands for.
+    A feature is the input of the output head. The network does not see which token comes between the two features, and
+    its loss does not take into account which tokens a feature predicts.
 
     Parameters
     ----------
@@ -113,9 +114,9 @@ def feature_predictor(lm, texts, *, steps=300, seed=0):
 
     Returns
     -------
-    predict : function from features, shape (n, width), to as many
+    predict : function from features, shape (n, width), to features of the same shape
     losses : list of `steps` floats
-        In units of the features' variance: who always predicts the mean feature has about 1.
+        Mean squared errors, in units of the features' variance. Always predicting the mean feature gives about 1.
     """
     before, after = [], []
     for text in texts:
@@ -165,7 +166,7 @@ def score_only(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def other_warp(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """q is computed with a different warp from the one that the draft was drawn with."""
+    """q is computed with a different warp from the one with which the tokens were drafted."""
 
     def judge(round, rng):
         draft_probs = probabilities(round.draft_logits)  # the mistake: the tokens were drawn from the warped q
@@ -181,7 +182,7 @@ def greedy_with_coins(target, draft, prompt, *, gamma=4, rng=None):
     def judge(round, rng):
         p, q = probabilities(round.target_logits), probabilities(round.draft_logits)
         for position, token in enumerate(round.drafted):
-            if not rng.accept(p[position][token] / q[position][token]):  # the mistake: compare with the target's argmax
+            if not rng.accept(p[position][token] / q[position][token]):  # the mistake: no test for the target's argmax
                 return position, int(p[position].argmax())
         return len(round.drafted), int(p[-1].argmax())
 
@@ -200,7 +201,7 @@ def unwarped_bonus(target, draft, prompt, *, gamma=4, rng=None, warp=()):
             p, q = round.target_probs[position], round.draft_probs[position]
             if not rng.accept(p[token] / q[token]):
                 return position, rng.choose(residual(p, q))
-        bonus = probabilities(round.target_logits[-1:])[0]  # the mistake: round.target_probs[-1]
+        bonus = probabilities(round.target_logits[-1:])[0]  # the mistake: should be round.target_probs[-1]
         return len(round.drafted), rng.choose(bonus)
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
@@ -218,5 +219,5 @@ def greedy_drafts(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 
 @decoder
 def greedy_speculation(target, draft, prompt, *, gamma=4, rng=None):
-    """`speculative`, greedy whatever random draws are given."""
+    """`speculative` in greedy mode; `rng` is ignored."""
     yield from speculative(target, draft, prompt, gamma=gamma, rng=None)

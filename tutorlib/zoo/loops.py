@@ -1,4 +1,4 @@
-"""The loops that specimens share. They are right; each specimen replaces one piece."""
+"""The loops that specimens share. They are correct, and each specimen replaces one part."""
 
 from typing import NamedTuple
 
@@ -11,17 +11,17 @@ from ..warp import probabilities
 
 
 class Round(NamedTuple):
-    """What can be known when drafted tokens are judged; n of them were drafted.
+    """Everything that is known when the n drafted tokens of a round are judged.
 
     Attributes
     ----------
     drafted : list of int
     draft_logits, draft_probs : tensors, shape (n, vocab)
-        The draft's logits in the positions of these tokens, and the warped probabilities that they were drawn from.
+        The draft's logits at the positions of these tokens, and the warped probabilities from which they were drawn.
     target_logits, target_probs : tensors, shape (n + 1, vocab)
-        Row i follows the text and the first i drafted tokens.
+        Row i belongs to the token after the text and the first i drafted tokens.
     features : tensor, shape (n + 1, width)
-        What the target's output head made these rows from.
+        The input of the target's output head for these rows.
     """
 
     drafted: list[int]
@@ -33,7 +33,7 @@ class Round(NamedTuple):
 
 
 def histories(tokens: list[int], drafted: list[int]) -> list[list[int]]:
-    """The tokens before each row of a check, as warps want them: the text, then the text and ``drafted[:1]``, ...
+    """The tokens before each row of a check, as warps need them: the text, then the text and ``drafted[:1]``, ...
 
     Examples
     --------
@@ -44,7 +44,7 @@ def histories(tokens: list[int], drafted: list[int]) -> list[list[int]]:
 
 
 def drafts(session, text, gamma, rng, warp, draw):
-    """Draft `gamma` tokens after `text`: the tokens, the logits (gamma, vocab), and these warped."""
+    """Draft `gamma` tokens after `text`: the tokens, their logits (gamma, vocab), and the warped probabilities."""
     drafted, logits = [], [session.advance_to(text)[-1:]]
     while True:
         probs = probabilities(torch.cat(logits), warp, histories(text, drafted))
@@ -67,9 +67,9 @@ def forget_rejected(session, drafted, accepted):
 
 
 def speculate(target, draft, prompt, gamma, rng, warp, *, judge=judge_rightly, draw=draw_token, forget=forget_rejected):
-    """`speculative`, of which a specimen brings a piece. Ends a few tokens before the context does.
+    """`speculative`, of which a specimen replaces a part. It ends a few tokens before the context is full.
 
-    The pieces: ``judge(round, rng) -> (accepted, next token)``, ``draw(probs, rng) -> token``, and
+    The parts: ``judge(round, rng) -> (accepted, next token)``, ``draw(probs, rng) -> token``, and
     ``forget(target_session, drafted, accepted)``.
     """
     target_session, draft_session = target.session(prompt, hidden=-1), draft.session(prompt)
@@ -89,14 +89,14 @@ def speculate(target, draft, prompt, gamma, rng, warp, *, judge=judge_rightly, d
 
 
 def in_a_row(chances, rng):
-    """How many of the drafted tokens are kept, from the front, each with its chance."""
+    """How many drafted tokens are kept until the first rejection, each being accepted with its own probability."""
     return next((count for count, chance in enumerate(chances) if not rng.accept(chance)), len(chances))
 
 
 def speculate_across(target, draft, prompt, gamma, rng, warp, *, judge):
     """`token_intersection`, with ``judge(guesses, drafted, draft_probs, target_probs) -> (accepted, token)`` passed in.
 
-    All ids are the target's; ``guesses.to_draft`` says which the draft has for them.
+    All ids are the target's; ``guesses.to_draft`` maps them to the draft's ids.
     """
     session, guesses = target.session(prompt), Guesses(target, draft, warp)
     text, unread = list(prompt), []
@@ -113,7 +113,7 @@ def speculate_across(target, draft, prompt, gamma, rng, warp, *, judge):
 
 
 def beam_loop(lm, prompt, beams, max_new_tokens, *, score, begin=0.0, impatient=False):
-    """A beam search in a few lines, right as far as ``score(tokens, total)`` is; the winner, as one step."""
+    """A beam search in a few lines, correct if ``score(tokens, total)`` is; returns the winner as one step."""
     running, finished = [((), begin)], []
     for _ in range(max_new_tokens):
         longer = []

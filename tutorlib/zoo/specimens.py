@@ -1,4 +1,4 @@
-"""The list of the zoo: what each specimen wants to be, why somebody writes it, and where it was published."""
+"""The list of all specimens: what the correct method is, why people write the mistake, and where it was published."""
 
 import inspect
 import re
@@ -26,20 +26,20 @@ class Specimen:
     Attributes
     ----------
     mistaken : function
-        The method with the mistake in it.
+        The method with the mistake.
     correct : function
-        What it wants to be, with the same signature.
+        The correct method, with the same signature.
     why : str
-        Why somebody writes it. What is wrong, its docstring says.
+        Why people write it. Its docstring states what is wrong.
     case : function from a method to two distributions
-        What it does in a small case made for the purpose, enumerated, and what it should do.
+        What the method does in a small case made for this mistake, by enumeration, and what it should do.
     least : float
-        The total variation of these two is at least this much: what the tests hold it to.
+        The smallest total variation between these two that the tests accept.
     source : str
-        Where it was published, with a link if there is a lasting one, as "where: link". Empty where it was not found
-        published.
+        Where it was published, with a link if there is a lasting one, as "where: link". Empty if no publication was
+        found.
     compares : str
-        What the distributions are of.
+        What the distributions describe.
     """
 
     mistaken: Callable
@@ -60,7 +60,7 @@ class Specimen:
         return " ".join(inspect.getdoc(self.mistaken).partition("\n\n")[0].split())
 
     def outcomes(self, method: Callable | None = None) -> tuple[Outcomes, Outcomes]:
-        """What a method, by default the mistaken one, does in the small case, and what it should do. Computed once."""
+        """What a method, by default the mistaken one, does in the small case, and what it should do. Cached."""
         return _outcomes(self.case, method or self.mistaken)
 
     def distance(self) -> float:
@@ -68,7 +68,7 @@ class Specimen:
         return total_variation(*self.outcomes())
 
     def distance_of_correct(self) -> float:
-        """The same of the correct method, by the same check: 0 but for rounding."""
+        """The same distance for the correct method. It is 0 except for rounding."""
         return total_variation(*self.outcomes(self.correct))
 
     @property
@@ -79,22 +79,22 @@ class Specimen:
 
     @property
     def wrong_lines(self) -> str:
-        """The line or two that are wrong, with the mark."""
+        """The wrong line or lines, with the mark."""
         return "\n".join(line.strip() for line in self.code.splitlines() if MARK in line)
 
     @property
     def published(self) -> str:
-        """Where it was published, as a link in Markdown, or that it was not found published."""
+        """Where it was published, as a link in Markdown, or a sentence that no publication was found."""
         where, _, link = self.source.partition(": https://")
         if not where:
             return NOT_FOUND
         return f"Published in: [{where}](https://{link})." if link else f"Published in: {where}."
 
     def _repr_markdown_(self) -> str:
-        """What is wrong, the wrong line, why somebody writes it, and where it was published."""
+        """What is wrong, the wrong line, why people write it, and where it was published."""
         wrong = self.wrong_lines.replace(f"  {MARK}", f"\n{MARK}")
-        of = "" if self.compares == "texts" else f" between {self.compares}"
-        head = f"**`{self.name}`** (total variation{of} {self.distance():.3f}). {self.what}"
+        of = "" if self.compares == "texts" else f", comparing {self.compares}"
+        head = f"**`{self.name}`** (total variation {self.distance():.3f}{of}). {self.what}"
         return f"{head}\n\n```python\n{wrong}\n```\n\n*Why:* {self.why} *{self.published}*"
 
     def __repr__(self) -> str:
@@ -111,8 +111,8 @@ GITHUB = "https://github.com/"
 SPECIMENS = [
     Specimen(
         judges.rows_one_late, speculative,
-        "A call returns one row of logits for each token that it reads, so row i looks as if it were about token i. It "
-        "is about the token after it.",
+        "A call returns one row of logits for each token that it reads, so row i looks as if it were about token i. In "
+        "fact, it is about the token after it.",
         cases.texts, 0.3,
         f"mlx-node, pull request 11, found in review: {GITHUB}mlx-node/mlx-node/pull/11",
     ),
@@ -138,14 +138,15 @@ SPECIMENS = [
     ),
     Specimen(
         judges.score_only, speculative,
-        "Speculative decoding really does make one call of the target over the whole draft, and the average "
-        "log-likelihood that comes out of it looks like a way to judge the draft.",
+        "Speculative decoding really does read the whole draft in one call of the target, and the average "
+        "log-likelihood from this call looks like a way to judge the draft.",
         cases.texts, 0.3,
         "a guide to speculative decoding with Gemma 2 (2024), which has no lasting address",
     ),
     Specimen(
         judges.other_warp, speculative,
-        "One function drafts, and it applies the temperature. Another function checks, and it starts from the logits.",
+        "One function drafts and applies the temperature. Another function checks, and it starts again from the "
+        "logits, without the temperature.",
         cases.hot_texts, 0.05,
         f"transformers, issue 47932 (2026, closed): {GITHUB}huggingface/transformers/issues/47932",
     ),
@@ -188,14 +189,15 @@ SPECIMENS = [
     ),
     Specimen(
         batches_and_ends.prefixes_as_rows, speculative,
-        "It needs neither a cache nor a rollback, and one call still scores everything. The last column would be right "
-        "if all rows had the same length, but the prefixes of a draft do not. And no row holds the whole draft, so "
-        "there is never a bonus token.",
+        "It needs neither a cache nor a rollback, and one call still scores everything. The last column would be "
+        "correct if all rows had the same length, but the prefixes of a draft have different lengths. And no row holds "
+        "the whole draft, so there is never a bonus token.",
         cases.texts, 0.03,
     ),
     Specimen(
         batches_and_ends.past_the_end, batches_and_ends.ends_at_the_end,
-        "In a plain loop it is enough to look at the newest token. A round of speculation adds several tokens at once.",
+        "In a plain loop, it is enough to check whether the newest token ends the text. But a round of speculation "
+        "adds several tokens at once.",
         cases.ended_texts, 0.1,
         f"transformers, issue 47912 (2026, closed): {GITHUB}huggingface/transformers/issues/47912",
     ),
@@ -221,8 +223,8 @@ SPECIMENS = [
     ),
     Specimen(
         vocabularies.foreign_ids, token_intersection,
-        "Both models work with whole numbers, so a small id of one model is a valid index into the other's row. No "
-        "error is raised, but the probability belongs to a different token.",
+        "Both models number their tokens, so a small id of one model is also a valid index into the other model's row. "
+        "No error is raised, but the probability belongs to a different token.",
         cases.same_size_vocabularies, 0.05,
         "sglang, which did not compare the two vocabularies before pull request 23838: "
         f"{GITHUB}sgl-project/sglang/pull/23838",
@@ -260,14 +262,14 @@ SPECIMENS = [
     ),
     Specimen(
         judges.perplexity_threshold, speculative,
-        "The paper's title has the word uncertainty in it, and perplexity is a measure of uncertainty. But the paper "
-        "means the uncertainty of features: see chapter 13.",
+        "The title of the EAGLE paper contains the word *uncertainty*, and perplexity is a measure of uncertainty. But "
+        "the paper means the uncertainty of features (chapter 13).",
         cases.short_texts, 0.15,
     ),
     Specimen(
         judges.mixed_with_prediction, speculative,
-        "EAGLE does predict features, and its loss does compare features. But there the prediction only proposes "
-        "tokens. Here it also helps to judge them, although the target's own row is known.",
+        "EAGLE does predict features, and its loss does compare features. But in EAGLE, the prediction only proposes "
+        "tokens. Here, it also helps to judge them, although the target's own row is known.",
         cases.texts_with_prediction, 0.05,
     ),
     Specimen(

@@ -11,12 +11,12 @@ def map_in_hash_order(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The map between two vocabularies is stored in the order of a hash table, but read in the order of the ids."""
     shared = shared_tokens(target, draft)
     ascending = [token for _, token in sorted(zip(shared.draft, shared.target, strict=True))]  # by the draft's ids
-    as_it_comes = ascending[::-1]  # what a hash map gives; any other order than `ascending` will do
+    as_it_comes = ascending[::-1]  # like a hash map's order; any order other than `ascending` will do
 
     def judge(guesses, drafted, draft_probs, target_probs):
         believed = [row.clone() for row in draft_probs]
         for row, drawn_from in zip(believed, draft_probs, strict=True):
-            row[ascending] = drawn_from[as_it_comes]  # the mistake: row i of the head is not the i-th token
+            row[ascending] = drawn_from[as_it_comes]  # the mistake: the two lists differ in their order
         return check_sampled(drafted, believed, target_probs, rng)
 
     return (yield from speculate_across(target, draft, prompt, gamma, rng, warp, judge=judge))

@@ -14,7 +14,7 @@ def top_p_without_the_crossing(p):
     def top_p_warp(logits, histories=None):
         order = logits.argsort(dim=-1, descending=True, stable=True)
         up_to_here = logits.gather(-1, order).softmax(-1).cumsum(-1)
-        dropped = up_to_here > p  # the mistake: use the sum *before* each token
+        dropped = up_to_here > p  # the mistake: should be the sum *before* each token
         dropped[..., 0] = False
         return logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
 
@@ -23,11 +23,11 @@ def top_p_without_the_crossing(p):
 
 @decoder
 def top_k_one_for_greedy(lm, prompt, *, rng=None):
-    """top_k(1) is taken for greedy, but if two tokens tie for the best, it keeps both."""
-    yield from sample(lm, prompt, rng=rng, warp=[top_k(1)])  # the mistake: ties with the k-th are kept
+    """top_k(1) is used as greedy decoding. But if two tokens share the largest logit, it keeps both."""
+    yield from sample(lm, prompt, rng=rng, warp=[top_k(1)])  # the mistake: tokens tied with the k-th are kept
 
 
 @decoder
 def greedy_of_any_draw(lm, prompt, *, rng=None):
-    """`greedy`, with random draws that it does not use."""
+    """`greedy`, with an argument `rng` that is ignored."""
     yield from greedy(lm, prompt)

@@ -76,7 +76,7 @@ def _probabilities(ax, probs, shared, drawn, total):
         _say(ax, 11.8, y + 0.4, f"{prob / total:.3g}")
         if token == drawn:
             slot(ax, 8.6, y, 3.0, **GUESS, zorder=5)
-    _say(ax, 0, 6.1, r"check: accept with min(1, $p/q$)", color=LIGHT["target"])
+    _say(ax, 0, 6.1, r"accept with probability min(1, $p/q$)", color=LIGHT["target"])
 
 
 def _retokenized(ax, written, guess, left):
