@@ -208,7 +208,7 @@ def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothin
     letters.row = Maker(killed_at="one")
     letters.row = lambda lm, name: Maker(killed_at=name)(name)
     assert command.main(["letters"]) == 130
-    assert "goes on" in capsys.readouterr().err
+    assert "same command continues" in capsys.readouterr().err
 
 
 # What is committed.
