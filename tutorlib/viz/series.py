@@ -204,7 +204,7 @@ def cost_curve(ax, widths, seconds, *, low, high, mark: int, title=None):
     widths, times = np.asarray(widths, dtype=float), 1000 * np.asarray(seconds, dtype=float)
     if widths.shape != times.shape or widths.ndim != 1 or not len(widths):
         raise ValueError(f"widths and seconds must have the same shape (n,), got {widths.shape} and {times.shape}")
-    band = {"color": pale(color("target")), "label": "spread", "linewidth": 0}
+    band = {"color": pale(color("target")), "label": "slower repeats", "linewidth": 0}
     ax.fill_between(widths, 1000 * np.asarray(low), 1000 * np.asarray(high), **band)
     one_each = times[0] / widths[0] * widths
     ax.plot(widths, times, marker="o", color=color("target"), label="all tokens in one call")
@@ -331,7 +331,7 @@ def calibration(ax, curves: Mapping[str, Sequence[tuple[float, float, int, float
         ax.vlines(confidences, lows, highs, color=look["color"], linewidth=1.4, alpha=0.7, zorder=2)
         point = {"marker": look["marker"], "edgecolors": "white", "linewidths": 0.8, "zorder": 3}
         ax.scatter(confidences, shares, s=sizes, color=look["color"], label=name, **point)
-    ax.set(xlabel="the network's confidence", ylabel="share of candidates accepted")
+    ax.set(xlabel="the network's confidence", ylabel="proportion of candidates accepted")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     ax.legend(**BESIDE)
     return titled(ax, title)
