@@ -143,7 +143,7 @@ PUBLISHED = (
     Published(
         "smollm2",
         _SMOL,
-        note="Needs no hub: it comes in a Python package, in four bits, and is used in float32. An n-gram draft, "
+        note="Needs no hub: a Python package contains it in four bits, and it runs in float32. An n-gram draft, "
         "Medusa heads and an EAGLE-3 network come with tutorlib.",
         in_a_wheel=0.093,
     ),
@@ -151,13 +151,13 @@ PUBLISHED = (
         "smollm2-360m",
         Model("HuggingFaceTB/SmolLM2-360M-Instruct", 362, 0.72, "Apache 2.0"),
         _SMOL,
-        note="The draft is nearly as deep as the target (30 and 32 layers), so it rarely pays.",
+        note="The draft is nearly as deep as the target (30 and 32 layers), so it rarely helps.",
     ),
     Published(
         "smollm2-1.7b",
         Model("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1711, 3.42, "Apache 2.0"),
         _SMOL,
-        note="On a GPU the draft is slow for its size: it has 30 layers, and the target 24. On a processor it pays.",
+        note="On a GPU the draft is slow for its size: it has 30 layers, and the target 24. On a processor it helps.",
     ),
     Published("gpt2", Model("openai-community/gpt2-large", 774, 3.25, "MIT"), _GPT2, _PYTHIA),
     Published(
@@ -165,7 +165,7 @@ PUBLISHED = (
         Model("facebook/opt-1.3b", 1316, 2.63, "OPT (research only)"),
         Model("facebook/opt-125m", 125, 0.25, "OPT (research only)"),
         _PYTHIA,
-        note="Published as pickles only.",
+        note="Published only as pickle files.",
     ),
     Published("pythia", Model("EleutherAI/pythia-1.4b", 1415, 2.93, "Apache 2.0"), _PYTHIA, _GPT2),
     Published("qwen2.5", Model("Qwen/Qwen2.5-1.5B-Instruct", 1544, 3.09, "Apache 2.0"), _QWEN, _SMOL),
@@ -175,7 +175,7 @@ PUBLISHED = (
         Model("google/gemma-2-9b-it", 9242, 18.5, "Gemma", gated=True),
         Model("google/gemma-2-2b-it", 2614, 5.23, "Gemma", gated=True),
         _SMOL,
-        note="Made for bfloat16, which a T4 has not: float16 may overflow.",
+        note="Made for bfloat16, which a T4 does not support; float16 may overflow.",
     ),
     Published(
         "llama-2",
@@ -191,7 +191,7 @@ PUBLISHED = (
         medusa="FasterDecoding/medusa-vicuna-7b-v1.3",
         eagle="yuhuili/EAGLE-Vicuna-7B-v1.3",
         chat=_VICUNA,
-        note="Published as pickles only; its tokenizer needs `sentencepiece` and `protobuf`.",
+        note="Published only as pickle files; its tokenizer needs `sentencepiece` and `protobuf`.",
     ),
 )
 

@@ -16,21 +16,24 @@ PROMPTS = 200  # how many stories are sampled
 CARD = """\
 # The village's language models
 
-Three small models of the Llama type that tell stories of `tutorlib.storyworld`. They were made for this book and come
-with it. They know one village, a few hundred English words and nothing else, because they were trained only on stories
-from the simulation. Licence: MIT.
+These three small models of the Llama type tell stories about the village of `tutorlib.storyworld`. They were made for
+this book and come with it. They know one village, a few hundred English words and nothing else, because they were
+trained only on stories from the simulation. Licence: MIT.
 
-They were made by `{command}`. The training is seeded: the same machine, versions and
-number of threads give the same weights. Training stories have seeds that begin with "train". Everything below was
-measured on held-out stories, with the half-precision files that come with the book.
+They were trained with the command `{command}`. The training is seeded: the same
+machine, software versions and number of threads give the same weights. The seeds of the training stories begin with
+"train". The results in the table were measured on held-out stories, with the half-precision files that come with the
+book.
 
 | | {names} |
 |---|{rule}
 {rows}
 
-There are 100 questions of each topic. Each text ends just before the answer, and the model continues greedily. The
-sentences come from {prompts} stories, sampled at temperature 1 from held-out openings, and `storyworld.check` judges
-them. Acceptance is Σ min(p, q) of the target and the draft, averaged over the positions of the target's own stories.
+The rows marked *right* give the proportion of correct answers to 100 questions on each topic: the model reads a text
+that ends just before the answer, and continues it greedily. The sentences come from {prompts} stories, sampled at
+temperature 1 from held-out openings, and `storyworld.check` judged which of them are readable and consistent.
+Acceptance is Σ min(p, q) of the target's distribution p and the draft's distribution q, averaged over the positions of
+the target's own stories.
 """
 HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
@@ -40,25 +43,26 @@ HEADS_CARD = (
     HEADS
     + """
 
-{count} heads for the target, {blocks} each, trained for {steps} steps of {rows} texts. The {texts} texts were
-written by the target itself. Of these, {cold:.0%} begin at temperature 1 and continue at {temperature}, and this later
-part is called *cold* in the table. The command was `{command}`.
+There are {count} heads for the target, {blocks} each, trained for {steps} steps with {rows} texts in each step.
+The target itself wrote the {texts} texts. Of these texts, {cold:.0%} begin at temperature 1 and continue at
+{temperature}; the part at {temperature} is called *cold* in the table. The command was `{command}`.
 
 | | |
 |---|---|
 {rows_of_table}
 
-A head is right when its best guess is the token that really follows. This was measured on {held_out} other texts of the
-target, in their cold parts and in those sampled at temperature 1. Tokens per call are those of greedy decoding with
-the bundled tree, on {openings} held-out openings.
+A head is right when its best guess is the token that really follows. The table shows how often each head was right in
+{held_out} other texts of the target, separately for the cold parts and for the parts sampled at temperature 1. *Nodes*
+counts those of the bundled tree. Tokens per call were counted in greedy decoding with this tree, on {openings} held-out
+openings.
 """
 )
 EAGLE_CARD = (
     EAGLE
     + """
 
-Each network has one layer and uses the target's embeddings. Both were trained on texts that the target wrote itself, by
-these commands:
+Each network has one layer and uses the target's embeddings. Both were trained on texts that the target wrote itself,
+with these commands:
 
 {commands}
 
@@ -66,10 +70,10 @@ these commands:
 |---|{rule}
 {rows_of_table}
 
-The row of hidden states lists which of the target's layers a network reads; -1 is the last one. A step of a draft is
-right when its best guess is the token that really follows, given the text's own tokens before it. This was measured on
-other texts of the target, in their cold parts and in those sampled at temperature 1. Tokens per call are those of
-greedy decoding with the bundled tree, on {openings} held-out openings.
+The row *hidden states* lists the layers of the target that a network reads; -1 is the last layer. A drafting step is
+right when its best guess is the token that really follows, given the text's real tokens before it. The table shows how
+often each step was right in other texts of the target, separately for the cold parts and for the parts sampled at
+temperature 1. Tokens per call were counted in greedy decoding with the bundled tree, on {openings} held-out openings.
 """
 )
 
@@ -121,7 +125,7 @@ def write_card(folder, command="python -m tutorlib.training storyworld"):
                 + (f", the first {stage.drill} drills, {stage.hinted} hinted" if stage.drill else "")
                 for stage in recipe.stages
             ),
-            "weights": f"mean of the last {recipe.averaged} stages'" if recipe.averaged > 1 else "the last stage's",
+            "weights": f"mean of the last {recipe.averaged} stages" if recipe.averaged > 1 else "from the last stage",
             "loss at the end": log[-1]["loss"],
             "wall time": f"{_minutes(log):.0f} min",
             **figures,
@@ -207,13 +211,13 @@ def _on_eagle(logs, figures):
 
 def _made(log):
     """How an EAGLE network was made, as cells of a table."""
-    texts = f"{log['texts']}, {log['cold']:.0%} of which open at temperature 1 and go on at {log['temperature']}"
+    texts = f"{log['texts']}, of which {log['cold']:.0%} begin at temperature 1 and continue at {log['temperature']}"
     special = f"noise {log['noise']} on features" if "noise" in log else f"{log['depth']} of its own steps"
     return {
         "parameters": f"{log['parameters']:,}",
         "hidden states": ", ".join(map(str, log["layers"])),
         "tokens known": log["tokens"],
-        "texts": f"{texts}; {log['held_out']} others to measure with",
+        "texts": f"{texts}; {log['held_out']} others for the measurements",
         "training": f"{log['steps']} steps of {log['rows']} texts, learning rate {log['rate']}, {special}",
     }
 
