@@ -24,14 +24,14 @@ BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- e
 CACHED, REFUSED, NOT_TRIED = (
     "Works with a cache",
     "Refused: not causal",
-    "Not tried: not made so small, or not from text",
+    "Not tried: no tiny version could be made, or its input is not text",
 )
 # What a warning says, and what it means.
 IN_FULL = {
-    "it raises": "In full: needs a cache of its own kind, or takes no positions",
-    "logits of a text are": "In full: counts positions from another one",
+    "it raises": "In full: needs its own kind of cache, or accepts no positions",
+    "logits of a text are": "In full: does not number positions from 0",
     "logits of one token": "In full: keeps no keys and values",
-    "": "In full: does not obey masks or positions",
+    "": "In full: ignores masks or positions",
 }
 VOCAB, POSITIONS, WINDOW, LAYERS = 61, 64, 5, 4
 

@@ -43,9 +43,9 @@ HEADS_CARD = (
     HEADS
     + """
 
-There are {count} heads for the target, {blocks} each, trained for {steps} steps with {rows} texts in each step.
-The target itself wrote the {texts} texts. Of these texts, {cold:.0%} begin at temperature 1 and continue at
-{temperature}; the part at {temperature} is called *cold* in the table. The command was `{command}`.
+There are {count} heads for the target, {blocks} each, trained for {steps} steps of {rows} texts each. The
+target itself wrote the {texts} texts. Of these, {cold:.0%} begin at temperature 1 and continue at {temperature};
+the part at {temperature} is called *cold* in the table. The command was `{command}`.
 
 | | |
 |---|---|
