@@ -348,18 +348,20 @@ def warped(ax):
 def test_what_a_warp_keeps_is_filled_over_what_it_had_and_what_it_drops_is_crossed():
     ax = draw(distributions.warp_bars)
     found = warped(ax)
-    assert found["kept: after"] == pytest.approx({0: 4 / 7, 1: 3 / 7})
-    assert found["kept: before"] == pytest.approx({0: 0.4, 1: 0.3})
-    assert found["dropped"] == pytest.approx({2: 0.15, 3: 0.1, 4: 0.05})
-    assert "keeps 2 tokens (probability 0.700)" in texts(ax)
+    assert found["kept: after the warp"] == pytest.approx({0: 4 / 7, 1: 3 / 7})
+    assert found["kept: before the warp"] == pytest.approx({0: 0.4, 1: 0.3})
+    assert found["removed: before the warp"] == pytest.approx({2: 0.15, 3: 0.1, 4: 0.05})
+    assert "keeps 2 tokens (probability before: 0.700)" in texts(ax)
     kept, dropped, outline = (container[0] for container in ax.containers)
     assert not kept.get_hatch() and dropped.get_hatch() and outline.get_facecolor()[3] == 0
     few = draw(distributions.warp_bars, NASTY, BEFORE, [0.2, 0.5, 0.3, 0, 0], top=2)
-    assert ticks(few.yaxis)[-1] == "3 others" and warped(few)["kept: after"][2] == pytest.approx(0.2)
-    assert warped(draw(distributions.warp_bars, NASTY, BEFORE, TOP_2, top=2))["dropped"] == pytest.approx({2: 0.3})
+    assert ticks(few.yaxis)[-1] == "3 others" and warped(few)["kept: after the warp"][2] == pytest.approx(0.2)
+    rest = warped(draw(distributions.warp_bars, NASTY, BEFORE, TOP_2, top=2))
+    assert rest["removed: before the warp"] == pytest.approx({2: 0.3})
     assert "keeps all tokens" in texts(draw(distributions.warp_bars, NASTY, BEFORE, [0.2] * 5))
     small = draw(distributions.warp_bars, NASTY, [0.99, 0.009, 0.001, 0, 0], [1, 0, 0, 0, 0], log=True)
-    assert small.get_xlim()[0] == distributions.FAINTEST and warped(small)["dropped"][1] == pytest.approx(0.009)
+    assert small.get_xlim()[0] == distributions.FAINTEST
+    assert warped(small)["removed: before the warp"][1] == pytest.approx(0.009)
 
 
 def test_the_grid_has_one_scale_and_names_its_tokens_once():
@@ -634,7 +636,7 @@ def test_rounds_stand_where_they_begin_in_the_text():
     kept, rest = ax.containers
     assert [(bar.get_x(), bar.get_height()) for bar in kept] == [(0, 3), (4, 1), (6, 0)]
     assert [(bar.get_y(), bar.get_height()) for bar in rest] == [(3, 0), (1, 3), (0, 2)]
-    assert ax.lines[0].get_ydata().tolist() == [3, 4, 2] and ax.get_xlim() == (0, 7)
+    assert ax.lines[0].get_ydata().tolist() == [3, 4, 2, 2] and ax.get_xlim() == (0, 7)
 
 
 def test_calls_follow_each_other_and_are_as_wide_as_they_take_long():

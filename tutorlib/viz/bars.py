@@ -368,7 +368,8 @@ def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, title=None):
     ax.bar(starts[:-1], kept, wide, align="edge", **solid, label=f"{MARKS['accepted']} accepted")
     rest = {"label": f"{MARKS['rejected']} not kept", **filled("rejected", linewidth=0.6)}
     ax.bar(starts[:-1], drafted - kept, wide, kept, align="edge", **rest)
-    ax.plot(starts[:-1], drafted, color=color("draft"), linestyle="-", drawstyle="steps-post", label="γ")
+    gammas = [*drafted, *drafted[-1:]]  # the last step needs an end
+    ax.plot(starts, gammas, color=color("draft"), linestyle="-", drawstyle="steps-post", label="γ")
     ax.set(xlabel="tokens in the text so far", ylabel="drafted tokens", xlim=(0, starts[-1]))
     ax.set_ylim(0, drafted.max() * 1.12)
     return titled(ax, title)

@@ -302,8 +302,10 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
     for look, (name, found) in looks_for(points):
         ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=name)
         for label, place in found.items():
-            # The label is above and to the left, because the curve continues to the right.
-            beside(ax, label, place, (2, 8), ha="right", fontsize=10, color=look["color"], bbox=number_patch())
+            # Below, and to the right because the curve rises; to the left near the end, where the cost comes close.
+            look_of_label = {"ha": "right" if place[0] > 0.85 * widths[-1] else "left", "va": "top"}
+            look_of_label |= {"fontsize": 10, "color": look["color"], "bbox": number_patch()}
+            beside(ax, label, place, (1, -7), **look_of_label)
     ax.set(xlabel="tokens in the call (mean)", ylabel="tokens per call, or cost of a call")
     ax.set_ylim(0, None)
     ax.legend(loc="upper left")
