@@ -15,8 +15,9 @@ import torch
 
 import tutorlib
 from tutorlib import TableLM, zoo
+from tutorlib.exercises import sampling
 from tutorlib.exercises import speculative as speculative_exercises
-from tutorlib.exercises.judge import NOT_YET, Exercise
+from tutorlib.exercises.judge import NOT_YET, NOTHING, Exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 CHAPTERS = {path.stem: path.stem[3:] for path in NOTEBOOKS}
@@ -55,6 +56,10 @@ def stub(*_):
     raise NotImplementedError
 
 
+def forgets_return(*given):
+    result = given  # noqa: F841
+
+
 def fails(*_):
     raise RuntimeError("as readers' code does")
 
@@ -77,6 +82,7 @@ def test_what_is_expected_is_right_and_each_of_at_most_five_mistakes_is_named(ch
 @ALL
 def test_a_stub_is_not_answered_yet(check, capsys):
     assert check.judge(None) == check.judge(stub) == check.judge(lambda *_: None) == (None, NOT_YET)
+    assert check.judge(forgets_return) == (False, NOTHING)
     assert check(stub) is None and capsys.readouterr().out == f"… {NOT_YET}\n"
 
 
@@ -114,6 +120,7 @@ def test_a_function_must_leave_its_arguments_alone_and_answer_in_every_case():
     assert "work on copies" in check.judge(lambda values: values.pop()).message
     assert "in every branch" in check.judge(lambda values: 3 if len(values) > 1 else None).message
     assert check.judge(lambda values: 7) == (False, "For ([1, 2]): you gave 7, expected 3. Add.")
+    assert not check.judge(fails).message.endswith("Add.")
     with contextlib.redirect_stdout(None):
         assert check.judge(lambda values: print() or sum(values)).ok
 
@@ -215,6 +222,9 @@ def answers(chapter, name, right, *wrong, **given):
             "sampling", "check_order", {"temperature first": 0.405, "filter first": 0.586},
             ({"temperature first": 0.586, "filter first": 0.586}, "other order"),
             ({"temperature first": 0.322, "filter first": 0.586}, "temperature alone"), ({"a": 1}, "keys"),
+            ({"temperature first": 0.464, "filter first": 0.586}, "Calculate with three decimals"),
+            ({"temperature first": 0.405, "filter first": 1}, "(filter first) You drop the token that crosses"),
+            ({"temperature first": None, "filter first": 0.405}, "(filter first) That is the other order"),
             probs=[0.5, 0.25, 0.1, 0.05, 0.05, 0.05], temperature=2, p=0.7,
         ),
         answers(
@@ -239,7 +249,8 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "sampling", "check_kept", {"top-k": 2, "top-p": 3, "min-p": 4},
             ({"top-k": 3, "top-p": 3, "min-p": 4}, "Top-k counts"),
-            ({"top-k": 2, "top-p": 2, "min-p": 4}, "crosses the threshold"),
+            ({"top-k": 2, "top-p": 2, "min-p": 4}, "(top-p) You drop the token that crosses the threshold"),
+            ({"top-k": None, "top-p": 2, "min-p": None}, "crosses the threshold"),
             ({"top-k": 2, "top-p": 3, "min-p": 1}, "is relative"), ({"top-k": 2, "top-p": 3, "min-p": 3}, "exactly"),
             ({"top-k": 2, "top-p": 6, "min-p": 4}, "from the largest down"), ({"top-k": 2}, "keys"),
             probs=[0.4, 0.2, 0.15, 0.1, 0.08, 0.07], k=2, p=0.7, min_p=0.25,
@@ -248,7 +259,9 @@ def answers(chapter, name, right, *wrong, **given):
             "sampling", "check_shapes", SHAPES, ({**SHAPES, "top-p keeps more": [0.5, 0.5]}, "one token so likely"),
             ({**SHAPES, "min-p keeps more": [0.95, 0.05]}, "has enough for min-p"),
             ({**SHAPES, "min-p keeps more": [0.9, 0.2]}, "sum to 1"), ({**SHAPES, "min-p keeps more": [1]}, "2 to"),
-            ({**SHAPES, "min-p keeps more": [math.nan, 1]}, "sum to nan"), ({"a": 1}, "keys"), p=0.9, min_p=0.1,
+            ({**SHAPES, "min-p keeps more": [math.nan, 1]}, "sum to nan"), ({"a": 1}, "keys"),
+            ({**SHAPES, "min-p keeps more": [0.5, -0.1, 0.6]}, "cannot be negative; one of yours is -0.1"),
+            ({"top-p keeps more": None, "min-p keeps more": [0.95, 0.05]}, "has enough for min-p"), p=0.9, min_p=0.1,
         ),
         answers(
             "contrastive", "check_thresholds", {"umber ": 0.0005 / 0.16}, ({"umber ": 0.0005}, "divide by it"),
@@ -467,6 +480,75 @@ def test_checkers_of_other_answers_tell_right_from_wrong_and_say_why(check, righ
     for odd in (*ODD, fails, lambda *_: math.nan):
         assert check.judge(odd, **given).ok is not True
     assert check.judge(None, **given) == (None, NOT_YET)
+
+
+KEPT = {"top-k": 2, "top-p": 3, "min-p": 4}
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "missing", "given"),
+    [
+        (sampling.check_kept, KEPT | {"top-p": None, "min-p": ...}, "'top-p', 'min-p'",
+         {"probs": [0.4, 0.2, 0.15, 0.1, 0.08, 0.07], "k": 2, "p": 0.7, "min_p": 0.25}),
+        (sampling.check_shapes, SHAPES | {"min-p keeps more": None}, "'min-p keeps more'", {"p": 0.9, "min_p": 0.1}),
+        (sampling.check_order, {"temperature first": None, "filter first": 0.586}, "'temperature first'",
+         {"probs": [0.5, 0.25, 0.1, 0.05, 0.05, 0.05], "temperature": 2, "p": 0.7}),
+    ],
+)  # fmt: skip
+def test_what_is_missing_in_a_prediction_is_named(check, answer, missing, given):
+    assert check.judge(answer, **given) == (None, f"{NOT_YET}: {missing}")
+    assert check.judge(dict.fromkeys(answer), **given) == (None, NOT_YET)
+
+
+@pytest.mark.parametrize(
+    "probs", [10 * [0.1], [0.6, 0.3, 0.1], [0.7, 0.2, 0.1], [0.3, 0.3, 0.3, 0.1], [0.25, 0.25, 0.2, 0.2, 0.1]]
+)
+def test_sums_that_equal_the_threshold_on_paper_are_counted_as_equal(probs):
+    verdict = sampling.check_shapes.judge(SHAPES | {"min-p keeps more": probs}, p=0.9, min_p=0.1)
+    assert verdict.ok, verdict.message
+
+
+def kept_of(probs, p):
+    return sampling.nucleus(probs, p) > 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda probs, p: sampling.nucleus(probs, p).sort(descending=True).values, "at the position of its token."),
+        (lambda probs, p: torch.where(kept_of(probs, p), probs, 0.0), "their values sum to 0.8: divide each"),
+        (lambda probs, p: kept_of(probs, p) / kept_of(probs, p).sum(), "but the values are wrong: divide each"),
+        (lambda probs, p: torch.where(kept_of(probs, p), probs, -math.inf).softmax(-1), "the values are wrong: divide"),
+        (kept_of, "their values sum to 3: divide"),
+        (lambda probs, p: probs.log(), "A probability cannot be negative"),
+        (lambda probs, p: probs.log().masked_fill(~kept_of(probs, p), -math.inf), "return logits?"),
+        (lambda probs, p: probs, "You keep 7 tokens, but 3 should be kept."),
+        (lambda probs, p: sampling.keep(probs, torch.arange(7) < 3), "the right number, but not the right ones."),
+        (lambda probs, p: nothing_of_this_name, "raised NameError: name 'nothing_of_this_name' is not defined."),  # noqa: F821
+        (lambda probs: probs, "2 were given."), (lambda probs, p: probs.zero_(), "work on copies."),
+        (forgets_return, "forget to return its result?"),
+    ],
+)  # fmt: skip
+def test_an_unknown_mistake_in_top_p_gets_a_hint_that_fits(answer, words):
+    ok, said = sampling.check_top_p.judge(answer)
+    assert ok is False and words in said, said
+    if words.endswith((".", "?")):  # nothing follows
+        assert said.endswith(words), said
+
+
+def test_the_filters_of_the_book_are_right_answers():
+    for check, make in ((sampling.check_top_p, tutorlib.top_p), (sampling.check_typical, tutorlib.typical)):
+        verdict = check.judge(lambda probs, mass: make(mass)(probs.log()[None], None).softmax(-1)[0])  # noqa: B023
+        assert verdict.ok, verdict.message
+        verdict = check.judge(lambda probs, mass: make(mass)(probs.log(), None).softmax(-1))  # noqa: B023
+        assert verdict.ok, verdict.message
+
+
+def test_a_typical_set_in_sorted_order_is_told_so():
+    def in_sorted_order(probs, mass):
+        return sampling.typical(probs, mass)[sampling.surprise(probs).argsort(stable=True)]
+
+    assert "at the position of its token" in sampling.check_typical.judge(in_sorted_order).message
 
 
 def test_every_checker_is_tested_here():

@@ -29,7 +29,7 @@ def figures():
 
 def kept(ax):
     """What the filled bars say, from the top one down."""
-    (container,) = [bars for bars in ax.containers if bars.get_label() == "kept: after"]
+    (container,) = [bars for bars in ax.containers if bars.get_label() == "kept: after the warp"]
     return [bar.get_width() for bar in container]
 
 
@@ -95,6 +95,24 @@ def test_without_ipywidgets_the_explorer_is_a_figure(monkeypatch):
     figure = widgets.warp_explorer(LM, "a", top_k=2)
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["top-k 2"]
     assert kept(figure.axes[0]) == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_the_picture_says_before_and_after_what_and_explains_only_bars_that_are_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    (ax,) = widgets.warp_explorer(LM, "a", temperature=0.5, top_k=2).axes
+    assert "keeps 2 tokens (probability before: 0.750)" in [text.get_text() for text in ax.texts]
+    labels = ["kept: after the warp", "removed: before the warp", "kept: before the warp"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == labels
+    (ax,) = widgets.warp_explorer(LM, "a", temperature=2).axes
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [labels[0], labels[2]]
+
+
+def test_many_tokens_are_counted_with_commas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    many = TableLM({"": [1 / 1200] * 1200}, vocab=[f"w{i} " for i in range(1200)])
+    (ax,) = widgets.warp_explorer(many, [0], temperature=2).axes
+    assert ax.get_yticklabels()[-1].get_text() == "1,188 others"
+    assert "1,192 more tokens" in widgets.next_token_figure(many, [0], (1.0,)).axes[0].get_xlabel()
 
 
 TWO = TableLM({"": [0.7, 0.2, 0.1], "a": [0.1, 0.6, 0.3]}, vocab=["a", " b", "$"])

@@ -435,6 +435,11 @@ def test_a_warp_must_be_a_list_of_functions(warp, words):
         checked_warp(warp)
 
 
+def test_probabilities_refuses_a_warp_without_its_list():
+    with pytest.raises(ValueError, match=r"write warp=\[top_k\(5\)\]"):
+        probabilities(torch.zeros(1, 9), top_k(5))
+
+
 RESULTS = {
     "None: a warp must return logits .* of the shape": lambda logits: None,
     r"torch.float64, shape \(2, 2\), on cpu: a warp must return .* of the shape \(2, 3\)": lambda logits: logits[:, :2],

@@ -53,10 +53,11 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     Raises
     ------
     ValueError
-        When a row has NaN or infinite logits, or when the warps leave no token in it. When a warp returns anything but
-        floats of the same shape and on the same device as the logits it was given.
+        When a row has NaN or infinite logits, or when the warps leave no token in it. When `warp` is one function and
+        not a list. When a warp returns anything but floats of the same shape and on the same device as the logits it
+        was given.
     """
-    warp = tuple(warp)
+    warp = checked_warp(warp) if callable(warp) else tuple(warp)  # a function without its list is refused
     if type(histories) is not list or not _LIST.issuperset(map(type, histories)):
         histories = concrete(histories)  # each penalty reads them
     given, logits = logits, in_float64(logits, copy=bool(warp))  # a copy, which a warp may change in place

@@ -8,6 +8,7 @@ function decorated with `checker` examines it and uses `compare`, `right` and `w
 """
 
 import contextlib
+import dis
 import functools
 import itertools
 import math
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 NOT_YET = "not answered yet"
+NOTHING = "Your function returned None: did it forget to return its result?"
 
 # A mistake is the function that makes it, or the options with which the expected function makes it.
 Mistake = Callable | Mapping
@@ -120,8 +122,9 @@ class Exercise:
         ``said(given, due)`` describes in words how a result differs from the expected one; by default both are shown.
     why : str
         The message for a right answer.
-    hint : str
-        The message for a wrong answer that is none of the mistakes.
+    hint : str, or function that returns it
+        The message for a wrong result that is none of the mistakes. A function ``hint(given, due)`` is called with the
+        first wrong result and the expected one. If there is no result, for example after an error, there is no hint.
     tolerance : float
         The relative tolerance for numbers.
 
@@ -138,8 +141,8 @@ class Exercise:
     def __init__(self, task: str, cases: Iterable[tuple] | Callable, expected: Callable,
                  mistakes: Mapping[str, Mistake | tuple[Mistake, ...]], *,
                  through: Callable = lambda function: function, read: Callable | None = None,
-                 show: Callable | None = None, said: Callable | None = None, why: str = "Right.", hint: str = "",
-                 tolerance: float = 1e-6):  # fmt: skip
+                 show: Callable | None = None, said: Callable | None = None, why: str = "Right.",
+                 hint: str | Callable = "", tolerance: float = 1e-6):  # fmt: skip
         self.__doc__, self.expected = task, expected
         self._cases = cases if callable(cases) else lambda: cases
         self.mistakes = {message: tuple(map(self._rule, rules if isinstance(rules, tuple) else (rules,)))
@@ -166,10 +169,17 @@ class Exercise:
         off = next((i for i, own in enumerate(given) if not self._same(own, self._due[i])), None)
         if off is None:
             return right(self._why)
-        if failed is not None and failed.ok is None:
+        if failed is not None and (failed.ok is None or failed.message == NOTHING):
             said = "In some cases your function returns nothing: is there a return in every branch?"
             return wrong(said) if len(given) > 1 else failed
-        return wrong(f"{self._difference(off, given[off], failed)} {self._mistake(given) or self._hint}".strip())
+        said = self._mistake(given) or self._fallback(given[off], self._due[off])
+        return wrong(f"{self._difference(off, given[off], failed)} {said}".strip())
+
+    def _fallback(self, given, due) -> str:
+        """The hint for a result that is none of the mistakes; empty if there is no result."""
+        if given is FAILED:
+            return ""
+        return self._hint(given, due) if callable(self._hint) else self._hint
 
     def _rule(self, mistake: Mistake) -> Callable:
         return mistake if callable(mistake) else functools.partial(self.expected, **mistake)
@@ -239,8 +249,8 @@ def attempt(function: Callable, *args, **kwargs):
     """Call a reader's function inside a checker, and return its result.
 
     If there is no result to judge, the checker ends here. A function that raises an error is a wrong answer, and the
-    message shows the error. A function that returns None (an empty body) or ``...``, or raises NotImplementedError, is
-    not answered yet.
+    message shows the error. So is one that returns None, unless its body is empty. A function that has an empty body,
+    returns ``...`` or raises NotImplementedError is not answered yet.
     """
     if not callable(function):
         raise Ended(
@@ -251,15 +261,24 @@ def attempt(function: Callable, *args, **kwargs):
     except Ended:
         raise
     except NotImplementedError:
-        result = None
+        result = ...
     except Exception as error:  # a reader's code may fail in any way
         shown = ", ".join([*map(short, args), *(f"{name}={short(value)}" for name, value in kwargs.items())])
         name = getattr(function, "__name__", "your function")
         said = f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
         raise Ended(wrong(f"{name}({shown}) raised {said}.")) from error
-    if result is None or result is ...:
+    if result is ... or (result is None and _is_empty(function)):
         raise Ended(Verdict(None, NOT_YET))
+    if result is None:
+        raise Ended(wrong(NOTHING))
     return result
+
+
+def _is_empty(function: Callable) -> bool:
+    """Whether the body of a function consists of a docstring, comments, ``pass`` or ``...`` alone."""
+    code = getattr(function, "__code__", None)
+    nothing_done = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
+    return code is not None and {step.opname for step in dis.get_instructions(code)} <= nothing_done
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -330,13 +349,22 @@ def parts(answer, count: int, what: str = "") -> tuple:
     return tuple(answer)
 
 
-def filled(answer, keys: Iterable[str]) -> Mapping:
-    """A prediction as a dict with these keys. The checker ends if it is not one, or if a value is still missing."""
+def filled(answer, keys: Iterable[str], partly: bool = False) -> Mapping:
+    """A prediction as a dict with these keys. The checker ends if it is not one, or if a value is still missing.
+
+    With `partly`, the result holds only the values that are given, at least one. A checker that has found these right
+    must call `filled` again without `partly`, so that it ends if others are missing.
+    """
     keys = tuple(keys)
     if not isinstance(answer, Mapping) or set(answer) != set(keys):
         raise Ended(wrong(f"Expected a dict with the keys {', '.join(map(repr, keys))}; got {short(answer)}."))
-    if any(answer[key] is None or answer[key] is ... for key in keys):
+    missing = [key for key in keys if answer[key] is None or answer[key] is ...]
+    if len(missing) == len(keys):
         raise Ended(Verdict(None, NOT_YET))
+    if partly:
+        return {key: answer[key] for key in keys if key not in missing}
+    if missing:
+        raise Ended(Verdict(None, f"{NOT_YET}: {', '.join(map(repr, missing))}"))
     return answer
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .judge import Ended, Exercise, Verdict, checker, compare, filled, listed, number, right, tensor, wrong
+from .judge import Ended, Exercise, Verdict, checker, compare, filled, listed, number, right, same, short, tensor, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Top-p and locally typical: from probabilities to probabilities
@@ -22,17 +22,40 @@ def keep(probs, kept):
     return torch.where(kept, probs, 0.0) / probs[kept].sum()
 
 
-def until(probs, mass, key, crossing=True):
-    """Keep tokens in ascending order of `key` until they sum to `mass`, with or without the token that crosses it."""
+def until(probs, mass, key, crossing=True, reaching=True):
+    """Keep tokens in ascending order of `key` until they sum to `mass`, with or without the token that crosses it.
+
+    Without it, a token whose sum equals `mass` is kept if `reaching`.
+    """
     order = key.argsort(stable=True)
     sums = probs[order].cumsum(-1)
     kept = torch.zeros_like(probs, dtype=torch.bool)
-    kept[order] = sums - probs[order] < mass if crossing else sums <= mass
+    kept[order] = sums - probs[order] < mass if crossing else sums <= mass if reaching else sums < mass
     return keep(probs, kept)
 
 
-def nucleus(probs, p, crossing=True):
-    return until(probs, p, -probs, crossing)
+def nucleus(probs, p, crossing=True, reaching=True):
+    return until(probs, p, -probs, crossing, reaching)
+
+
+def hint_on_kept(given, due):
+    """What to look at if probabilities that are divided by their sum, or 0, differ from the expected ones."""
+    kept, wanted, total = int((given != 0).sum()), int((due > 0).sum()), float(given.sum())
+    if not math.isfinite(total):
+        return "Some values are not finite. Did you divide by 0, because nothing is kept, or return logits?"
+    if given.min() < 0:
+        return "A probability cannot be negative: return probabilities, not logits."
+    if same(sorted(given.tolist()), sorted(due.tolist())):
+        return "The values are right, but in the wrong order: put each probability back at the position of its token."
+    if ((given > 0) == (due > 0).numpy()).all():
+        if not math.isclose(total, 1, abs_tol=1e-6):
+            return f"You keep the right tokens, but their values sum to {short(total)}: {DIVIDE}"
+        return f"You keep the right tokens, and your values sum to 1, but the values are wrong: {DIVIDE}"
+    off = "" if math.isclose(total, 1, abs_tol=1e-6) else f" Also, your values sum to {short(total)}, not to 1."
+    tokens = "1 token" if kept == 1 else f"{kept} tokens"
+    if kept == wanted:
+        return f"You keep {tokens}, which is the right number, but not the right ones.{off}"
+    return f"You keep {tokens}, but {wanted} should be kept.{off}"
 
 
 def surprise(probs):
@@ -44,14 +67,15 @@ DROPS_THE_CROSSING = (
     "You drop the token that crosses the threshold. The kept tokens must reach the threshold together, so this token "
     "belongs to them. Keep a token if the sum *before* it is below the threshold."
 )
-NOT_NORMALISED = "The kept probabilities do not sum to 1: divide them by their sum."
+DIVIDE = "divide each kept probability by the sum of all kept ones."
 
 check_top_p = Exercise(
     """Judge ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, and 0 for other tokens.""",
-    [(MIXED, 0.7), (ONE_LARGE, 0.5), (POWERS_OF_TWO, 0.75), (POWERS_OF_TWO, 1.0), (MIXED, 0.93)],
+    # No sum equals p below 1: there, rounding could decide what a right answer keeps.
+    [(MIXED, 0.7), (ONE_LARGE, 0.3), (POWERS_OF_TWO, 0.7), (POWERS_OF_TWO, 1.0), (MIXED, 0.93)],
     nucleus,
     {
-        DROPS_THE_CROSSING: {"crossing": False},
+        DROPS_THE_CROSSING: ({"crossing": False}, {"crossing": False, "reaching": False}),
         "You add up from the least likely token. Sort with descending=True.": (
             lambda probs, p: until(probs, p, probs),
             lambda probs, p: until(probs, p, probs, crossing=False),
@@ -63,15 +87,21 @@ check_top_p = Exercise(
         ),
         "You compare single probabilities with p. Their running sum, from the most likely token down, has to reach "
         "p.": (lambda probs, p: keep(probs, probs >= p), lambda probs, p: keep(probs, probs >= 1 - p)),
-        NOT_NORMALISED: lambda probs, p: torch.where(nucleus(probs, p) > 0, probs, 0.0),
+        "That is min-p, which compares each probability with the largest one. For top-p, sort by probability and look "
+        "at the running sum.": lambda probs, p: keep(probs, probs >= p * probs.max()),
     },
     why="You keep the smallest number of most likely tokens that sum to p or more, including the one that crosses p.",
-    hint="Put each probability back at the position of its token.",
+    hint=hint_on_kept,
 )
 
 
-def typical(probs, mass, crossing=True):
-    return until(probs, mass, surprise(probs), crossing)
+def typical(probs, mass, crossing=True, reaching=True):
+    return until(probs, mass, surprise(probs), crossing, reaching)
+
+
+def typical_around(entropy):
+    """The mistake of a reader who has another number in place of the entropy: ``entropy(probs)``."""
+    return lambda probs, mass: until(probs, mass, (-probs.log() - entropy(probs)).abs())
 
 
 check_typical = Exercise(
@@ -79,37 +109,51 @@ check_typical = Exercise(
     [(SURPRISING, 0.3), (MIXED, 0.6), (ONE_LARGE, 0.3)],
     typical,
     {
-        DROPS_THE_CROSSING: {"crossing": False},
+        DROPS_THE_CROSSING: ({"crossing": False}, {"crossing": False, "reaching": False}),
         "That is the order of top-p, the most likely first. Sort by |-log p - H|. Without the absolute value, or with "
         "a wrong sign, the most likely token comes first again.": nucleus,
         "You begin with the tokens that are furthest from the entropy. Sort the distances in ascending order.": (
             lambda probs, mass: until(probs, mass, -surprise(probs))
         ),
-        "Your entropy is in bits and your surprise in nats: take the same logarithm for both.": lambda probs, mass: (
-            until(probs, mass, (-probs.log() + (probs * probs.log2()).sum()).abs())
+        "Look at your entropy. It is the expected surprise: multiply each surprise by its probability, and add up. "
+        "Take the same logarithm for the entropy and the surprise.": (
+            typical_around(lambda probs: -(probs * probs.log2()).sum()),
+            typical_around(lambda probs: -probs.log().mean()),
+            typical_around(lambda probs: -probs.log().sum()),
         ),
-        NOT_NORMALISED: lambda probs, mass: torch.where(typical(probs, mass) > 0, probs, 0.0),
+        "You compare the distance from the entropy with the mass. Sort by distance, and compare the running sum of the "
+        "probabilities with the mass.": (
+            lambda probs, mass: keep(probs, surprise(probs) < mass),
+            lambda probs, mass: torch.where(surprise(probs) < mass, probs, 0.0),
+        ),
     },
     why="You keep the tokens whose surprise is close to the entropy. In the first case, the most likely of the seven "
     "tokens is dropped, because its surprise is far below the entropy.",
+    hint=hint_on_kept,
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How many tokens are kept: a prediction, and two distributions to construct
 
 
+ROUNDING = 1e-9  # two sums of probabilities that are equal on paper differ by less than this
+
+
 def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
-    """How many tokens top-p keeps, and how many min-p keeps."""
-    return int((nucleus(probs, p) > 0).sum()), int((probs >= min_p * probs.max()).sum())
+    """How many tokens top-p keeps, and how many min-p keeps, calculated as on paper, without rounding."""
+    values = probs.sort(descending=True).values
+    sums_before = values.cumsum(-1) - values
+    return int((sums_before < p - ROUNDING).sum()), int((probs >= min_p * probs.max() - ROUNDING).sum())
 
 
 @checker
 def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: float) -> Verdict:
     """Judge a prediction of how many tokens top-k, top-p and min-p keep."""
-    prediction, probs = filled(prediction, ("top-k", "top-p", "min-p")), tensor(probs)
+    names, probs = ("top-k", "top-p", "min-p"), tensor(probs)
+    given = filled(prediction, names, partly=True)
     by_p, by_min_p = counts(probs, p, min_p)
-    below = int((nucleus(probs, p, crossing=False) > 0).sum())
-    strict = int((probs > min_p * probs.max()).sum())
+    below = int((probs.sort(descending=True).values.cumsum(-1) <= p + ROUNDING).sum())
+    strict = int((probs > min_p * probs.max() + ROUNDING).sum())
     due = {
         "top-k": (k, {}, "Top-k counts tokens: you only need k."),
         "top-p": (by_p, {below: DROPS_THE_CROSSING}, "Add the probabilities from the largest down until p is reached."),
@@ -122,10 +166,13 @@ def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: floa
             "Multiply the largest probability by min_p, and count the tokens that have at least that much.",
         ),
     }
-    for key, (count, mistakes, hint) in due.items():
-        found = compare(prediction[key], count, mistakes, otherwise=f"({key}) {hint}")
+    for key, value in given.items():
+        count, mistakes, hint = due[key]
+        mistakes = {mistake: f"({key}) {message}" for mistake, message in mistakes.items()}
+        found = compare(value, count, mistakes, otherwise=f"({key}) {hint}")
         if not found.ok:
             return found
+    filled(prediction, names)
     return right(f"Of {len(probs)} tokens, top-k keeps {k}, top-p keeps {by_p}, and min-p keeps {by_min_p}.")
 
 
@@ -133,13 +180,15 @@ def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: floa
 def check_shapes(shapes, p: float, min_p: float) -> Verdict:
     """Judge two distributions: one for which top-p keeps more tokens than min-p, and one for which min-p keeps more."""
     names = "top-p keeps more", "min-p keeps more"
-    shapes, kept = filled(shapes, names), {}
-    for name in names:
-        probs = tensor([number(value) for value in listed(shapes[name])])
+    kept = {}
+    for name, given in filled(shapes, names, partly=True).items():
+        probs = tensor([number(value) for value in listed(given)])
         if not 2 <= len(probs) <= 1000:
             raise Ended(wrong(f"({name}) Give 2 to 1,000 probabilities, got {len(probs)}."))
-        if not (probs.isfinite().all() and probs.min() >= 0 and math.isclose(float(probs.sum()), 1, abs_tol=1e-6)):
-            raise Ended(wrong(f"({name}) Probabilities are at least 0 and sum to 1; yours sum to {probs.sum():g}."))
+        if probs.min() < 0:
+            raise Ended(wrong(f"({name}) A probability cannot be negative; one of yours is {probs.min():g}."))
+        if not (probs.isfinite().all() and math.isclose(float(probs.sum()), 1, abs_tol=1e-6)):
+            raise Ended(wrong(f"({name}) Probabilities sum to 1; yours sum to {probs.sum():g}."))
         kept[name] = counts(probs, p, min_p)
     hints = {
         names[
@@ -150,6 +199,7 @@ def check_shapes(shapes, p: float, min_p: float) -> Verdict:
     for name, (by_p, by_min_p) in kept.items():
         if not (by_p > by_min_p if name == names[0] else by_min_p > by_p):
             return wrong(f"({name}) Here top-p keeps {by_p} and min-p keeps {by_min_p}. {hints[name]}")
+    filled(shapes, names)
     (one, two), (three, four) = kept.values()
     return right(
         f"In your first distribution top-p keeps {one} tokens and min-p {two}; in the second, top-p keeps {three} and "
@@ -169,22 +219,30 @@ def heat(probs, temperature):
 @checker
 def check_order(prediction, probs: Sequence[float], temperature: float, p: float) -> Verdict:
     """Judge a prediction for a temperature and a top-p filter, applied in both orders."""
-    prediction, probs = filled(prediction, ("temperature first", "filter first")), tensor(probs)
+    names, probs = ("temperature first", "filter first"), tensor(probs)
+    given = filled(prediction, names, partly=True)
     heated, cold, cut = heat(probs, temperature), heat(probs, 1 / temperature), nucleus(probs, p)
     both = {"temperature first": nucleus(heated, p), "filter first": heat(cut, temperature)}
     cooled = {"temperature first": nucleus(cold, p), "filter first": heat(cut, 1 / temperature)}
-    for key, other in (("temperature first", "filter first"), ("filter first", "temperature first")):
+    below = {
+        "temperature first": nucleus(heated, p, crossing=False),
+        "filter first": heat(nucleus(probs, p, crossing=False), temperature),
+    }
+    for key, value in given.items():
+        other = names[1 - names.index(key)]
         mistakes = {
             both[other]: f"That is the other order: here the {key.removesuffix(' first')} comes first.",
             cooled[key]: "You used p^τ, which is the wrong way round: logits divided by τ give p^(1/τ), normalised.",
             heated: "That is the probability after the temperature alone.",
             cut: "That is the probability after the filter alone.",
+            below[key]: f"{DROPS_THE_CROSSING} Calculate with three decimals: a sum may be only just below p.",
         }
-        mistakes = {float(row.max()): message for row, message in mistakes.items()}
+        mistakes = {float(row.max()): f"({key}) {message}" for row, message in mistakes.items()}
         hint = f"({key}) Write down the distribution after each of the two warps, normalised."
-        found = compare(prediction[key], float(both[key].max()), mistakes, tolerance=0.006, otherwise=hint)
+        found = compare(value, float(both[key].max()), mistakes, tolerance=0.006, otherwise=hint)
         if not found.ok:
             return found
+    filled(prediction, names)
     best = [f"{float(row.max()):.3f}" for row in both.values()]
     kept = [int((row > 0).sum()) for row in both.values()]
     return right(

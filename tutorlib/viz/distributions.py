@@ -1,7 +1,7 @@
 """Distributions over tokens: a single one, one before and after a warp, two side by side, and those of outcomes.
 
 Nothing here runs a model or applies a warp: the functions take probabilities and draw bars. In figures of a warp, the
-bars of kept tokens are filled, those of dropped tokens are pale and crossed out, and an outline shows the probability
+bars of kept tokens are filled, those of removed tokens are pale and crossed out, and an outline shows the probability
 before the warp.
 """
 
@@ -59,7 +59,7 @@ def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, ti
     faces = [color("target") if chosen is None or i == chosen else pale(color("target")) for i in shown]
     rest = float(probs.sum() - sum(values))
     if len(order) > len(shown) and abs(probs.sum() - 1) < 1e-3:
-        names.append(f"{len(order) - len(shown)} others")
+        names.append(f"{len(order) - len(shown):,} others")
         values.append(max(rest, 0.0))
         faces.append(pale(LIGHT["neutral"]))
     bars = ax.barh(range(len(names)), values, color=faces, edgecolor=color("target"), linewidth=0.8, height=0.72)
@@ -83,7 +83,7 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     """Draw one distribution before and after a warp, the most likely token on top.
 
     For a kept token, the filled bar shows its probability after the warp, and the outline its probability before. A
-    dropped token has only a pale, crossed-out bar. A line under the title gives the number of kept tokens and the total
+    removed token has only a pale, crossed-out bar. A line under the title gives the number of kept tokens and the total
     probability that they had before the warp.
 
     Parameters
@@ -91,7 +91,7 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     tokens : sequence of str, length n
         The texts.
     before, after : arrays of floats, shape (n,)
-        Probabilities; each sums to 1. A token whose probability becomes 0 was dropped.
+        Probabilities; each sums to 1. A token whose probability becomes 0 was removed.
     top : int
         How many tokens to draw: those that are most likely before the warp. The others share one last bar.
     log : bool
@@ -110,16 +110,17 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     names = [token_label(tokens[i]) for i in shown]
     old, new, stays = list(before[shown]), list(after[shown]), list(kept[shown])
     if len(rest):
-        names.append(f"{len(rest)} others")
+        names.append(f"{len(rest):,} others")
         old.append(before[rest].sum())
         new.append(after[rest].sum())
         stays.append(bool(kept[rest].any()))
     places, stays = np.arange(len(names)), np.asarray(stays)
     size = {"height": 0.74, "linewidth": 0.9}
-    solid = {"color": color("target"), "edgecolor": color("target"), "label": "kept: after"}
-    outline = {"facecolor": "none", "edgecolor": LIGHT["text"], "label": "kept: before"}
+    solid = {"color": color("target"), "edgecolor": color("target"), "label": "kept: after the warp"}
+    outline = {"facecolor": "none", "edgecolor": LIGHT["text"], "label": "kept: before the warp"}
     ax.barh(places[stays], np.asarray(new)[stays], **size, **solid)
-    ax.barh(places[~stays], np.asarray(old)[~stays], **size, **CROSSED, label="dropped")
+    if not stays.all():  # otherwise the legend would explain bars that are not there
+        ax.barh(places[~stays], np.asarray(old)[~stays], **size, **CROSSED, label="removed: before the warp")
     ax.barh(places[stays], np.asarray(old)[stays], **size, **outline)
     if legend:
         ax.legend(loc="lower right")
@@ -129,7 +130,7 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
         ax.minorticks_off()
     ax.set(xlabel="probability", ylabel="next token", xlim=(FAINTEST if log else 0, max(*old, *new) * 1.06))
     count, mass = int(kept.sum()), float(before[kept].sum())
-    said = f"keeps {count} {'token' if count == 1 else 'tokens'} (probability {mass:.3f})"
+    said = f"keeps {count:,} {'token' if count == 1 else 'tokens'} (probability before: {mass:.3f})"
     if count == int((before > 0).sum()):
         said = "keeps all tokens"
     ax.text(0, 1.02, said, transform=ax.transAxes, fontsize=9.5, color=LIGHT["neutral"], va="bottom")

@@ -210,7 +210,7 @@ def _draw(ax, lm, logits, temperature, top):
     next_token_bars(ax, texts, probs[order], top=top, title=f"temperature {temperature:g}")
     ax.set_xlim(0, 1.15)  # the same in every picture, so that bars can be compared
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    ax.set_xlabel(f"probability (total {probs[order].sum():.2f}; {rest} more tokens)" if rest else "probability")
+    ax.set_xlabel(f"probability (total {probs[order].sum():.2f}; {rest:,} more tokens)" if rest else "probability")
     return ax
 
 
