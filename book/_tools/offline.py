@@ -129,14 +129,22 @@ def audible(body):
     return PARAMETERS.sub(spans, HEADLESS.sub("<td></td>", body))
 
 
-def make_audible(app, pagename, templatename, context, doctree):
+PUNCTUATED = re.compile(r'(<span class="math">(?:(?!</span>).)*</span>)([.,;:!?)]+)', re.DOTALL)
+
+
+def together(body):
+    """Keep a formula and the punctuation after it on one line: browsers may break a line there."""
+    return PUNCTUATED.sub(r'<span class="together">\1\2</span>', body)
+
+
+def mend_body(app, pagename, templatename, context, doctree):
     if "body" in context:
-        context["body"] = audible(context["body"])
+        context["body"] = together(audible(context["body"]))
 
 
 def setup(app):
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.connect("source-read", use_new_outputs)
     app.connect("source-read", use_local_badge)
-    app.connect("html-page-context", make_audible)
+    app.connect("html-page-context", mend_body)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
