@@ -303,9 +303,9 @@ def break_even(ax, widths, relative, points: Mapping[str, Mapping[str, tuple[flo
         ax.plot(*zip(*sorted(found.values()), strict=True), **look, label=name)
         for label, place in found.items():
             # Below, and to the right because the curve rises; to the left near the end, where the cost comes close.
-            look_of_label = {"ha": "right" if place[0] > 0.85 * widths[-1] else "left", "va": "top"}
-            look_of_label |= {"fontsize": 10, "color": look["color"], "bbox": number_patch()}
-            beside(ax, label, place, (1, -7), **look_of_label)
+            side = "right" if place[0] > 0.85 * widths[-1] else "left"
+            style = {"fontsize": 10, "color": look["color"], "bbox": number_patch()}
+            beside(ax, label, place, (1, -7), ha=side, va="top", **style)
     ax.set(xlabel="tokens in the call (mean)", ylabel="tokens per call, or cost of a call")
     ax.set_ylim(0, None)
     ax.legend(loc="upper left")
