@@ -6,6 +6,7 @@ One test for all chapters: the exercises are found in the modules of `tutorlib.e
 import contextlib
 import math
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -64,6 +65,32 @@ def fails(*_):
     raise RuntimeError("as readers' code does")
 
 
+class Hostile:
+    """An object that cannot be shown, and ends the interpreter when it is compared, counted, read or converted."""
+
+    def __repr__(self):
+        raise RuntimeError
+
+    __eq__ = __len__ = __iter__ = __getitem__ = __float__ = __bool__ = __array__ = lambda *_: sys.exit(0)
+    __hash__ = None
+
+
+class Message(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def fails_without_words(*_):
+    raise Message
+
+
+ITSELF, MAPPED = [1], {}
+ITSELF.append(ITSELF)
+MAPPED["a"] = MAPPED
+# What may do anything when it is looked at: a verdict is all that is promised.
+HOSTILE = (Hostile(), [Hostile()], {"a": Hostile()}, ITSELF, MAPPED)
+LEAVES = (lambda *_: sys.exit(0), lambda *_: exit(1), fails_without_words)  # functions that leave in other ways
+
 ODD = (
     "abc", b"ab", math.nan, math.inf, -(10**400), True, [], {}, (), [[]], [[1], [1, 2]], [1, 2], ("a", "b"), {1, 2},
     Odd(), type, torch.zeros(0), torch.zeros(3, 3), torch.zeros(2, dtype=torch.complex64), iter([1]),
@@ -94,6 +121,11 @@ def test_odd_answers_are_wrong_and_raise_nothing(check):
     for odd in ODD:
         verdict = check.judge(lambda *_: odd)  # noqa: B023
         assert verdict.ok is False and 0 < len(verdict.message) < 700, odd
+        assert "cannot be read" not in verdict.message, odd
+    for odd in HOSTILE:
+        assert check.judge(odd).ok is check.judge(lambda *_: odd).ok is False  # noqa: B023
+    for leaves in LEAVES:
+        assert check.judge(leaves).ok is False
 
 
 @pytest.mark.parametrize(("notebook", "chapter"), CHAPTERS.items(), ids=CHAPTERS)
@@ -478,8 +510,27 @@ def test_checkers_of_other_answers_tell_right_from_wrong_and_say_why(check, righ
         ok, said = check.judge(answer, **given)
         assert ok is False and words in said, said
     for odd in (*ODD, fails, lambda *_: math.nan):
-        assert check.judge(odd, **given).ok is not True
+        verdict = check.judge(odd, **given)
+        assert verdict.ok is not True and "cannot be read" not in verdict.message
+    keys = list(right) if isinstance(right, dict) else []
+    for odd in (*HOSTILE, *LEAVES, *([dict.fromkeys(keys, odd) for odd in HOSTILE] if keys else ())):
+        assert check.judge(odd, **given).ok is False
     assert check.judge(None, **given) == (None, NOT_YET)
+
+
+def test_only_a_right_answer_makes_a_verdict_true_so_that_it_can_be_asserted():
+    check = Exercise("", [(3,), (5,)], lambda x: 2 * x, {"You squared.": lambda x: x * x})
+    assert check.judge(lambda x: x + x)
+    assert not check.judge(lambda x: x * x) and not check.judge(None)
+    assert check.judge(lambda x: sys.exit(0)).message.endswith("raised SystemExit: 0.")
+
+
+def test_ctrl_c_ends_a_check():
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Exercise("", [(3,)], lambda x: 2 * x, {}).judge(interrupted)
 
 
 KEPT = {"top-k": 2, "top-p": 3, "min-p": 4}

@@ -58,6 +58,15 @@ def test_no_cell_is_kept_from_being_executed_or_compared(notebook):
     assert ignored <= len(code_cells(notebook)) / 3, f"{ignored} of {len(code_cells(notebook))} cells are not compared"
 
 
+# What clears a display or draws on one again: a cell with it never equals its stored outputs.
+CHANGES_ITS_DISPLAY = re.compile(r"clear_output|update_display|display_id|\btqdm|FuncAnimation")
+
+
+def test_no_compared_cell_updates_or_clears_its_display(notebook):
+    compared = [cell for cell in code_cells(notebook) if "nbval-ignore-output" not in cell.metadata.get("tags", [])]
+    assert [cell.source for cell in compared if CHANGES_ITS_DISPLAY.search(cell.source)] == []
+
+
 def test_nothing_volatile_is_left_in_it(path, notebook):
     assert path.read_text(encoding="utf-8") == nbformat.writes(normalise(notebook)) + "\n"
 

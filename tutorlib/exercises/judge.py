@@ -20,6 +20,8 @@ import numpy as np
 import torch
 
 NOT_YET = "not answered yet"
+# A reader's code and objects may fail in any way, and `sys.exit` must not end the interpreter. Ctrl-C still works.
+FAILURES = (Exception, SystemExit, GeneratorExit)
 NOTHING = "Your function returned None: did it forget to return its result?"
 
 # A mistake is the function that makes it, or the options with which the expected function makes it.
@@ -27,10 +29,16 @@ Mistake = Callable | Mapping
 
 
 class Verdict(NamedTuple):
-    """The result of a check: whether the answer is right (None: not answered yet), and why."""
+    """The result of a check: whether the answer is right (None: not answered yet), and why.
+
+    A verdict is true only if the answer is right, so ``assert check.judge(answer)`` can grade it.
+    """
 
     ok: bool | None
     message: str
+
+    def __bool__(self) -> bool:
+        return self.ok is True
 
     def __str__(self) -> str:
         return f"{'…' if self.ok is None else '✓' if self.ok else '✗'} {self.message}"
@@ -76,10 +84,7 @@ def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
     def judged(answer, *args, **kwargs) -> Verdict:
         if answer is None or answer is ...:
             return Verdict(None, NOT_YET)
-        try:
-            return look(answer, *args, **kwargs)
-        except Ended as ended:
-            return ended.verdict
+        return _verdict(look, answer, *args, **kwargs)
 
     @functools.wraps(look)
     def check(answer, *args, **kwargs) -> None:
@@ -87,6 +92,24 @@ def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
 
     check.judge = judged
     return check
+
+
+def _verdict(look: Callable[..., Verdict], *args, **kwargs) -> Verdict:
+    """The verdict of a check, whatever the reader's objects do when they are compared or shown."""
+    try:
+        return look(*args, **kwargs)
+    except Ended as ended:
+        return ended.verdict
+    except FAILURES as error:
+        return wrong(f"Your answer cannot be read: looking at it raised {in_words(error)}.")
+
+
+def in_words(error: BaseException) -> str:
+    """The kind of an error and its message, as far as it has one that can be shown."""
+    said = ""
+    with contextlib.suppress(*FAILURES):
+        said = f": {error}".removesuffix(": ").removesuffix(".")
+    return type(error).__name__ + said
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -157,6 +180,9 @@ class Exercise:
         """Return the verdict: right, or wrong with the first wrong case and the mistake, if it is a known one."""
         if answer is None or answer is ...:
             return Verdict(None, NOT_YET)
+        return _verdict(self._judged, answer)
+
+    def _judged(self, answer) -> Verdict:
         given, failed = [], None
         for case, due in zip(self.cases, self._due, strict=True):
             try:
@@ -262,11 +288,10 @@ def attempt(function: Callable, *args, **kwargs):
         raise
     except NotImplementedError:
         result = ...
-    except Exception as error:  # a reader's code may fail in any way
+    except FAILURES as error:
         shown = ", ".join([*map(short, args), *(f"{name}={short(value)}" for name, value in kwargs.items())])
         name = getattr(function, "__name__", "your function")
-        said = f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
-        raise Ended(wrong(f"{name}({shown}) raised {said}.")) from error
+        raise Ended(wrong(f"{name}({shown}) raised {in_words(error)}.")) from error
     if result is ... or (result is None and _is_empty(function)):
         raise Ended(Verdict(None, NOT_YET))
     if result is None:
@@ -321,7 +346,7 @@ def array(answer, shape: tuple[int, ...], what: str = "numbers") -> np.ndarray:
     """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
     try:
         made = np.asarray(_plain(answer), dtype=float)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # a ragged list, a sparse tensor, 10**400
+    except FAILURES:  # a ragged list, a sparse tensor, 10**400, a list that contains itself
         raise Ended(wrong(f"Expected {what} of shape {shape}, got {short(answer)}.")) from None
     if made.shape != shape:
         found = f"shape {made.shape}" if made.ndim else short(answer)
@@ -336,8 +361,8 @@ def listed(answer) -> list:
         raise Ended(wrong(f"Expected a list, got {short(answer)}."))
     try:
         return [_plain(value) for value in itertools.islice(answer, 100_000)]
-    except Exception as error:  # a reader's iterator may fail in any way
-        raise Ended(wrong(f"Expected a list, got {type(error).__name__}: {error}")) from error
+    except FAILURES as error:
+        raise Ended(wrong(f"Expected a list, got {in_words(error)}")) from error
 
 
 def parts(answer, count: int, what: str = "") -> tuple:
@@ -371,15 +396,15 @@ def filled(answer, keys: Iterable[str], partly: bool = False) -> Mapping:
 def same(one, other, tolerance: float = 1e-6) -> bool:
     """Whether two answers are equal: numbers within a relative tolerance, everything else part by part."""
     one, other = _plain(one), _plain(other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(same(*pair, tolerance) for pair in zip(one, other, strict=True))
     try:
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in one)
+        if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+            return len(one) == len(other) and all(same(*pair, tolerance) for pair in zip(one, other, strict=True))
         if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
             return close(one, other, tolerance)
         return bool(one == other)
-    except Exception:  # a reader's object may do anything when it is compared
+    except FAILURES:  # also a list that contains itself
         return False
 
 
@@ -452,8 +477,14 @@ def normalised(weights: torch.Tensor) -> torch.Tensor:
 
 
 def short(value) -> str:
-    """A value as it is shown in a message: rounded, on one line, cut if it is long."""
-    text = repr(_rounded(value)).replace("\n", " ")
+    """A value as it is shown in a message: rounded, on one line, cut if it is long.
+
+    A value that contains itself, or cannot be shown, is described by its type.
+    """
+    try:
+        text = repr(_rounded(value)).replace("\n", " ")
+    except FAILURES:
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
