@@ -44,6 +44,14 @@ def test_target_and_draft_share_a_tokenizer_and_the_other_draft_does_not(family)
     assert 500 <= family.target.vocab_size <= 1024
 
 
+def test_tokenizers_leave_the_spaces_of_a_text_alone_in_every_program():
+    # Without this entry, transformers.js removes spaces before punctuation when it decodes.
+    written = list(WEIGHTS.parent.rglob("tokenizer_config.json"))
+    assert len(written) >= 3
+    for path in written:
+        assert json.loads(path.read_text(encoding="utf-8"))["clean_up_tokenization_spaces"] is False, path
+
+
 def test_the_models_write_stories(family):
     for lm in (family.target, family.draft, family.other_draft):
         assert (lm.device.type, lm.dtype) == ("cpu", torch.float32) and lm.stop_tokens

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import importlib.metadata
+import json
 import os
 import shutil
 import sys
@@ -99,7 +100,7 @@ def test_transformers_finds_the_version_of_gguf_even_if_it_was_imported_before_g
     assert gguf.__version__ == importlib.metadata.version("gguf")
 
 
-def test_the_converted_tokenizer_has_the_special_tokens_of_the_model_and_no_others(pristine_weights):
+def test_the_converted_tokenizer_has_the_special_tokens_of_the_model_and_no_others(pristine_weights, tmp_path):
     from transformers import AutoTokenizer, LlamaConfig
 
     read = AutoTokenizer.from_pretrained(pristine_weights / "target")
@@ -108,6 +109,9 @@ def test_the_converted_tokenizer_has_the_special_tokens_of_the_model_and_no_othe
     plain = wheel._plain(read, LlamaConfig(**ids))
     assert {name: getattr(plain, name) for name in ids} == ids
     assert plain.encode("Mia had the red kite.") == read.encode("Mia had the red kite.")
+    plain.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert written["clean_up_tokenization_spaces"] is False
 
 
 def test_a_disk_without_room_and_a_folder_that_cannot_be_written_to_are_named(installed, monkeypatch):
