@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 from build_book import ROOT
-from compare_outputs import difference, forms
+from compare_outputs import OTHER_VERSION, difference, forms
 from execute_notebooks import execute, fewer_colours
 from PIL import Image
 
@@ -38,6 +38,8 @@ def test_a_figure_drawn_again_equals_the_stored_one_and_a_changed_number_does_no
     assert "pixels" in difference(drawn([0.5, 0.3, 0.2], 7), png)
     for other in (grey(png), drawn([0.5, 0.3, 0.22]), drawn([0.3, 0.5, 0.2]), drawn([0.5, 0.3])):
         assert "another picture" in difference(other, png)
+    for other in (grey(png), drawn([0.3, 0.5, 0.2]), drawn([0.5, 0.3])):
+        assert "another picture" in difference(other, png, OTHER_VERSION)
 
 
 def test_printed_text_in_pieces_is_one_output_and_the_order_of_outputs_counts():

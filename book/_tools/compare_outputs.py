@@ -6,54 +6,77 @@ Cells that nbval does not compare (tag `nbval-ignore-output`) are not compared h
 """
 
 import io
+import re
 from base64 import b64decode
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from nbval.plugin import IPyNbCell
 from PIL import Image
 
-# Pictures are compared in blocks of this many pixels, so that the soft edges of letters and lines do not count.
-BLOCK = 4
-# A block has changed if its mean colour has changed by more than this, of 255 ...
-CHANGE = 40
-# ... and two pictures differ if more blocks than this have changed. A figure has about 20,000 of them.
+# Two figures differ if more than this many blocks have changed. A figure has 1,000 to 20,000 of them.
 MOST_CHANGED = 12
-# Other versions of the fonts make a figure a few pixels wider or narrower, which the longest labels decide.
+# Other versions of matplotlib make a figure a few pixels wider or narrower, which the longest labels decide.
 MOST_WIDER = 0.02
 
 
-def blocks(png: str, size: tuple[int, int] | None = None) -> np.ndarray:
+class Blocks(NamedTuple):
+    """In blocks of `side` pixels, pictures are compared: one has changed if its mean colour has, by more than `change`
+    of 255. Soft edges of letters and lines do not count in this way.
+    """
+
+    side: int
+    change: int
+
+
+# What draws text in matplotlib 3.10 and 3.11 differs in a twentieth of the small blocks, and in none of the large ones.
+SAME_VERSION, OTHER_VERSION = Blocks(4, 40), Blocks(16, 60)
+
+
+def precision() -> Blocks:
+    """Small blocks if this is the version of matplotlib with which the stored figures were drawn."""
+    pins = (Path(__file__).resolve().parents[2] / "constraints.txt").read_text(encoding="utf-8")
+    drawn_with = re.search(r"(?m)^matplotlib==(\S+)", pins).group(1)
+    return SAME_VERSION if version("matplotlib") == drawn_with else OTHER_VERSION
+
+
+def mean_colours(png: str, side: int, size: tuple[int, int] | None = None) -> np.ndarray:
     """The mean colours of a picture's blocks.
 
     Parameters
     ----------
     png : str
         A PNG file in base64.
+    side : int
+        The pixels of a block in each direction.
     size : (width, height), optional
-        Blocks in each direction; by default one for each `BLOCK` pixels.
+        How many blocks there are in each direction, if this is given by another picture.
 
     Returns
     -------
     (height, width, 3) array of float, 0 to 255
     """
     picture = Image.open(io.BytesIO(b64decode(png))).convert("RGB")
-    size = size or tuple(max(1, side // BLOCK) for side in picture.size)
+    size = size or tuple(max(1, pixels // side) for pixels in picture.size)
     return np.asarray(picture.resize(size, Image.Resampling.BOX), dtype=float)
 
 
-def difference(new: str, stored: str) -> str:
+def difference(new: str, stored: str, looked_at: Blocks = SAME_VERSION) -> str:
     """How a picture differs from the stored one, in words; empty if it shows the same."""
     sizes = [Image.open(io.BytesIO(b64decode(png))).size for png in (new, stored)]
     if any(abs(one - other) > MOST_WIDER * other for one, other in zip(*sizes, strict=True)):
         return f"a picture of {sizes[0][0]} x {sizes[0][1]} pixels, but {sizes[1][0]} x {sizes[1][1]} are stored"
-    before = blocks(stored)
-    changed = abs(blocks(new, before.shape[1::-1]) - before).max(-1) > CHANGE
+    side, change = looked_at
+    before = mean_colours(stored, side)
+    changed = abs(mean_colours(new, side, before.shape[1::-1]) - before).max(-1) > change
     if changed.sum() <= MOST_CHANGED:
         return ""
-    (top, left), (bottom, right) = (BLOCK * edge(changed.nonzero(), axis=1) for edge in (np.min, np.max))
+    (top, left), (bottom, right) = (side * edge(changed.nonzero(), axis=1) for edge in (np.min, np.max))
     return (
         f"another picture than the stored one: {changed.mean():.1%} of it has changed, from pixel ({left}, {top}) to "
-        f"({right + BLOCK}, {bottom + BLOCK})"
+        f"({right + side}, {bottom + side})"
     )
 
 
@@ -78,7 +101,7 @@ def compare_all(cell, new, stored, skip_compare=None) -> bool:
         said = f"outputs of other kinds or in another order: {forms(new)}, stored {forms(stored)}"
         cell.comparison_traceback = [said]
         return False
-    found = [difference(*pair) for pair in zip(pictures(new), pictures(stored), strict=True)]
+    found = [difference(*pair, precision()) for pair in zip(pictures(new), pictures(stored), strict=True)]
     cell.comparison_traceback = [f"picture {number}: {said}" for number, said in enumerate(found, start=1) if said]
     return not cell.comparison_traceback
 
