@@ -1,8 +1,10 @@
 """Batch: rows of different lengths are what each would be alone."""
 
+import math
+
 import pytest
 import torch
-from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly
+from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly, random_model
 from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_float32, recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,6 +74,30 @@ def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
     assert batch.room == [0, CONTEXT - 7]
     for logits, tokens in zip(rows, batch.tokens, strict=True):
         assert_rows(logits, recomputed(lm.model, tokens)[-len(logits) :])
+
+
+def test_what_fills_up_shorter_rows_has_no_influence_even_where_no_row_could_hold_it():
+    lm = LM(random_model("llama"))
+    with torch.no_grad():
+        lm.model.get_input_embeddings().weight[0] = math.nan
+    batch = lm.batch([[1, 2, 3], [5, 6, 7, 8, 9], [4]])
+    for lists in ([[], [], []], [[4], [3, 2], []], [[], [], [1, 2, 3]]):
+        for logits, tokens in zip(batch.feed(lists), batch.tokens, strict=True):
+            assert_rows(logits, recomputed(lm.model, tokens)[len(tokens) - len(logits) :])
+
+
+@pytest.mark.parametrize("new", [[[]] * 5, [[1, 2], [], [3], [1], []]], ids=["prompts alone", "with tokens"])
+def test_the_head_computes_no_more_logits_for_uneven_prompts_than_are_needed(llama, new):
+    columns = []
+    hook = llama.model.get_output_embeddings().register_forward_hook(lambda *call: columns.append(call[2].shape[:2]))
+    try:
+        rows = llama.batch([[1] * length for length in (1, 30, 2, 17, 9)]).feed(new)
+    finally:
+        hook.remove()
+    most = max(map(len, rows))
+    assert [len(logits) for logits in rows] == [1 + len(tokens) for tokens in new]
+    assert columns == [(5, 1), (5, most)], "one for each row where only the cache is filled, and then those needed"
+    assert llama.calls == 1
 
 
 @pytest.mark.parametrize(

@@ -47,36 +47,70 @@ class KeyValues:
         self,
         rows: list[list[int]],
         starts: list[int],
-        keep: int | list[int],
+        keep: list[int],
         tree: TokenTree | None = None,
         hidden: Sequence[int] = (),
-    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One forward call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
+    ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+        """One call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
 
-        Shorter rows are padded on the right. No other token attends to the padding, so any id can be used, and its
-        slots in the cache are beyond the row's length.
+        Logits are computed for the same columns of all rows. If the tokens whose logits are needed begin in different
+        columns, as the ends of prompts of different lengths do, the tokens before them are computed first, in a pass of
+        their own. So the number of rows of logits is never more than the largest of `keep` for each row.
 
         Parameters
         ----------
-        keep : int or list of int
-            Which columns of logits to compute: the last `keep`, or those in the list.
+        keep : list of int
+            For each row, for how many of its last tokens logits are needed.
         tree : TokenTree, optional
             The last len(tree) tokens of the only row are the nodes of this tree.
         hidden : sequence of int
-            The layers whose hidden states are needed.
+            The layers whose hidden states are needed; then there must be only one row.
 
         Returns
         -------
-        logits : (rows, columns kept, vocab)
+        logits : list of (kept, vocab) tensors, one for each row
         hidden : dict from layer to (rows, columns, width)
+        """
+        self.lm._count_call()
+        firsts = [len(row) - count for row, count in zip(rows, keep, strict=True)]  # columns of the first logits needed
+        width = max(map(len, rows))
+        columns = width - min(first for first, count in zip(firsts, keep, strict=True) if count)
+        try:
+            if columns > max(keep) and self.lm._keeps_logits:
+                self._forward([row[:first] for row, first in zip(rows, firsts, strict=True)], starts, 1, rows)
+                starts = [start + first for start, first in zip(starts, firsts, strict=True)]
+                rows = [row[first:] for row, first in zip(rows, firsts, strict=True)]
+                columns = max(keep)
+            logits, states = self._forward(rows, starts, columns, rows, tree, hidden)
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(
+                f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
+                "use fewer rows, a shorter prompt or a smaller model."
+            ) from error
+        left_out = max(map(len, rows)) - columns
+        ends = [len(row) - left_out for row in rows]
+        return [row[end - count : end] for row, end, count in zip(logits, ends, keep, strict=True)], states
+
+    def forget(self, starts: list[int]) -> None:
+        """Clear the slots of each row i from `starts[i]` on: NaN in them would spoil later calls, masked or not."""
+        with torch.inference_mode():
+            for layer in self.cache.layers:
+                layer.clear(starts)
+
+    def _forward(self, rows, starts, columns: int, paddings, tree=None, hidden=()):
+        """One pass of the model; the logits (rows, columns, vocab) of the last `columns` columns, and hidden states.
+
+        Shorter rows are padded on the right, with the last token of their part of `paddings`. No other token attends to
+        the padding, and its slots in the cache are beyond the row's length. But it has to be a token that the model can
+        compute: a weight of 0 times NaN is NaN.
         """
         # The model's inputs are made in NumPy, which is faster than PyTorch for small operations.
         width = max(map(len, rows))
-        tokens = np.array([row + [0] * (width - len(row)) for row in rows])
+        anything = max(paddings, key=len)
+        fillers = [(padding or anything)[-1] for padding in paddings]
+        tokens = np.array([row + [filler] * (width - len(row)) for row, filler in zip(rows, fillers, strict=True)])
         positions = self._positions(starts, width, tree)
-        if isinstance(keep, list):
-            keep = torch.tensor(keep, device=self.device)
-        options = {"logits_to_keep": keep} if self.lm._keeps_logits else {}
+        options = {"logits_to_keep": columns} if self.lm._keeps_logits else {}
         if hidden:
             options["output_hidden_states"] = True
         uneven = min(starts) != max(starts)
@@ -88,27 +122,17 @@ class KeyValues:
             mask = self._mask(positions, tree)
         if uneven:  # padding of short rows may be beyond the context, where there are no position embeddings
             positions = positions.clip(max=self.lm.context - 1)
-        self.lm._count_call()
-        try:
-            with torch.inference_mode():
-                output = self.lm.model(
-                    input_ids=torch.from_numpy(tokens).to(self.device),
-                    attention_mask=mask,
-                    position_ids=torch.from_numpy(positions).to(self.device),
-                    past_key_values=self.cache,
-                    use_cache=True,
-                    **options,
-                )
-        except torch.OutOfMemoryError as error:
-            raise torch.OutOfMemoryError(
-                f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
-                "use fewer rows, a shorter prompt or a smaller model."
-            ) from error
-        logits = output.logits
-        if not self.lm._keeps_logits:
-            logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
+        with torch.inference_mode():
+            output = self.lm.model(
+                input_ids=torch.from_numpy(tokens).to(self.device),
+                attention_mask=mask,
+                position_ids=torch.from_numpy(positions).to(self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+                **options,
+            )
         states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
-        return logits.to(self.device).clone(), states
+        return output.logits[:, -columns:].to(self.device).clone(), states
 
     def move(self, start: int, path: list[int]) -> None:
         """Move the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
@@ -235,6 +259,12 @@ class _Layer(DynamicLayer):
             self.values[:, :, : old[1].shape[2]] = old[1]
         self.dtype, self.device = keys.dtype, keys.device
         self.is_initialized, self.slots.stacked = True, None
+
+    def clear(self, starts):
+        if self.is_initialized:
+            for row, start in enumerate(starts):
+                self.keys[row, :, start:] = 0
+                self.values[row, :, start:] = 0
 
     def get_seq_length(self):
         return self.slots.start
