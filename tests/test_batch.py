@@ -28,6 +28,7 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
         prompts = data.draw(
             st.lists(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=14), min_size=1, max_size=4)
         )
+        monkeypatch.setattr("tutorlib.cache._COLUMNS_FOR_ONE", data.draw(st.sampled_from([1, 4]), label="columns"))
         batch = lm.batch(prompts)
         wanted, fresh = [list(prompt) for prompt in prompts], True
         for verb in data.draw(st.lists(st.sampled_from(BATCH_VERBS), min_size=2, max_size=8)):
@@ -86,17 +87,17 @@ def test_what_fills_up_shorter_rows_has_no_influence_even_where_no_row_could_hol
             assert_rows(logits, recomputed(lm.model, tokens)[len(tokens) - len(logits) :])
 
 
-@pytest.mark.parametrize("new", [[[]] * 5, [[1, 2], [], [3], [1], []]], ids=["prompts alone", "with tokens"])
+@pytest.mark.parametrize("new", [[[]] * 8, [[1], [], [3], [2], [], [], [], []]], ids=["prompts alone", "with tokens"])
 def test_the_head_computes_no_more_logits_for_uneven_prompts_than_are_needed(llama, new):
     columns = []
     hook = llama.model.get_output_embeddings().register_forward_hook(lambda *call: columns.append(call[2].shape[:2]))
     try:
-        rows = llama.batch([[1] * length for length in (1, 30, 2, 17, 9)]).feed(new)
+        rows = llama.batch([[1] * length for length in (1, 30, 2, 17, 9, 22, 5, 26)]).feed(new)
     finally:
         hook.remove()
     most = max(map(len, rows))
     assert [len(logits) for logits in rows] == [1 + len(tokens) for tokens in new]
-    assert columns == [(5, 1), (5, most)], "one for each row where only the cache is filled, and then those needed"
+    assert columns == [(8, 1), (8, most)], "one for each row where only the cache is filled, and then those needed"
     assert llama.calls == 1
 
 

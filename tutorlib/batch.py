@@ -26,7 +26,7 @@ class Batch:
     room : list of int
         How many more tokens fit into the context, row by row.
     calls : int
-        Calls so far. Prompts of different lengths are computed in two passes of the model, which count as one call.
+        Calls so far. Prompts of very different lengths are computed in two passes of the model, counted as one call.
     """
 
     def __init__(self, lm: LM, prompts: Sequence[str | Sequence[int]]):

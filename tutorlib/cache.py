@@ -25,6 +25,8 @@ from .tree import TokenTree
 
 # Slots of a static cache beyond the context: a tree takes one slot per node, although nodes share positions.
 TREE_SLOTS = 128
+# Up to this many columns of logits where one is needed, one pass of the model is quicker than two.
+_COLUMNS_FOR_ONE = 4
 # The smallest number of spare slots that a growing cache gets each time it is enlarged.
 _SPARE_SLOTS = 64
 
@@ -53,9 +55,9 @@ class KeyValues:
     ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
         """One call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
 
-        Logits are computed for the same columns of all rows. If the tokens whose logits are needed begin in different
-        columns, as the ends of prompts of different lengths do, the tokens before them are computed first, in a pass of
-        their own. So the number of rows of logits is never more than the largest of `keep` for each row.
+        Logits are computed for the same columns of all rows. Where prompts of different lengths end, many of them would
+        be computed for nothing, more with every row. Then all tokens before those whose logits are needed are computed
+        first, in a pass of their own, which fills only the cache.
 
         Parameters
         ----------
@@ -72,24 +74,22 @@ class KeyValues:
         hidden : dict from layer to (rows, columns, width)
         """
         self.lm._count_call()
-        firsts = [len(row) - count for row, count in zip(rows, keep, strict=True)]  # columns of the first logits needed
-        width = max(map(len, rows))
-        columns = width - min(first for first, count in zip(firsts, keep, strict=True) if count)
+        width, firsts = max(map(len, rows)), [len(row) - count for row, count in zip(rows, keep, strict=True)]
+        columns = sorted(set().union(*(range(first, len(row)) for first, row in zip(firsts, rows, strict=True))))
         try:
-            if columns > max(keep) and self.lm._keeps_logits:
-                self._forward([row[:first] for row, first in zip(rows, firsts, strict=True)], starts, 1, rows)
+            if len(columns) > _COLUMNS_FOR_ONE * max(keep) and self.lm._keeps_logits:
+                self._forward([row[:first] for row, first in zip(rows, firsts, strict=True)], starts, [0], rows)
                 starts = [start + first for start, first in zip(starts, firsts, strict=True)]
                 rows = [row[first:] for row, first in zip(rows, firsts, strict=True)]
-                columns = max(keep)
+                firsts, columns = [0] * len(rows), list(range(max(keep)))
             logits, states = self._forward(rows, starts, columns, rows, tree, hidden)
         except torch.OutOfMemoryError as error:
             raise torch.OutOfMemoryError(
                 f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
                 "use fewer rows, a shorter prompt or a smaller model."
             ) from error
-        left_out = max(map(len, rows)) - columns
-        ends = [len(row) - left_out for row in rows]
-        return [row[end - count : end] for row, end, count in zip(logits, ends, keep, strict=True)], states
+        places = [columns.index(first) if count else 0 for first, count in zip(firsts, keep, strict=True)]
+        return [row[place : place + count] for row, place, count in zip(logits, places, keep, strict=True)], states
 
     def forget(self, starts: list[int]) -> None:
         """Clear the slots of each row i from `starts[i]` on: NaN in them would spoil later calls, masked or not."""
@@ -97,20 +97,21 @@ class KeyValues:
             for layer in self.cache.layers:
                 layer.clear(starts)
 
-    def _forward(self, rows, starts, columns: int, paddings, tree=None, hidden=()):
-        """One pass of the model; the logits (rows, columns, vocab) of the last `columns` columns, and hidden states.
+    def _forward(self, rows, starts, columns: list[int], texts, tree=None, hidden=()):
+        """One pass of the model: the logits (rows, columns, vocab) of these columns, and the hidden states of all.
 
-        Shorter rows are padded on the right, with the last token of their part of `paddings`. No other token attends to
-        the padding, and its slots in the cache are beyond the row's length. But it has to be a token that the model can
-        compute: a weight of 0 times NaN is NaN.
+        Shorter rows are padded on the right. No other token attends to the padding, and its slots in the cache are
+        beyond the row's length. But it must be a token that the model can compute, because a weight of 0 times NaN
+        would be NaN: the last token of the row in `texts`, which hold the rows of the whole call.
         """
         # The model's inputs are made in NumPy, which is faster than PyTorch for small operations.
         width = max(map(len, rows))
-        anything = max(paddings, key=len)
-        fillers = [(padding or anything)[-1] for padding in paddings]
+        fillers = [(text or max(texts))[-1] for text in texts]
         tokens = np.array([row + [filler] * (width - len(row)) for row, filler in zip(rows, fillers, strict=True)])
         positions = self._positions(starts, width, tree)
-        options = {"logits_to_keep": columns} if self.lm._keeps_logits else {}
+        at_the_end = columns[0] == width - len(columns)
+        keep = len(columns) if at_the_end else torch.tensor(columns, device=self.device)
+        options = {"logits_to_keep": keep} if self.lm._keeps_logits else {}
         if hidden:
             options["output_hidden_states"] = True
         uneven = min(starts) != max(starts)
@@ -132,7 +133,10 @@ class KeyValues:
                 **options,
             )
         states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
-        return output.logits[:, -columns:].to(self.device).clone(), states
+        logits = output.logits
+        if not self.lm._keeps_logits:
+            logits = logits[:, -keep:] if at_the_end else logits[:, keep]
+        return logits.to(self.device).clone(), states
 
     def move(self, start: int, path: list[int]) -> None:
         """Move the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
