@@ -6,15 +6,19 @@ knows if the models are tables, and are random if the models have layers. `tests
 them promise, `tests/test_fuzz.py` tries them on tables with zeros and on warps that fail.
 """
 
+import contextlib
 import functools
+import math
 import warnings
 
+import pytest
 import torch
 from conftest import VOCAB, exactly, random_model
 from draft_networks import eagle1, eagle3, perfect_network, reduced
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoConfig, LlamaConfig, MistralConfig, Phi3Config
 from two_tokenizers import renumbered
 
+from tutorlib.batch import Batch
 from tutorlib.decoders import (
     lookahead,
     prompt_lookup,
@@ -32,6 +36,7 @@ from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
+from tutorlib.session import NaNLogits, Session
 from tutorlib.table import TableLM, TableTokenizer
 from tutorlib.uncached import TokenCache
 from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, temperature, top_k, top_p
@@ -121,6 +126,59 @@ def small(family, seed=1):
         lm.session([0])
     assert isinstance(lm.session([0])._cache, TokenCache) == (family == "gpt_neo, window 3")
     return lm
+
+
+class FailingSession(Session):
+    """A static session in which a longer call has failed, with NaN, before each one that does not."""
+
+    def _fail(self):
+        if self.room:
+            with nan_weights(self.lm), pytest.raises(NaNLogits):
+                super().feed([0, 1, 0, 1][: self.room])
+
+    def feed(self, tokens=()):
+        self._fail()
+        return super().feed(tokens)
+
+    def feed_tree(self, tree):
+        self._fail()
+        return super().feed_tree(tree)
+
+
+class FailingBatch(Batch):
+    def feed(self, lists):
+        longer = [[0, 1, 0, 1][: min(row + 2, room)] for row, room in enumerate(self.room)]
+        if any(longer):
+            with nan_weights(self.lm), pytest.raises(NaNLogits):
+                super().feed(longer)
+        return super().feed(lists)
+
+
+class FailingLM(LM):
+    """The same model, whose sessions are static, and whose calls fail as often as they do not."""
+
+    def session(self, prompt, hidden=None, cache="dynamic"):
+        return FailingSession(self, prompt, hidden=hidden, cache="static")
+
+    def batch(self, prompts):
+        return FailingBatch(self, prompts)
+
+
+@contextlib.contextmanager
+def nan_weights(lm):
+    """The first weights of a model, its embeddings, are NaN for a while."""
+    weights = lm.model.get_input_embeddings().weight.data
+    before = weights.clone()
+    weights.fill_(math.nan)
+    try:
+        yield
+    finally:
+        weights.copy_(before)
+
+
+@functools.cache
+def failing(family):
+    return FailingLM(small(family).model, TableTokenizer("abc"))
 
 
 class KnowingHeads(MedusaHeads):

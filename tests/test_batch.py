@@ -1,8 +1,10 @@
 """Batch: rows of different lengths are what each would be alone."""
 
+import math
+
 import pytest
 import torch
-from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly
+from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly, random_model
 from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_float32, recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
         prompts = data.draw(
             st.lists(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=14), min_size=1, max_size=4)
         )
+        monkeypatch.setattr("tutorlib.cache._COLUMNS_FOR_ONE", data.draw(st.sampled_from([1, 4]), label="columns"))
         batch = lm.batch(prompts)
         wanted, fresh = [list(prompt) for prompt in prompts], True
         for verb in data.draw(st.lists(st.sampled_from(BATCH_VERBS), min_size=2, max_size=8)):
@@ -72,6 +75,30 @@ def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
     assert batch.room == [0, CONTEXT - 7]
     for logits, tokens in zip(rows, batch.tokens, strict=True):
         assert_rows(logits, recomputed(lm.model, tokens)[-len(logits) :])
+
+
+def test_what_fills_up_shorter_rows_has_no_influence_even_where_no_row_could_hold_it():
+    lm = LM(random_model("llama"))
+    with torch.no_grad():
+        lm.model.get_input_embeddings().weight[0] = math.nan
+    batch = lm.batch([[1, 2, 3], [5, 6, 7, 8, 9], [4]])
+    for lists in ([[], [], []], [[4], [3, 2], []], [[], [], [1, 2, 3]]):
+        for logits, tokens in zip(batch.feed(lists), batch.tokens, strict=True):
+            assert_rows(logits, recomputed(lm.model, tokens)[len(tokens) - len(logits) :])
+
+
+@pytest.mark.parametrize("new", [[[]] * 8, [[1], [], [3], [2], [], [], [], []]], ids=["prompts alone", "with tokens"])
+def test_the_head_computes_no_more_logits_for_uneven_prompts_than_are_needed(llama, new):
+    columns = []
+    hook = llama.model.get_output_embeddings().register_forward_hook(lambda *call: columns.append(call[2].shape[:2]))
+    try:
+        rows = llama.batch([[1] * length for length in (1, 30, 2, 17, 9, 22, 5, 26)]).feed(new)
+    finally:
+        hook.remove()
+    most = max(map(len, rows))
+    assert [len(logits) for logits in rows] == [1 + len(tokens) for tokens in new]
+    assert columns == [(8, 1), (8, most)], "one for each row where only the cache is filled, and then those needed"
+    assert llama.calls == 1
 
 
 @pytest.mark.parametrize(

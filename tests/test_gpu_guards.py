@@ -37,8 +37,8 @@ def probed(family):
 CACHE, NETWORK = "tutorlib.cache:KeyValues", "tutorlib.heads.eagle_head"
 
 PLACES = [
-    ("the tokens of a call", f"{CACHE}.call", 1, GPU, method("greedy")),
-    ("the positions of a call", f"{CACHE}.call", 2, GPU, method("greedy")),
+    ("the tokens of a call", f"{CACHE}._forward", 0, GPU, method("greedy")),
+    ("the positions of a call", f"{CACHE}._forward", 1, GPU, method("greedy")),
     ("whom a tree's nodes see", f"{CACHE}._mask", 0, GPU, method("medusa")),
     ("the mask of a call", f"{CACHE}._mask", 1, GPU, method("speculative")),
     ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("eagle, drawn")),

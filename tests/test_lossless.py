@@ -23,6 +23,7 @@ from lossless import (
     WITHOUT_A_COUNT,
     WITHOUT_DRAFTS,
     distance,
+    failing,
     other_tokenizer,
     ring,
     small,
@@ -124,6 +125,13 @@ def test_it_keeps_it_up_to_the_end_of_either_context(name, contexts):
 @every_method
 def test_it_keeps_it_over_real_caches(name):
     pair = small("llama"), small("gpt2", seed=2)
+    assert far(name, pair, [0, 1, 0], 3 + (name in AFTER_ONE), WARPS["penalty and top-k"]) < EXACT
+
+
+@pytest.mark.parametrize("family", slow_unless(lambda family: family == "llama", CONFIGS))
+@pytest.mark.parametrize("name", slow_unless(lambda name: name in ("medusa", "sample_batch", "speculative_batch")))
+def test_it_keeps_it_over_static_caches_and_batches_after_calls_that_have_failed(name, family):
+    pair = failing(family), small("gpt2", seed=2)
     assert far(name, pair, [0, 1, 0], 3 + (name in AFTER_ONE), WARPS["penalty and top-k"]) < EXACT
 
 

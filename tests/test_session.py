@@ -318,3 +318,24 @@ def test_nan_logits_are_an_error_and_the_session_is_unchanged():
     assert session.tokens == [1, 2]
     assert_rows(session.feed([3]), recomputed(lm.model, [1, 2, 3])[-1:])
     assert_rows(batch.feed([[3], []])[0], recomputed(lm.model, [1, 2, 3])[-1:])
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_call_whose_tokens_were_nan_leaves_no_nan_behind(cache):
+    """A weight of 0 times NaN is NaN: what the failed call wrote beyond the next one would spoil it, masked or not."""
+    lm = LM(random_model("llama"))
+    session, batch = lm.session([1, 2], cache=cache), lm.batch([[1, 2], [3]])
+    session.feed()
+    batch.feed([[], []])
+    with torch.no_grad():
+        lm.model.get_input_embeddings().weight[5] = math.nan
+    with pytest.raises(NaNLogits, match="NaN"):
+        session.feed([5, 3, 4])
+    with pytest.raises(NaNLogits, match="NaN"):
+        session.feed_tree(TokenTree.from_paths([[1, 5, 3], [2]]))
+    with pytest.raises(NaNLogits, match="NaN"):
+        batch.feed([[], [2, 5, 3]])
+    assert (session.tokens, batch.tokens) == ([1, 2], [[1, 2], [3]])
+    assert_rows(session.feed([3]), recomputed(lm.model, [1, 2, 3])[-1:])
+    for logits, tokens in zip(batch.feed([[3, 1], [2]]), batch.tokens, strict=True):
+        assert_rows(logits, recomputed(lm.model, tokens)[-len(logits) :])

@@ -62,6 +62,15 @@ def reached(text, path_length):
     return estimates
 
 
+def drafted(seen):
+    tree = seen.continuations(most=1000, depth=3, least=0.05)
+    return {tuple(tree.tokens[node] for node in tree.path(node)) for node in range(len(tree))}
+
+
+def expected(text):
+    return {path for length in (1, 2, 3) for path, share in reached(text, length).items() if share >= 0.05}
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 6])
 def test_a_tree_holds_what_followed_the_longest_end_that_was_there_before(size):
     rng = Seeded(size)
@@ -70,10 +79,36 @@ def test_a_tree_holds_what_followed_the_longest_end_that_was_there_before(size):
         token = rng.choose([1 / size] * size)
         seen.extend([token])
         text.append(token)
-        tree = seen.continuations(most=1000, depth=3, least=0.05)
-        paths = {tuple(tree.tokens[node] for node in tree.path(node)) for node in range(len(tree))}
-        expected = {path for length in (1, 2, 3) for path, share in reached(text, length).items() if share >= 0.05}
-        assert paths == expected
+        assert drafted(seen) == expected(text)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_does_so_after_long_repetitions_however_seldom_it_is_asked(seed):
+    rng = Seeded(seed)
+    seen, text = SuffixAutomaton(), []
+    for _ in range(15):
+        piece = [[0] * 9, [0, 1] * 4, [2], [1] * 3, [0, 0, 1]][rng.choose([0.2] * 5)]
+        seen.extend(piece)
+        text += piece
+        if rng.accept(0.5):
+            assert drafted(seen) == expected(text)
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_repeated_text_takes_no_more_steps_for_a_token_than_other_text(period):
+    class Counted(list):
+        changes = 0
+
+        def __setitem__(self, place, value):
+            self.changes += 1
+            super().__setitem__(place, value)
+
+    seen = SuffixAutomaton()
+    seen._count = Counted(seen._count)
+    for token in range(600):
+        seen.extend([token % period])
+        assert seen.continuations(most=1).tokens == ([] if token < period else [(token + 1) % period])
+    assert seen._count.changes <= 5 * 600
 
 
 def test_of_many_continuations_the_likeliest_are_drafted_and_of_equals_the_latest():

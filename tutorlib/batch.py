@@ -26,6 +26,7 @@ class Batch:
     room : list of int
         How many more tokens fit into the context, row by row.
     calls : int
+        Calls so far. Prompts of very different lengths are computed in two passes of the model, counted as one call.
     """
 
     def __init__(self, lm: LM, prompts: Sequence[str | Sequence[int]]):
@@ -65,6 +66,11 @@ class Batch:
         -------
         list of (rows, vocab) tensors
             For each row of the batch, what `Session.feed` would return; (0, vocab) if nothing was computed for it.
+
+        Raises
+        ------
+        ValueError
+            As for `Session.feed`; `NaNLogits` if the model returns NaN for any row. The batch is then unchanged.
         """
         lists = concrete(lists)
         self._expect_one_each(lists, "feed")
@@ -76,21 +82,15 @@ class Batch:
         new = [old + tokens for old, tokens in zip(pending, lists, strict=True)]
         if not any(new):
             raise ValueError("feed: no row has anything to compute: give at least one of them a token")
-        # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
-        firsts = [max(len(old) - 1, 0) for old in pending]
-        spans = [range(first, len(tokens)) for first, tokens in zip(firsts, new, strict=True)]
-        wanted = sorted(set().union(*spans))
         length = max(self._computed) + max(map(len, new))
         if length > self._cache.reach:
             computed = [tokens[:count] for tokens, count in zip(self._tokens, self._computed, strict=True)]
             self._cache = self.lm.reach(self._cache, computed, length)
         self.calls += 1
-        logits, _ = self._cache.call(new, self._computed, wanted)
-        rows = []
-        for row, span in enumerate(spans):
-            start = wanted.index(span[0]) if span else 0
-            rows.append(logits[row, start : start + len(span)])
-        refuse_nan(*rows)
+        # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
+        keep = [len(tokens) + bool(old) for old, tokens in zip(pending, lists, strict=True)]
+        rows, _ = self._cache.call(new, self._computed, keep)
+        refuse_nan(rows, self._cache, self._computed)
         for row, tokens in enumerate(lists):
             self._tokens[row] += tokens
         self._computed = [len(tokens) for tokens in self._tokens]

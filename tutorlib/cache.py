@@ -25,6 +25,8 @@ from .tree import TokenTree
 
 # Slots of a static cache beyond the context: a tree takes one slot per node, although nodes share positions.
 TREE_SLOTS = 128
+# Up to this many columns of logits where one is needed, one pass of the model is quicker than two.
+_COLUMNS_FOR_ONE = 4
 # The smallest number of spare slots that a growing cache gets each time it is enlarged.
 _SPARE_SLOTS = 64
 
@@ -47,35 +49,68 @@ class KeyValues:
         self,
         rows: list[list[int]],
         starts: list[int],
-        keep: int | list[int],
+        keep: list[int],
         tree: TokenTree | None = None,
         hidden: Sequence[int] = (),
-    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One forward call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
+    ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+        """One call: `rows[i]` are the tokens at positions `starts[i]`, `starts[i] + 1`, ... of row i.
 
-        Shorter rows are padded on the right. No other token attends to the padding, so any id can be used, and its
-        slots in the cache are beyond the row's length.
+        Logits are computed for the same columns of all rows. Where prompts of different lengths end, many of them would
+        be computed for nothing, more with every row. Then all tokens before those whose logits are needed are computed
+        first, in a pass of their own, which fills only the cache.
 
         Parameters
         ----------
-        keep : int or list of int
-            Which columns of logits to compute: the last `keep`, or those in the list.
+        keep : list of int
+            For each row, for how many of its last tokens logits are needed.
         tree : TokenTree, optional
             The last len(tree) tokens of the only row are the nodes of this tree.
         hidden : sequence of int
-            The layers whose hidden states are needed.
+            The layers whose hidden states are needed; then there must be only one row.
 
         Returns
         -------
-        logits : (rows, columns kept, vocab)
+        logits : list of (kept, vocab) tensors, one for each row
         hidden : dict from layer to (rows, columns, width)
+        """
+        self.lm._count_call()
+        width, firsts = max(map(len, rows)), [len(row) - count for row, count in zip(rows, keep, strict=True)]
+        columns = sorted(set().union(*(range(first, len(row)) for first, row in zip(firsts, rows, strict=True))))
+        try:
+            if len(columns) > _COLUMNS_FOR_ONE * max(keep) and self.lm._keeps_logits:
+                self._forward([row[:first] for row, first in zip(rows, firsts, strict=True)], starts, [0], rows)
+                starts = [start + first for start, first in zip(starts, firsts, strict=True)]
+                rows = [row[first:] for row, first in zip(rows, firsts, strict=True)]
+                firsts, columns = [0] * len(rows), list(range(max(keep)))
+            logits, states = self._forward(rows, starts, columns, rows, tree, hidden)
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(
+                f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
+                "use fewer rows, a shorter prompt or a smaller model."
+            ) from error
+        places = [columns.index(first) if count else 0 for first, count in zip(firsts, keep, strict=True)]
+        return [row[place : place + count] for row, place, count in zip(logits, places, keep, strict=True)], states
+
+    def forget(self, starts: list[int]) -> None:
+        """Clear the slots of each row i from `starts[i]` on: NaN in them would spoil later calls, masked or not."""
+        with torch.inference_mode():
+            for layer in self.cache.layers:
+                layer.clear(starts)
+
+    def _forward(self, rows, starts, columns: list[int], texts, tree=None, hidden=()):
+        """One pass of the model: the logits (rows, columns, vocab) of these columns, and the hidden states of all.
+
+        Shorter rows are padded on the right. No other token attends to the padding, and its slots in the cache are
+        beyond the row's length. But it must be a token that the model can compute, because a weight of 0 times NaN
+        would be NaN: the last token of the row in `texts`, which hold the rows of the whole call.
         """
         # The model's inputs are made in NumPy, which is faster than PyTorch for small operations.
         width = max(map(len, rows))
-        tokens = np.array([row + [0] * (width - len(row)) for row in rows])
+        fillers = [(text or max(texts))[-1] for text in texts]
+        tokens = np.array([row + [filler] * (width - len(row)) for row, filler in zip(rows, fillers, strict=True)])
         positions = self._positions(starts, width, tree)
-        if isinstance(keep, list):
-            keep = torch.tensor(keep, device=self.device)
+        at_the_end = columns[0] == width - len(columns)
+        keep = len(columns) if at_the_end else torch.tensor(columns, device=self.device)
         options = {"logits_to_keep": keep} if self.lm._keeps_logits else {}
         if hidden:
             options["output_hidden_states"] = True
@@ -88,26 +123,19 @@ class KeyValues:
             mask = self._mask(positions, tree)
         if uneven:  # padding of short rows may be beyond the context, where there are no position embeddings
             positions = positions.clip(max=self.lm.context - 1)
-        self.lm._count_call()
-        try:
-            with torch.inference_mode():
-                output = self.lm.model(
-                    input_ids=torch.from_numpy(tokens).to(self.device),
-                    attention_mask=mask,
-                    position_ids=torch.from_numpy(positions).to(self.device),
-                    past_key_values=self.cache,
-                    use_cache=True,
-                    **options,
-                )
-        except torch.OutOfMemoryError as error:
-            raise torch.OutOfMemoryError(
-                f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
-                "use fewer rows, a shorter prompt or a smaller model."
-            ) from error
+        with torch.inference_mode():
+            output = self.lm.model(
+                input_ids=torch.from_numpy(tokens).to(self.device),
+                attention_mask=mask,
+                position_ids=torch.from_numpy(positions).to(self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+                **options,
+            )
+        states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
         logits = output.logits
         if not self.lm._keeps_logits:
-            logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
-        states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
+            logits = logits[:, -keep:] if at_the_end else logits[:, keep]
         return logits.to(self.device).clone(), states
 
     def move(self, start: int, path: list[int]) -> None:
@@ -235,6 +263,12 @@ class _Layer(DynamicLayer):
             self.values[:, :, : old[1].shape[2]] = old[1]
         self.dtype, self.device = keys.dtype, keys.device
         self.is_initialized, self.slots.stacked = True, None
+
+    def clear(self, starts):
+        if self.is_initialized:
+            for row, start in enumerate(starts):
+                self.keys[row, :, start:] = 0
+                self.values[row, :, start:] = 0
 
     def get_seq_length(self):
         return self.slots.start

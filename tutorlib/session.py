@@ -222,9 +222,8 @@ class Session:
         if length > self._cache.reach:
             self._cache = self.lm.reach(self._cache, [self._tokens[: self._computed]], length)
         self.calls += 1
-        logits, states = self._cache.call([pending + tokens], [self._computed], rows, tree=tree, hidden=self._layers)
-        logits = logits[0]
-        refuse_nan(logits)
+        (logits,), states = self._cache.call([pending + tokens], [self._computed], [rows], tree, self._layers)
+        refuse_nan([logits], self._cache, [self._computed])
         if self._layers:
             last = {layer: state[0, -rows:] for layer, state in states.items()}
             self.hidden = last[self._layers[0]] if self._single else last
@@ -246,11 +245,13 @@ def _hidden_layers(hidden: int | Sequence[int] | None, n_layers: int) -> tuple[i
     return layers
 
 
-def refuse_nan(*logits: torch.Tensor) -> None:
+def refuse_nan(logits: list[torch.Tensor], cache, starts: list[int]) -> None:
+    """Raise NaNLogits if some of the logits are NaN, and let the cache forget the call that gave them."""
     # The largest of some numbers is NaN if any of them is.
     tops = [rows.max() for rows in logits if rows.numel()]
     top = float(tops[0] if len(tops) == 1 else torch.stack(tops).max())
     if top != top:
+        cache.forget(starts)
         raise NaNLogits(
             "the model returned logits that are NaN: its weights may be damaged, or its dtype too narrow "
             "(float16 overflows in models trained in bfloat16: load them in bfloat16 or float32)"

@@ -37,33 +37,38 @@ class TokenCache:
         self,
         rows: list[list[int]],
         starts: list[int],
-        keep: int | list[int],
+        keep: list[int],
         tree: TokenTree | None = None,
         hidden: Sequence[int] = (),
-    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """One call; see `cache.KeyValues.call`. Columns beyond a row's own tokens are NaN."""
+    ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+        """One call; see `cache.KeyValues.call`."""
         self.lm._count_call()
         width = max(map(len, rows))
-        wanted = list(range(width))[-keep:] if isinstance(keep, int) else keep
-        places = {column: place for place, column in enumerate(wanted)}  # rows that are not needed are not computed
-        logits, states = None, {}
-        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
+        logits, states = [None] * len(rows), {}
+        for row, (tokens, start, count) in enumerate(zip(rows, starts, keep, strict=True)):
             self.slots[row][start:] = tokens
+            top = len(tokens) - count  # the first column whose logits are needed
             for text, columns in self._texts(row, start, len(tokens), tree):
-                first = 0 if hidden else next((i for i, column in enumerate(columns) if column >= wanted[0]), None)
-                if first is None:
-                    continue  # nothing of this row is needed
-                columns = columns[first:]
+                if not hidden:  # only the rows that are needed are computed
+                    columns = [column for column in columns if column >= top]
+                if not columns:
+                    continue
                 found, found_states = self.lm.in_full(text, len(columns), hidden)
-                if logits is None:
-                    logits = found.new_full((len(rows), len(wanted), found.shape[-1]), math.nan)
-                kept = [number for number, column in enumerate(columns) if column in places]
-                logits[row, [places[columns[number]] for number in kept]] = found[kept]
+                if logits[row] is None:
+                    logits[row] = found.new_empty(count, found.shape[-1])
+                kept = [number for number, column in enumerate(columns) if column >= top]
+                logits[row][[columns[number] - top for number in kept]] = found[kept]
                 for layer, state in found_states.items():
                     if layer not in states:
                         states[layer] = state.new_full((len(rows), width, state.shape[-1]), math.nan)
                     states[layer][row, columns] = state
-        return logits, states
+        found = next(found for found in logits if found is not None)
+        return [found[:0] if rows_of is None else rows_of for rows_of in logits], states
+
+    def forget(self, starts: list[int]) -> None:
+        """Forget the tokens of each row i from position `starts[i]` on."""
+        for slots, start in zip(self.slots, starts, strict=True):
+            del slots[start:]
 
     def _texts(self, row: int, start: int, length: int, tree: TokenTree | None):
         """The texts to compute for a row, each with the columns of this call to which its last tokens belong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..arguments import check_whole_number, is_number
@@ -24,8 +25,10 @@ class SuffixAutomaton:
     match. There are at most two states per token.
 
     Source: Blumer et al. (1985), "The smallest automaton recognizing the subwords of a text": built from left to right,
-    in time proportional to the length of the text. The counts are an addition: after each token, they are updated along
-    the links from the whole text down to the empty piece. In ordinary text there are only a few such links.
+    in time proportional to the length of the text. The counts are an addition. Each token adds an occurrence to the
+    state of the whole text, and to all states along its links. If a few tokens repeat, there are as many links as
+    tokens. So an occurrence is passed on along the links, with all others that have come as far, only when somebody
+    asks for the counts of pieces that are shorter.
 
     Examples
     --------
@@ -40,8 +43,11 @@ class SuffixAutomaton:
         self._next: list[dict] = [{}]  # state -> token -> state
         self._link = [-1]  # state -> the state of its longest ending that occurred elsewhere; -1 for the empty piece
         self._length = [0]  # state -> the length of its longest piece
-        self._count = [0]  # state -> how often its pieces occurred
-        self._latest = [0]  # state -> where they last ended
+        self._count = [0]  # state -> how often its pieces occurred, once all that wait in longer ones are passed on
+        self._passed = [0]  # state -> how many of these occurrences were passed on to its link
+        self._latest = [0]  # state -> where they last ended, once all are passed on
+        self._new: list[int] = []  # the states of the whole text, one for each token, that have passed on nothing yet
+        self._waiting: list[tuple[int, int]] = []  # a heap of other states with something to pass on, the longest first
         self._whole = 0  # the state of the text so far
 
     def extend(self, tokens: Iterable) -> None:
@@ -54,11 +60,24 @@ class SuffixAutomaton:
                 state = self._link[state]
             if state != -1:
                 self._link[whole] = self._ending(state, token)
-            self._whole = state = whole
-            while state:  # the text, and each shorter ending that is a state of its own, has occurred once more
-                self._count[state] += 1
-                self._latest[state] = self._length[whole]
-                state = self._link[state]
+            self._whole = whole
+            self._count[whole] = 1
+            self._latest[whole] = self._length[whole]
+            self._new.append(whole)
+
+    def _settle(self, length: float) -> None:
+        """Pass on occurrences until the counts of all states with pieces of `length` or more are right."""
+        while self._new and self._length[self._new[-1]] > length:
+            heapq.heappush(self._waiting, (-self._length[self._new[-1]], self._new.pop()))
+        while self._waiting and -self._waiting[0][0] > length:
+            _, state = heapq.heappop(self._waiting)
+            link, fresh = self._link[state], self._count[state] - self._passed[state]
+            self._passed[state] += fresh
+            if link:  # nobody asks how often the empty piece occurred
+                if self._count[link] == self._passed[link]:
+                    heapq.heappush(self._waiting, (-self._length[link], link))
+                self._count[link] += fresh
+                self._latest[link] = max(self._latest[link], self._latest[state])
 
     def _ending(self, state: int, token) -> int:
         """The state for the longest piece of `state` followed by `token`; split off if longer pieces shared its
@@ -69,7 +88,9 @@ class SuffixAutomaton:
             return shared
         # `shared` also stands for longer pieces that are not at the end of the text, so the two now differ.
         split = self._new_state(self._length[state] + 1, dict(self._next[shared]), self._link[shared])
-        self._count[split] = self._count[shared]  # `extend` counts the occurrence that is being added
+        # What `shared` has passed on, its link knows already; what it has not, it will now pass on to `split`.
+        self._count[split] = self._passed[split] = self._passed[shared]
+        self._latest[split] = self._latest[shared]
         self._link[shared] = split
         while state != -1 and self._next[state].get(token) == shared:
             self._next[state][token] = split
@@ -81,6 +102,7 @@ class SuffixAutomaton:
         self._link.append(link)
         self._length.append(length)
         self._count.append(0)
+        self._passed.append(0)
         self._latest.append(0)
         return len(self._next) - 1
 
@@ -110,6 +132,7 @@ class SuffixAutomaton:
         tokens, parents, candidates = [], [], []
 
         def look_beyond(state, prob, node, level):
+            self._settle(min((self._length[after] for after in self._next[state].values()), default=math.inf))
             total = sum(self._count[after] for after in self._next[state].values()) + 1 / self._length[match]
             for token, after in self._next[state].items():
                 share = prob * self._count[after] / total
