@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from . import probe
+from . import lengths
 from .tree import TokenTree
 
 # Slots of a static cache beyond the context: a tree takes one slot per node, although nodes share positions.
@@ -40,7 +40,7 @@ class KeyValues:
         self.lm = lm
         self.device = lm.device
         self.dtype = lm.dtype
-        self.reach = probe.next_window(lm.windows, 0)  # the length of a sequence at which the model is tested again
+        self.reach = lengths.next_turn(lm.turns, 0)  # the length of a sequence at which the model is tested again
         self.slots = _Slots(lm.context + TREE_SLOTS if static else None)
         layer = _StaticLayer if static else _Layer
         self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])

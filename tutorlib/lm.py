@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from . import probe
+from . import lengths, probe
 from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
+from .fingerprint import in_training
 from .session import Session
 from .uncached import TokenCache
 
@@ -62,8 +63,8 @@ class LM:
     context : int
     limit : int or None
         The longest context that the model supports; None if there is no limit.
-    windows : list of int
-        The sizes of its sliding windows: in longer sequences, some layers attend only to the latest tokens.
+    turns : list of int
+        Lengths at which the computation could change, such as the size of a sliding window.
     layers : int
         How many layers the model has. Its hidden states are numbered from 0 (the embeddings) to this number.
     width : int
@@ -110,16 +111,16 @@ class LM:
         config = model.config.get_text_config(decoder=True)
         self._masks = kinds_of_attention(model, config)
         self.kind = probe.kind(model)
-        self.windows = probe.windows(config)
         self.layers = config.num_hidden_layers
         # OPT-350m, for instance, projects its states to another width before the output head.
         self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
         self._keeps_logits = "logits_to_keep" in forward_parameters(model)
         self.vocab_size = config.vocab_size
-        self.limit, self._limited_by = probe.longest_sequence(model, config)
+        self.limit, self._limited_by = lengths.longest_sequence(model, config)
         if context and self._limited_by and context > self.limit:
             raise ValueError(f"context={context} is too long ({self._limited_by})")
         self.context = context or self.limit or 1_000_000_000
+        self.turns = lengths.turns(config, probe.LENGTH, self.context)
         settings = getattr(model, "generation_config", None)
         ends = [getattr(tokenizer, "eos_token_id", None)]
         configured = getattr(settings, "eos_token_id", None)
@@ -170,6 +171,9 @@ class LM:
         return self if self._counts_for is None else self._counts_for.original
 
     def _count_call(self) -> None:
+        """Count a call that is about to be made, in evaluation mode even if the model is being trained meanwhile."""
+        if self.model.training:
+            self.model.eval()
         with _COUNTING:
             lm = self
             while lm is not None:
@@ -302,6 +306,8 @@ class LM:
         return TokenCache(self, [[] for _ in range(rows)])
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
+        if in_training(self.model):
+            self.model.eval()
         slots = self.context + TREE_SLOTS if static else None
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
 
@@ -313,7 +319,7 @@ class LM:
         """
         if not self._may_cache(bool(cache.slots.fixed), length):
             return TokenCache(self, rows)
-        cache.reach = probe.next_window(self.windows, length)
+        cache.reach = lengths.next_turn(self.turns, length)
         return cache
 
     def in_full(

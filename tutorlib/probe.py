@@ -2,41 +2,56 @@
 
 `LM` computes with a cache, and passes masks (for a tree, or for rows of different lengths) and positions to a model.
 Most model families respect them. Some count the slots of the cache instead, or number positions in their own way, and
-would return wrong logits without an error. So when a kind of model is first used, a short text is computed in all the
-ways in which `LM` uses a cache, and the logits are compared with those of passes without a cache. If they differ, the
-model is computed without a cache from then on (`uncached.py`). If the logits without a cache are wrong too, the model
-is refused.
+would return wrong logits without an error. So when a model is first used, a short text is computed in all the ways in
+which `LM` uses a cache, and the logits are compared with those of passes without a cache. If they differ, the model is
+computed without a cache from then on (`uncached.py`). If the logits without a cache are wrong too, it is refused.
+
+How far logits may differ is measured: passes over texts of different lengths compute the same positions, and differ by
+rounding alone. A verdict is remembered for this model in its present state (`fingerprint.py`), and only if a wrong mask
+would have been noticed. Long sequences are tested when they get to a length at which the computation could change
+(`lengths.py`).
 """
 
 from __future__ import annotations
 
 import json
-import math
 import random
 import threading
 import warnings
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import torch
 
+from .fingerprint import fingerprint, original
+from .lengths import is_size
 from .tree import TokenTree
 from .uncached import TokenCache
 
-# Tokens in the test's text, unless a window requires more.
-_LENGTH = 12
-# Windows up to this length are tested at once, with a text that is longer; longer ones when a sequence gets there.
-_SHORT_WINDOW = 64
+# Tokens in the test's text, unless a later position is to be tested.
+LENGTH = 12
 # The last tokens of a text are fed one by one, in pieces, or as a tree; all tokens before them in one call.
 _TAIL = 6
+# How many nodes of the tree come between the text and the branch that continues it: a model that counts the slots of
+# the cache then places this branch far away.
+_BETWEEN = 12
+# A model is right if one of so many texts shows no fault: where rounding is coarse, a near tie between two experts may
+# change a text.
+_TEXTS = 3
+# What is allowed as rounding: a small multiple of what was measured, but at least so many units of the last digit.
+_MULTIPLE, _UNITS = 4, 6
 # Settings that may differ between two models of one kind and do not affect attention.
 _NO_PART = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+# How many verdicts are remembered for a model that changes all the time.
+_REMEMBERED = 200
+
+_MASK, _POSITIONS = "a wrong mask", "wrong positions"
+_SEEN = (True, True)  # of a fault that was found
 
 _lock = threading.Lock()
-# None for correct models, a description of what is wrong with a cache, or the error with which they are refused.
-_verdicts: dict[tuple, str | ValueError | None] = {}
-
-
-class _NothingLearned(Exception):
-    """The model's logits are the same after any text, or NaN, so the test says nothing about its kind."""
+# For each model, by its state and what was tested: None if it is right, a description of what is wrong with a cache, or
+# the error with which it is refused.
+_verdicts: WeakKeyDictionary[torch.nn.Module, dict[tuple, str | ValueError | None]] = WeakKeyDictionary()
 
 
 def kind(model) -> tuple:
@@ -46,54 +61,7 @@ def kind(model) -> tuple:
     return type(model), json.dumps(config, sort_keys=True, default=str), attention
 
 
-def windows(config) -> list[int]:
-    """The sizes of all sliding windows in a configuration, as far as they are known, in ascending order."""
-    found = {
-        value
-        for name, value in config.to_dict().items()
-        if ("window" in name or "chunk" in name or name.startswith(("local", "index_topk")))
-        and type(value) is int
-        and value > 0
-    }
-    return sorted(found)
-
-
-def next_window(windows: list[int], length: int) -> float:
-    """The next window size above `length`: longer sequences have to be tested again."""
-    longer = [window for window in windows if window > max(length, _SHORT_WINDOW)]
-    return min(longer, default=float("inf"))
-
-
-def longest_sequence(model, config) -> tuple[int | None, str]:
-    """The longest possible sequence (None if there is no limit), and the reason if the configuration gives a higher
-    number.
-    """
-    name = type(model).__name__
-    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "max_target_positions", None) or 0
-    limit = limit if limit > 0 else None
-    table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
-    if limit and getattr(table, "padding_idx", None) is not None:
-        limit -= table.padding_idx + 1
-        return limit, f"{name} goes to {limit}: the first positions of its table are not for tokens"
-    ropes = getattr(config, "rope_parameters", None) or {}
-    for rope in (ropes, *(rope for rope in ropes.values() if isinstance(rope, dict))):
-        scaling = rope.get("rope_type") or ""
-        # Both rotate every token of a call by the position of the last token.
-        if scaling == "longrope" or "long_mscale" in rope:
-            short = rope.get("original_max_position_embeddings") or config.original_max_position_embeddings
-        elif "dynamic" in scaling and limit:
-            short = limit - 1  # at the limit itself, it depends on earlier calls
-        else:
-            continue
-        if limit is None or short < limit:
-            return short, (
-                f'{name} goes to {short}: in longer sequences its rotary scaling ("{scaling}") turns all positions '
-                "differently, so that logits would depend on later tokens"
-            )
-    return limit, ""
-
-
-def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
+def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0) -> bool:
     """Whether the model's logits are the same with and without a cache, for sequences of `length` tokens.
 
     Parameters
@@ -103,115 +71,200 @@ def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
     settings : tuple
         Settings of the cache that the result depends on, besides the model.
     length : int
-        Windows up to this length are tested, besides the short ones.
+        The lengths up to this one at which the computation could change are tested, besides a short text.
 
     Raises
     ------
     ValueError
         If the model does not behave like a causal language model even without a cache.
     """
-    passed = max([window for window in lm.windows if window <= max(length, _SHORT_WINDOW)], default=0)
-    key = (*lm.kind, *settings, passed)
-    if key not in _verdicts:
+    model = original(lm.model)
+    state = (fingerprint(model), lm.kind, settings)
+    turns = [turn for turn in lm.turns if turn <= length and not is_size(model, lm.kind, turn)]
+    return all(_right(lm, open_cache, state, turn) for turn in (0, *turns))
+
+
+def _right(lm, open_cache, state: tuple, turn: int) -> bool:
+    known = _verdicts.setdefault(original(lm.model), {})
+    key = (*state, turn)
+    if key not in known:
         with _lock:
-            if key not in _verdicts:
-                try:
-                    _verdicts[key] = _judge(lm, open_cache, passed)
-                except _NothingLearned:
+            if key not in known:
+                verdict, counts = _judge(lm, open_cache, turn)
+                if isinstance(verdict, str) and verdict not in known.values():
+                    _warn(lm, verdict)
+                if not counts:
                     return True
-    verdict = _verdicts[key]
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                known[key] = verdict
+    verdict = known[key]
     if isinstance(verdict, ValueError):
         raise ValueError(str(verdict))
     return verdict is None
 
 
-def _judge(lm, open_cache, window: int) -> str | ValueError | None:
+def _warn(lm, wrong: str) -> None:
+    name = type(original(lm.model)).__name__
+    warnings.warn(
+        f"{name} cannot be used with a cache: {wrong}. LM computes every sequence and every "
+        "branch of a tree in full instead, one after the other. The logits are right, but each call takes much longer",
+        stacklevel=2,
+    )
+
+
+def _judge(lm, open_cache, turn: int) -> tuple[str | ValueError | None, bool]:
+    """The verdict, see `_verdicts`, and whether it may be remembered."""
     quiet = lm.counted()
     quiet._counts_for = None  # its calls are not counted
-    quiet.windows = []  # the test itself must not start a test
-    quiet.model = getattr(lm.model, "_orig_mod", lm.model)  # compiling for the shapes of a probe would take minutes
-    limit = lm.limit or window + _LENGTH
-    length = min(max(_LENGTH, window + _TAIL), limit)
+    quiet.turns = []  # the test itself must not start a test
+    quiet.model = original(lm.model)  # compiling for the shapes of a probe would take minutes
+    limit = max(lm.limit or 0, lm.context)
+    # The tail lies on both sides of the turn, and comes after what an adapter waits for.
+    length = min(max(LENGTH, turn + _TAIL // 2, len(_invocation(quiet.model)) + _TAIL + 2), limit)
     name = type(quiet.model).__name__
     if length <= _TAIL:
-        return f"{name} has too few positions ({limit}) for a cache to be tried out"
+        return f"{name} has too few positions ({limit}) for a cache to be tried out", True
     quiet.context = max(lm.context, length)
-    wrong = _faults(quiet, lambda rows: open_cache(quiet, rows), length)
+    wrong, noticed = _faults(quiet, lambda rows: open_cache(quiet, rows), length, _BETWEEN)
     if wrong is None:
-        return None
-    uncached = _faults(quiet, lambda rows: TokenCache(quiet, [[] for _ in range(rows)]), length)
+        return None, noticed or turn > 0
+    # Without a cache each branch of a tree is a call.
+    uncached, _ = _faults(quiet, lambda rows: TokenCache(quiet, [[] for _ in range(rows)]), length, between=0)
     if uncached is not None:
         return ValueError(
             f"{name} cannot be used: even without a cache, {uncached}. LM needs a decoder-only model whose logits "
             "depend on the tokens up to a position and on nothing else; a model that also exists as an encoder may "
             "need is_decoder=True in its configuration"
-        )
-    warnings.warn(
-        f"{name} cannot be used with a cache: {wrong}. LM computes every sequence and every branch of a tree in full "
-        "instead, one after the other. The logits are right, but each call takes much longer",
-        stacklevel=2,
-    )
-    return wrong
+        ), True
+    return wrong, True
 
 
-def _faults(lm, open_cache, length: int) -> str | None:
-    """Describe what is wrong with a cache; None if it gives the same logits as the model without one."""
+def _faults(lm, open_cache, length: int, between: int) -> tuple[str | None, bool]:
+    """Describe what is wrong with a cache, None if it gives the same logits as the model without one; and whether a
+    wrong mask would have been noticed.
+    """
     lm.open_cache = lambda rows, static=False: open_cache(rows)
-    texts = 2 if _epsilon(lm) > 1e-4 else 1  # with coarse rounding, a near tie between experts may change one text
-    for seed in range(texts):
-        found = _faults_of_a_text(lm, *_texts(lm, length, seed))
-        if found is None:
-            break
-    return found
+    faults, noticed = [], False
+    for seed in range(_TEXTS):
+        fault, mask, positions = _faults_of_a_text(lm, *_texts(lm, length, seed, between))
+        if fault is None and (mask and positions or not between):
+            return None, True
+        faults.append(fault)
+        noticed |= mask
+    # No text has shown that a fault would be noticed, or each has a fault: all must be right.
+    return next((fault for fault in faults if fault is not None), None), noticed
 
 
-def _texts(lm, length: int, seed: int) -> tuple[list[int], list[int]]:
-    """A text of ordinary tokens, and two tokens for a wrong continuation."""
+def _texts(lm, length: int, seed: int, between: int) -> tuple[list[int], list[int], list[int]]:
+    """A text of ordinary tokens, two tokens for another branch, and tokens that stand between them in a tree."""
     special = {value for name, value in lm.model.config.to_dict().items() if name.endswith(("token_id", "token_index"))
                and isinstance(value, int)}  # fmt: skip
     rng = random.Random(seed)
     ordinary = [token for token in rng.sample(range(lm.vocab_size), min(lm.vocab_size, 100)) if token not in special]
     ordinary = ordinary or list(range(lm.vocab_size))
-    return rng.choices(ordinary, k=length), rng.choices(ordinary, k=2)
+    text, aside = rng.choices(ordinary, k=length), rng.choices(ordinary, k=2)
+    called = _invocation(lm.model)[: length - _TAIL]
+    text[: len(called)] = called
+    return text, aside, rng.choices(ordinary, k=between)
 
 
-def _faults_of_a_text(lm, text: list[int], aside: list[int]) -> str | None:
-    top = len(text) - _TAIL + 1
-    branch = text[:top] + aside
+def _invocation(model) -> list[int]:
+    """Tokens without which an adapter does nothing, so that a text without them would not test it."""
+    adapters = getattr(model, "peft_config", None)
+    found = []
+    for adapter in adapters.values() if isinstance(adapters, dict) else ():
+        for name, value in vars(adapter).items():
+            found += value if "invocation" in name and isinstance(value, list | tuple) else []
+    return [token for token in found if type(token) is int]
+
+
+class _Text:
+    """A text computed without a cache, with what its rows of logits may differ by.
+
+    Parameters
+    ----------
+    tokens, branch : list of int
+        The branch shares all but the last tokens of the text, and then goes on in another way.
+
+    Attributes
+    ----------
+    tolerance : float
+        How far right logits may be off because of rounding.
+    spread : float
+        How much logits differ between positions. It is 0 or NaN if nothing can be seen in them.
+    """
+
+    def __init__(self, lm, tokens: list[int], branch: list[int]):
+        self.ends = {True: len(tokens), False: len(branch)}
+        start, shared = len(tokens) - _TAIL, len(branch) - 2
+        first = max(len(tokens) - LENGTH, 0)  # the rows before it are not needed
+
+        def plain(tokens):
+            return lm.in_full(tokens, len(tokens) - first)[0].float()
+
+        self.rows = {True: plain(tokens), False: plain(branch)}
+        self.usable = self.rows[True].isfinite().all(0)  # impossible tokens are -inf
+        rows = self.rows[True][:, self.usable]
+        self.spread = float((rows - rows.mean(0)).square().mean().sqrt())
+        # The same positions as part of shorter texts: other shapes of tensors, so other rounding.
+        shorter = [self.rows[False][: shared - first]]
+        if not first:
+            shorter += [plain(tokens[:end]) for end in (shared, start, start - 2) if end > 0]
+        rounding = max(self.far(part, self.rows[True][: len(part)]) for part in shorter)
+        epsilon = _epsilon(lm)
+        least, most = (_UNITS * epsilon + 1e-5) * self.spread, epsilon**0.5 * self.spread
+        self.tolerance = min(max(_MULTIPLE * rounding, least), most)
+
+    def expected(self, on_text: bool, end: int, count: int) -> torch.Tensor:
+        """The logits of `count` positions before `end`, on the text or on the branch."""
+        rows = self.rows[on_text]
+        end += len(rows) - self.ends[on_text]
+        return rows[end - count : end]
+
+    def far(self, logits: torch.Tensor, expected: torch.Tensor) -> float:
+        """The root mean square difference in the worst row."""
+        logits = logits.float()[:, self.usable]
+        return float((logits - expected[:, self.usable]).square().mean(-1).sqrt().max())
+
+
+def _faults_of_a_text(lm, text: list[int], aside: list[int], between: list[int]) -> tuple[str | None, bool, bool]:
+    """What is wrong with a cache, and whether a wrong mask and wrong positions would have been noticed."""
+    branch = text[: len(text) - _TAIL + 1] + aside
     try:
-        full = {True: lm.in_full(text, min(len(text), _LENGTH))[0], False: lm.in_full(branch, 2)[0]}
+        plain = _Text(lm, text, branch)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         name = type(lm.model).__name__
         raise ValueError(f"{name} cannot compute a plain text of {len(text)} tokens: {_in_words(error)}") from error
-    tolerance = _tolerance(lm, full[True])
-    if not tolerance > 0:
-        raise _NothingLearned
+    if not plain.spread > 0:
+        return None, False, False
+    noticed = {_MASK: False, _POSITIONS: False}
     try:
-        for what, on_text, end, logits in _everything(lm, text, aside):
-            expected = full[on_text]
-            end -= len(text if on_text else branch)
-            expected = expected[len(expected) + end - len(logits) : len(expected) + end]
+        for what, on_text, end, logits in _everything(lm, text, aside, between):
+            expected = plain.expected(on_text, end, len(logits))
             if logits.shape != expected.shape:
-                return f"{what} has logits of shape {tuple(logits.shape)} instead of {tuple(expected.shape)}"
-            far = float(torch.where(logits == expected, 0, logits - expected).abs().max())
-            if not far <= tolerance:
-                return f"the logits of {what} are wrong by up to {far:.2g}"
+                return f"{what} has logits of shape {tuple(logits.shape)} instead of {tuple(expected.shape)}", *_SEEN
+            far = plain.far(logits, expected)
+            if what in noticed:
+                noticed[what] = not far <= plain.tolerance
+            elif not far <= plain.tolerance:
+                return f"the logits of {what} are wrong by {far / plain.spread:.0%} of their spread", *_SEEN
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        return f"it raises {_in_words(error)}"
-    return None
+        return f"it raises {_in_words(error)}", *_SEEN
+    return None, noticed[_MASK], noticed[_POSITIONS]
 
 
 def _in_words(error: Exception) -> str:
     return f"{type(error).__name__} ({(str(error).strip().splitlines() or [''])[0]})"
 
 
-def _everything(lm, text: list[int], aside: list[int]):
-    """All uses of a cache in `LM`: a description, whether it is on the text or on the side branch, its end, its
-    logits.
+def _everything(lm, text: list[int], aside: list[int], between: list[int]):
+    """All uses of a cache in `LM`: a description, whether it is on the text or on the side branch, its end, its logits.
+    If there are tokens `between`, two wrong uses as well.
     """
     start = len(text) - _TAIL
     top = start + 1
@@ -220,10 +273,22 @@ def _everything(lm, text: list[int], aside: list[int]):
     yield "one token after others", True, top, session.feed(text[start:top])
     yield "several tokens after others", False, top + 2, session.feed(aside)
     session.rollback(2)
-    logits = session.feed_tree(TokenTree([*aside, *text[top : top + 3]], [-1, 0, -1, 2, 3]))
-    yield "a tree's first branch", False, top + 2, logits[:2]
-    yield "a tree's second branch", True, top + 3, logits[2:]
-    session.keep([2, 3, 4])
+    side = len(between)
+    tokens = [*between, *aside, *text[top : top + 3]]
+    parents = [-1] * side + [-1, side, -1, side + 2, side + 3]
+    if between:
+        # The second node of the text attends to the other branch in place of its parent.
+        wrong = TokenTree(tokens, [*parents[:-2], side, side + 3])
+        yield _MASK, True, top + 3, session.feed_tree(wrong)[side + 3 :]
+        session.keep(())
+        wrong = TokenTree(tokens, parents)
+        wrong.depths = [min(node, session.room - 1) for node in range(len(tokens))]  # as if it counted slots
+        yield _POSITIONS, True, top + 3, session.feed_tree(wrong)[side + 2 :]
+        session.keep(())
+    logits = session.feed_tree(TokenTree(tokens, parents))
+    yield "a tree's first branch", False, top + 2, logits[side : side + 2]
+    yield "a tree's second branch", True, top + 3, logits[side + 2 :]
+    session.keep([side + 2, side + 3, side + 4])
     yield "tokens after a kept branch", True, len(text), session.feed(text[top + 3 :])
     batch = lm.batch([text[:-3], text[:start]])
     longer, shorter = batch.feed([[], []])
@@ -240,9 +305,3 @@ def _epsilon(lm) -> float:
     coarse = lm.device.type != "cpu" and torch.get_float32_matmul_precision() != "highest"
     dtypes = [lm.dtype, torch.float32, *([torch.float16] if coarse else ()), *([torch.bfloat16] if quantized else ())]
     return max(torch.finfo(dtype).eps for dtype in dtypes)
-
-
-def _tolerance(lm, logits: torch.Tensor) -> float:
-    """How much rounding may change logits, relative to their differences between positions."""
-    logits = logits.float().nan_to_num(math.nan, 0, 0)  # impossible tokens do not differ
-    return _epsilon(lm) ** 0.5 * float((logits.amax(0) - logits.amin(0)).max())

@@ -83,7 +83,7 @@ ALSO = {
 }  # fmt: skip
 
 
-def tiny(family):
+def tiny(family, seed=0):
     """A tiny random model of a family, by its name in transformers."""
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -110,7 +110,7 @@ def tiny(family):
     if numbers > 8_000_000:
         raise ValueError(f"{numbers:,} weights are not tiny")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config).float().eval()
 
 

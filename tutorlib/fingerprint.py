@@ -1,0 +1,63 @@
+"""A number for the present state of a model: it changes with whatever may change how the model computes.
+
+Two models of one class and configuration may compute differently: one has a hook, an adapter or trained weights, and
+the other has not. And one model may change after it was tested. So `probe.py` remembers what it found together with
+this number. Computing it takes no call of the model. What this file does not do: look into hooks and adapters.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.modules import module as torch_modules
+
+# Where modules keep which of their adapters act (peft, and transformers' own use of it).
+_ADAPTERS = ("active_adapter", "_active_adapter", "_disable_adapters", "merged_adapters")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_HOOKS_OF_ALL = ("_global_forward_hooks", "_global_forward_pre_hooks")
+
+
+def fingerprint(model: torch.nn.Module) -> int:
+    """A hash of all modules of a model, their hooks and adapters, and the versions of their weights.
+
+    PyTorch counts a weight's version up whenever it is changed in place, as by an optimizer. Changes of `weight.data`
+    are not counted.
+    """
+    found: list = [getattr(getattr(model, "config", None), "_attn_implementation", None)]
+    for name in _HOOKS_OF_ALL:
+        found += getattr(torch_modules, name, ())
+    seen, pending = set(), [model]
+    while pending:
+        module = pending.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        state = module.__dict__
+        found += [id(module), type(module)]
+        for name in _HOOKS:  # the number of a hook is used only once
+            found += [number for number, hook in state[name].items() if not _is_idle(hook)]
+        if "forward" in state:
+            found.append(id(state["forward"]))
+        for name in _ADAPTERS:
+            if name in state:
+                found.append(str(state[name]))
+        if "_hf_hook" not in state:  # accelerate may bring these weights from elsewhere, anew in each call
+            for weight in state["_parameters"].values():
+                if weight is not None:
+                    found += [weight.dtype, 0 if weight.is_inference() else weight._version]
+        pending += state["_modules"].values()
+    return hash(tuple(found))
+
+
+def _is_idle(hook) -> bool:
+    """Whether a hook only takes note of what a module computes: transformers adds these at the first use."""
+    return getattr(hook, "__module__", None) == "transformers.utils.output_capturing"
+
+
+def original(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself, if it is wrapped by `torch.compile`."""
+    return getattr(model, "_orig_mod", model)
+
+
+def in_training(model: torch.nn.Module) -> bool:
+    """Whether any part of a model is in training mode, in which values may be dropped at random."""
+    return any(module.training for module in model.modules())
