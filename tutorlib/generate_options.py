@@ -83,12 +83,12 @@ _ADVICE: dict[str, str | Callable] = {
         _DRAFT,
     ),
 }  # fmt: skip
-# Options that change no text by themselves: how `generate` computes, what else it returns, and how long the drafts are
-# if there is a draft.
+# Options that change no text by themselves: how `generate` computes, what else it returns, how long the drafts are if
+# there is a draft, and where a decoder starts that has an encoder.
 _WITHOUT_EFFECT = {name for name, advice in _ADVICE.items() if advice in (_CACHE, _SCORES)} | {
     "compile_config", "disable_compile", "continuous_batching_config", "max_matching_ngram_size", "is_assistant",
     "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold", "assistant_lookbehind",
-    "target_lookbehind",
+    "target_lookbehind", "decoder_start_token_id",
 }  # fmt: skip
 _ONLY_FOR_BEAMS = {"early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty"}
 
