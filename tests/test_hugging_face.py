@@ -15,6 +15,7 @@ from two_tokenizers import letters_tokenizer
 
 import tutorlib
 from tutorlib import decoders, generate_options
+from tutorlib.cache import cache_name, call_with_cache
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoding import run
 from tutorlib.drafting.draft_trees import dynamic
@@ -363,16 +364,59 @@ def length_of_what_is_written(advice, model, draft):
     return len(generate(model, PROMPT, custom_generate=eval(advice, names), tokenizer=OTHER_LETTERS))
 
 
-def test_options_from_the_models_own_file_count_and_those_of_other_programs_do_not(models):
+def test_options_of_other_programs_in_the_models_own_file_are_ignored_as_in_generate(models):
     model, ours = random_model("llama"), METHODS["sample"]()
     model.generation_config.chat_format = "chatml"
     assert len(generate(model, PROMPT, custom_generate=ours)) == NEW
-    model.generation_config.num_beams = 2
-    with pytest.raises(ValueError, match="num_beams=2"):
-        generate(model, PROMPT, custom_generate=ours)
     mine = transformers.GenerationConfig(chat_formt="chatml", max_new_tokens=3, num_beams=1, pad_token_id=0)
     with pytest.raises(ValueError, match="chat_formt='chatml'"):
         model.generate(ids(PROMPT), generation_config=mine, custom_generate=ours)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("use_cache", False), ("cache_implementation", "static"), ("output_scores", True), ("output_hidden_states", True),
+     ("num_assistant_tokens", 7), ("assistant_confidence_threshold", 0.1), ("length_penalty", 2.0)],
+)  # fmt: skip
+def test_what_only_the_models_own_file_has_and_changes_no_text_is_ignored(name, value):
+    model = random_model("llama", torch.float64)
+    with exactly(torch.float64):
+        expected = generate(model, PROMPT)
+        setattr(model.generation_config, name, value)
+        assert generate(model, PROMPT, custom_generate=METHODS["sample"]()) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "says"),
+    [
+        ("sample", {"num_beams": 2}, "have num_beams=2: pass num_beams=1 to generate. These methods do not support"),
+        ("sample", {"penalty_alpha": 0.6, "top_k": 4}, "have penalty_alpha=0.6: pass penalty_alpha=None"),
+        ("greedy", {"do_sample": True}, "greedy draws nothing: .* have do_sample=True: pass do_sample=False"),
+        ("greedy", {"repetition_penalty": 1.3, "top_p": 0.8}, "greedy takes no warp, .*: the model's own generation "
+         r"settings have repetition_penalty=1.3: pass repetition_penalty=1.0 to generate \(sample"),
+        ("beam_search", {"length_penalty": 2.0}, "have length_penalty=2.0: pass length_penalty=1.0"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_only_the_models_own_file_has_and_cannot_be_kept_is_called_the_models_own(method, own, says):
+    model = random_model("llama")
+    for name, value in own.items():
+        setattr(model.generation_config, name, value)
+    ours = custom_generate(getattr(decoders, method), **({"beams": 2} if method == "beam_search" else {}))
+    options = {"attention_mask": ids([1] * 5), "max_new_tokens": 4, "pad_token_id": 0}
+    with pytest.raises(ValueError, match="the model's own generation settings .*") as refusal:
+        model.generate(ids(PROMPT), custom_generate=ours, **options)
+    assert re.search(says, str(refusal.value))
+    advice = re.findall(r"pass (\w+)=(\S+) to generate", str(refusal.value))
+    options |= {name: eval(value) for name, value in advice}
+    assert model.generate(ids(PROMPT), custom_generate=ours, **options).shape[1] == 9, "the advice is good"
+
+
+def test_what_the_file_has_is_kept_as_if_it_were_given():
+    model = random_model("llama", torch.float64)
+    model.generation_config.repetition_penalty = 1.4
+    with exactly(torch.float64):
+        assert generate(model, PROMPT, custom_generate=METHODS["sample"]()) == generate(model, PROMPT)
 
 
 def test_the_tokenizer_of_generate_is_the_models_where_none_was_given(models):
@@ -480,6 +524,43 @@ def test_each_row_of_a_padded_batch_is_what_it_is_alone_and_is_filled_up_where_i
     assert [trace.prompt for trace in ours.traces] == UNPADDED
 
 
+@pytest.mark.parametrize("name", ["sample", "sample_batch", "speculative_batch"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_new_tokens": 9}, {"min_length": 13}, {"exponential_decay_length_penalty": (3, 1.5)},
+        {"forced_eos_token_id": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_count_tokens_do_in_uneven_rows_what_they_do_in_generate(models, name, options):
+    model = models("llama", torch.float64)
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": [3, 13, 14]} | options
+    with exactly(torch.float64):
+        expected = model.generate(PADDED, attention_mask=MASK, **options)
+        made = model.generate(PADDED, attention_mask=MASK, custom_generate=METHODS[name](), **options)
+    assert made.tolist() == expected.tolist()
+
+
+def test_a_mask_of_ones_says_that_a_first_token_is_no_padding(models):
+    model = models("llama", torch.float64)
+    first = {"attention_mask": ids([1, 1, 1], [1, 1, 1]), "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    with exactly(torch.float64):
+        made = model.generate(ids([0, 3, 1], [5, 3, 1]), custom_generate=METHODS["sample_batch"](), **first)
+        assert made[:, 3:].tolist() == [generate(model, row, max_new_tokens=6) for row in ([0, 3, 1], [5, 3, 1])]
+    with pytest.raises(ValueError, match="mask that generate has made of the tokens 0 has a 0 .* pass attention_mask"):
+        generate(model, [3, 0, 1], custom_generate=METHODS["sample"](), attention_mask=None)
+
+
+def test_a_method_for_one_text_writes_several_one_after_another(models):
+    model = models("llama")
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": 6, "pad_token_id": 0, "attention_mask": MASK}
+    one, together = custom_generate(decoders.sample, seed=4), custom_generate(decoders.sample_batch, seed=4)
+    made = model.generate(PADDED, custom_generate=one, **options)
+    assert made.tolist() == model.generate(PADDED, custom_generate=together, **options).tolist()
+    assert [trace.prompt for trace in one.traces] == UNPADDED
+
+
 def test_sampled_rows_have_an_rng_each(models):
     model = models("llama")
     ours = custom_generate(decoders.speculative_batch, draft=DRAFT, seed=4)
@@ -576,7 +657,6 @@ def test_nonsense_is_named_at_once(make, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"num_return_sequences": 2, "do_sample": True}, "but there are 2 rows in .*speculative_batch"),
         ({"position_ids": ids([0, 1, 1, 2, 3])}, "position_ids"),
         ({"attention_mask": ids([1, 1, 1, 1, 0])}, "row 0: attention_mask has a 0 after a 1; .* on the left"),
         ({"attention_mask": ids([1, 0, 1, 1, 1])}, "0 after a 1"),
@@ -591,10 +671,10 @@ def test_options_that_cannot_be_kept_are_named(models, options, says):
 
 def test_a_cache_that_holds_text_is_refused(models):
     model, ours = models("llama"), METHODS["prompt_lookup"]()
-    cache = transformers.DynamicCache(config=model.config)
-    model(ids(PROMPT[:3]), past_key_values=cache)
-    with pytest.raises(ValueError, match="past_key_values already holds tokens"):
-        generate(model, PROMPT, custom_generate=ours, past_key_values=cache)
+    _, cache = call_with_cache(model, ids(PROMPT[:3]))
+    name = cache_name(model)
+    with pytest.raises(ValueError, match=f"{name} already holds tokens"):
+        generate(model, PROMPT, custom_generate=ours, **{name: cache})
 
 
 def test_what_is_for_another_part_of_the_model_is_refused(models):
@@ -606,15 +686,14 @@ def test_what_is_for_another_part_of_the_model_is_refused(models):
 def test_several_rows_are_refused_where_they_cannot_be_kept_apart(models):
     model, several = models("llama"), METHODS["speculative_batch"]()
     rows = {"attention_mask": MASK, "max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    with pytest.raises(ValueError, match="speculative writes one text, but there are 3 rows"):
-        model.generate(PADDED, custom_generate=METHODS["speculative"](), **rows)
     with pytest.raises(ValueError, match="the rows begin with 3, 0, 4 tokens 0, which is pad_token_id, and no att"):
         unmasked = ids([0, 0, 0, 3, 1], [2, 4, 6, 8, 10], [0, 0, 0, 0, 1])
-        model.generate(unmasked, custom_generate=several, **rows | {"attention_mask": torch.ones_like(MASK)})
+        model.generate(unmasked, custom_generate=several, **rows | {"attention_mask": None, "eos_token_id": 0})
     with pytest.raises(ValueError, match="a streamer takes one text"):
         model.generate(PADDED, custom_generate=several, streamer=Listener(), **rows)
-    with pytest.raises(ValueError, match="MinLength.* .min_new_tokens .* counts the padding, which differs from row"):
-        model.generate(PADDED, custom_generate=several, min_new_tokens=3, eos_token_id=4, **rows)
+    with pytest.raises(ValueError, match=r"MinLength.* .min_new_tokens .* \[3, 1, 2\] begins with another, \[3, 1\]: "):
+        told_apart = rows | {"attention_mask": ids([0, 1, 1], [1, 1, 1])}
+        model.generate(ids([0, 3, 1], [3, 1, 2]), custom_generate=several, min_length=9, eos_token_id=4, **told_apart)
     with pytest.raises(ValueError, match="PrefixConstrained.*depends on the row"):
         model.generate(PADDED, custom_generate=several, prefix_allowed_tokens_fn=lambda row, text: [1, 2], **rows)
     with pytest.raises(ValueError, match="pass pad_token_id to pad them with"):

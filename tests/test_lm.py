@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import torch
 import transformers as hf
 from conftest import CONTEXT, VOCAB, encoder_with_decoder, random_model
 from full_passes import TABLE, assert_rows, recomputed
+from tokenizers.processors import TemplateProcessing
+from two_tokenizers import letters_tokenizer
 
 from tutorlib.lm import LM
 from tutorlib.table import TableLM
@@ -110,6 +113,7 @@ def test_the_last_hidden_state_is_read_out_as_the_models_own_logits(lm):
     assert torch.equal(read, logits) and read.data_ptr() != session.hidden.data_ptr()
 
 
+@pytest.mark.filterwarnings("ignore:MptForCausalLM cannot be used with a cache")
 def test_families_that_project_or_scale_are_read_out_rightly_too():
     shapes = {"vocab_size": VOCAB, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": CONTEXT}
     shapes |= {"bos_token_id": None, "eos_token_id": None}
@@ -121,12 +125,35 @@ def test_families_that_project_or_scale_are_read_out_rightly_too():
         hf.CohereForCausalLM(hf.CohereConfig(logit_scale=0.3, pad_token_id=0, **sizes, **shapes)),
         hf.GraniteForCausalLM(hf.GraniteConfig(logits_scaling=3.0, **sizes, **shapes)),
         hf.Gemma2ForCausalLM(hf.Gemma2Config(final_logit_softcapping=0.5, head_dim=4, **sizes, **shapes)),
+        # Their last norms have names of their own: embedding_norm, norm_f, layer_norm. GPT has none.
+        hf.Lfm2ForCausalLM(hf.Lfm2Config(layer_types=["full_attention"] * 2, **sizes, **shapes)),
+        hf.MptForCausalLM(hf.MptConfig(d_model=16, n_heads=4, n_layers=2, max_seq_len=CONTEXT, initializer_range=0.4,
+                                       vocab_size=VOCAB)),
+        hf.XGLMForCausalLM(hf.XGLMConfig(d_model=16, ffn_dim=24, num_layers=2, attention_heads=4, init_std=0.4,
+                                         dropout=0.0, **shapes)),
+        hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(vocab_size=VOCAB, n_positions=CONTEXT, n_embd=16, n_layer=2,
+                                                   n_head=4, initializer_range=0.4)),
     ]  # fmt: skip
     for model in models:
-        lm = LM(model)
+        lm = LM(model.eval())
         session = lm.session([1, 2, 3], hidden=(1, -1))
         assert_rows(session.feed(), lm.read_out(session.hidden[-1], normed=True))
         assert_rows(recomputed(truncated(lm.model, 1), [1, 2, 3])[-1:], lm.read_out(session.hidden[1]))
+
+
+def test_a_tokenizer_that_ends_every_text_is_warned_of_once():
+    ends = letters_tokenizer("abcdefg")
+    ends._tokenizer.post_processor = TemplateProcessing(single="$A g", special_tokens=[("g", 6)])
+    ends.eos_token = "g"
+    lm = LM(random_model("llama"), ends)
+    with pytest.warns(UserWarning, match="ends every text with token 6 .'g'., which is a stop token") as warned:
+        assert [lm.session("ab").tokens, lm.counted().session("ba").tokens] == [[0, 1, 6], [1, 0, 6]]
+    assert len(warned) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = letters_tokenizer("abcdefg")
+        plain.eos_token = "g"
+        assert LM(random_model("llama"), plain).encode("abg") == [0, 1, 6], "the writer's own end is meant"
 
 
 def test_the_first_to_read_out_takes_no_notice_of_what_other_threads_compute(llama):
@@ -157,8 +184,11 @@ def test_a_model_that_does_something_else_to_its_logits_is_not_read_out(monkeypa
     with pytest.raises(ValueError, match="LlamaForCausalLM does something else .* cannot read out"):
         lm.read_out(session.hidden)
     monkeypatch.undo()
-    monkeypatch.setattr("tutorlib.lm._AFTER_LAYERS", ("the_name_of_no_norm",))
-    with pytest.raises(ValueError, match="the modules the_name_of_no_norm and its output head"):
+
+    def change(decoder, _, output):
+        return type(output)(output.last_hidden_state.relu(), hidden_states=output.hidden_states)
+
+    with lm.model.model.register_forward_hook(change), pytest.raises(ValueError, match=r"after its layers \(norm\)"):
         LM(lm.model).read_out(session.hidden)
 
 

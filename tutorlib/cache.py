@@ -13,12 +13,15 @@ window is part of the mask.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from . import lengths
 from .tree import TokenTree
@@ -44,6 +47,7 @@ class KeyValues:
         self.slots = _Slots(lm.context + TREE_SLOTS if static else None)
         layer = _StaticLayer if static else _Layer
         self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])
+        self.name = cache_name(lm.model)
 
     def call(
         self,
@@ -128,8 +132,8 @@ class KeyValues:
                 input_ids=torch.from_numpy(tokens).to(self.device),
                 attention_mask=mask,
                 position_ids=torch.from_numpy(positions).to(self.device),
-                past_key_values=self.cache,
                 use_cache=True,
+                **{self.name: self.cache},
                 **options,
             )
         states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
@@ -307,6 +311,47 @@ def grown(tokens: int) -> int:
 
 def forward_parameters(model):
     return inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
+
+
+def cache_name(model) -> str:
+    """What the model calls its cache: transformers 5.24 renamed `past_key_values` to `cache`."""
+    return _cache_name(type(getattr(model, "_orig_mod", model)))
+
+
+@functools.cache  # reading a signature is slower than a call of a small model
+def _cache_name(kind: type) -> str:
+    given = inspect.signature(kind.forward).parameters
+    for name in ("cache", "past_key_values"):
+        if name in given:
+            return name
+    # The model is in a wrapper that names no arguments.
+    new = any(field.name == "cache" for field in dataclasses.fields(CausalLMOutputWithPast))
+    return "cache" if new else "past_key_values"
+
+
+def call_with_cache(
+    model, input_ids: torch.Tensor, cache: Cache | None = None, **options
+) -> tuple[torch.Tensor, Cache]:
+    """One forward call of a transformers model, in which the new tokens attend to those in the cache.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    input_ids : (rows, tokens) tensor of int64
+        Only tokens that are not in the cache yet.
+    cache : transformers.Cache, optional
+        Keys and values of the tokens before; None if there are none.
+    **options
+        Other arguments of the call, such as ``position_ids``.
+
+    Returns
+    -------
+    logits : (rows, tokens, vocab) tensor
+    cache : transformers.Cache
+        It holds the new tokens too. One that was given is changed in place.
+    """
+    output = model(input_ids=input_ids, use_cache=True, **{cache_name(model): cache}, **options)
+    return output.logits, output["cache" if "cache" in output else "past_key_values"]
 
 
 def kinds_of_attention(model, config) -> dict[str, int | None]:

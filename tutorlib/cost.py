@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from .cache import call_with_cache
 from .quantization import scales
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def cache_bytes(lm: LM, tokens: int) -> int:
         raise ValueError(f"tokens must be from 1 to the context, {lm.context}; got {tokens}")
     text = torch.arange(tokens, device=lm.device)[None] % lm.vocab_size
     with torch.inference_mode():
-        cache = lm.model(input_ids=text, use_cache=True).past_key_values
+        _, cache = call_with_cache(lm.model, text)
     return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
 
 

@@ -2,9 +2,14 @@
 
 This file is used by `hugging_face`. An option that is not in `KEPT` is refused by name if its value is not the default.
 This includes options of new versions of transformers, until support for them is added.
+
+An option can come from the caller of `generate`, or from the model's own generation settings (the file
+generation_config.json). What the caller did not give is ignored if it changes no text; otherwise the refusal says where
+it comes from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 from transformers import GenerationConfig
 
@@ -78,6 +83,14 @@ _ADVICE: dict[str, str | Callable] = {
         _DRAFT,
     ),
 }  # fmt: skip
+# Options that change no text by themselves: how `generate` computes, what else it returns, how long the drafts are if
+# there is a draft, and where a decoder starts that has an encoder.
+_WITHOUT_EFFECT = {name for name, advice in _ADVICE.items() if advice in (_CACHE, _SCORES)} | {
+    "compile_config", "disable_compile", "continuous_batching_config", "max_matching_ngram_size", "is_assistant",
+    "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold", "assistant_lookbehind",
+    "target_lookbehind", "decoder_start_token_id",
+}  # fmt: skip
+_ONLY_FOR_BEAMS = {"early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty"}
 
 
 def refuse(name: str, value, model) -> None:
@@ -88,7 +101,7 @@ def refuse(name: str, value, model) -> None:
     raise ValueError(f"{shown}: these methods do not support this option of generate. Leave it out: {advice}")
 
 
-def refuse_options(config: GenerationConfig, model) -> None:
+def refuse_options(config: GenerationConfig, model, given: Collection[str] | None, has_beams: bool) -> None:
     """Raise ValueError for the first option that is neither supported nor at its default.
 
     Parameters
@@ -96,15 +109,49 @@ def refuse_options(config: GenerationConfig, model) -> None:
     config : GenerationConfig
         The configuration that `generate` has put together from its arguments and ``model.generation_config``.
     model : transformers model
+    given : names of arguments, or None
+        What the caller passed to `generate`; None if this is not known.
+    has_beams : bool
+        Whether the method is a search, whose result depends on the options for beams.
     """
-    unset = vars(GenerationConfig())
-    # Values that `generate` sets by default; older versions set them when a config is made.
-    defaults = unset | getattr(GenerationConfig, "_get_default_generation_params", dict)()
+    defaults = _defaults()
+    ignored = _WITHOUT_EFFECT if has_beams else _WITHOUT_EFFECT | _ONLY_FOR_BEAMS
+    own = own_options(model, given)
     for name, value in vars(config).items():
         if name.startswith("_") or name in KEPT | _NOTES:
             continue
         # A model's own file may contain options of other programs, which `generate` ignores.
         default = defaults[name] if name in defaults else getattr(model.generation_config, name, None)
         is_off = value is None or (value is False and not default)
-        if not is_off and value != default:
+        if is_off or value == default:
+            continue
+        if name not in own:
             refuse(name, value, model)
+        if name not in ignored:
+            raise ValueError(f"{said({name: value})}. These methods do not support this option of generate")
+
+
+def own_options(model, given: Collection[str] | None) -> dict[str, Any]:
+    """The options in the model's own generation settings that differ from the defaults, without those that the caller
+    gave.
+    """
+    if given is None:
+        return {}
+    settings, defaults = vars(model.generation_config), _defaults()
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in defaults and name not in given and value is not None and value != defaults[name]
+    }
+
+
+def said(own: dict[str, Any]) -> str:
+    """Where these options come from, and how to turn them off."""
+    default, have = _defaults(), ", ".join(f"{name}={value!r}" for name, value in own.items())
+    off = ", ".join(f"{name}={default[name]!r}" for name in own)
+    return f"the model's own generation settings have {have}: pass {off} to generate"
+
+
+def _defaults() -> dict[str, Any]:
+    # Values that `generate` sets by default; older versions set them when a config is made.
+    return vars(GenerationConfig()) | getattr(GenerationConfig, "_get_default_generation_params", dict)()

@@ -18,6 +18,7 @@ method of this book into such a function. What this file does not do: any decodi
 
 import copy
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ import transformers
 
 from .arguments import concrete
 from .decoding import BatchSteps, Steps, pull
-from .generate_options import refuse, refuse_options
+from .generate_options import KEPT, own_options, refuse, refuse_options, said
 from .lm import LM
 from .randomness import Seeded
 from .step import Step
@@ -38,8 +39,13 @@ _DROPPED = (
     "assistant_model", "assistant_tokenizer", "synced_gpus", "negative_prompt_ids", "negative_prompt_attention_mask",
     "trust_remote_code",
 )  # fmt: skip
-# Arguments that `generate` prepares for the model; sessions make their own.
-_PREPARED = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
+# What a cache is called; transformers 5.24 has one name for all.
+_CACHES = {"cache", "cache_params", "past_key_values"}
+# Arguments that `generate` prepares for the model, with those that are options too; sessions make their own.
+_PREPARED = _CACHES | {
+    "attention_mask", "cache_position", "input_ids", "logits_to_keep", "output_attentions", "output_hidden_states",
+    "position_ids", "use_cache",
+}  # fmt: skip
 
 # Processors, by what they depend on besides the logits. Those not named here depend on the text.
 _NOTHING = {  # so all rows can be processed at once
@@ -53,6 +59,12 @@ _LENGTH = {  # which counts the padding
 _ROW = {  # of the batch
     "EncoderRepetitionPenaltyLogitsProcessor", "EncoderNoRepeatNGramLogitsProcessor",
     "PrefixConstrainedLogitsProcessor",
+}  # fmt: skip
+# Options that need no processor, or only where something is drawn.
+_NO_WARPS = {
+    "max_length", "max_new_tokens", "max_time", "stop_strings", "eos_token_id", "bos_token_id", "pad_token_id",
+    "num_return_sequences", "return_dict_in_generate", "do_sample", "temperature", "top_k", "top_p", "min_p", "top_h",
+    "typical_p", "epsilon_cutoff", "eta_cutoff",
 }  # fmt: skip
 _EARLIER_CALLS = {"UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor"}
 
@@ -79,13 +91,15 @@ def custom_generate(
       is the same, if the method is lossless.)
     - *max_new_tokens, max_length, eos_token_id, stopping_criteria, max_time*, *stop_strings* (with ``tokenizer=...``):
         supported. Criteria are checked after each new token of each text, with the tokens of this text only.
-    - *num_return_sequences*, and several rows of `input_ids`: for methods that take several prompts, `sample_batch` and
-        `speculative_batch`. Rows of different lengths are padded on the left and need their `attention_mask`. Each row
-        gives the same text as it would alone; with a `seed`, row i uses ``Seeded(seed + i)``.
+    - *num_return_sequences*, and several rows of `input_ids`: methods that take several prompts, `sample_batch` and
+        `speculative_batch`, compute the rows together; others write one text after another. Rows of different lengths
+        are padded on the left and need their `attention_mask`. Each row gives the same text as it would alone; with a
+        `seed`, row i uses ``Seeded(seed + i)``.
     - *streamer*: receives all tokens of a step together.
     - *return_dict_in_generate*: the dict has only `sequences`.
     - All others, including those for caches, drafts and beams, are refused by name unless they have their defaults: see
-      `tutorlib.generate_options`. (``cache_implementation="paged"`` cannot be refused, because `generate` then never
+      `tutorlib.generate_options`. Options of the model's own generation settings count as given, except those that
+      change no text (``use_cache``). (``cache_implementation="paged"`` cannot be refused, because `generate` then never
       calls a custom function.)
 
     The text ends when the context is full (``max_position_embeddings``), where `generate` itself might continue.
@@ -207,25 +221,24 @@ class CustomGenerate:
             raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
         # transformers (5.15 to 5.23 at least) hands these to its own loops and drops them for all others, though it has
         # already put the prompt into the streamer. They are still in the frame of `generate`.
-        dropped = _variables_of_generate("streamer", *_DROPPED)
+        dropped = _variables_of_generate("streamer", "kwargs", *_DROPPED)
+        given = dropped.pop("kwargs")  # what the caller gave; the model's class and its file add to it
         streamer = dropped.pop("streamer") if streamer is None else streamer
         dropped |= {"assistant_tokenizer": assistant_tokenizer, "synced_gpus": synced_gpus or dropped["synced_gpus"]}
         for name in _DROPPED:
             if dropped[name] is not None and dropped[name] is not False:
                 refuse(name, dropped[name], model)
         if generation_config is not None:
-            refuse_options(generation_config, model)
-        refuse_model_kwargs(model_kwargs)
+            refuse_options(generation_config, model, given, has_beams="beams" in self._names)
+        options = vars(generation_config) if generation_config is not None else ()
+        refuse_model_kwargs(
+            model_kwargs, None if given is None else {name: given[name] for name in given if name not in options}
+        )
         pad = getattr(generation_config, "_pad_token_tensor", None)
         pad = None if pad is None else int(pad)
-        prompts, padding = unpadded(input_ids, model_kwargs.get("attention_mask"), pad)
+        has_mask = given is None or given.get("attention_mask") is not None
+        prompts, padding = unpadded(input_ids, model_kwargs.get("attention_mask"), pad, has_mask)
         refuse_positions(model_kwargs.get("position_ids"), padding)
-        if len(prompts) > 1 and not self.takes_several:
-            raise ValueError(
-                f"{self.name} writes one text, but there are {len(prompts)} rows in input_ids (num_return_sequences "
-                "counts too): call generate for one at a time, or use custom_generate(sample_batch) "
-                "or custom_generate(speculative_batch, ...)"
-            )
         if len(prompts) > 1 and streamer is not None:
             raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")
         lm, tokenizer = self._lm, tokenizer if self.tokenizer is None else self.tokenizer
@@ -235,42 +248,53 @@ class CustomGenerate:
         may_end_apart = criteria or any(lm.context - len(prompt) < budget for prompt in prompts)
         if len(prompts) > 1 and pad is None and may_end_apart:
             raise ValueError("rows may end after different numbers of tokens: pass pad_token_id to pad them with")
-        warp = as_warps(logits_processor, padding, input_ids[0, : padding[0]].tolist())
-        steps = self._steps(lm, prompts, warp, bool(getattr(generation_config, "do_sample", False)), budget, stop)
-        texts = [Text(steps, prompt, budget, frozenset(stop)) for prompt in prompts]
-        decode(steps, texts, criteria, streamer)
+        fronts = [row[:count] for row, count in zip(input_ids.tolist(), padding, strict=True)]
+        warp = as_warps(logits_processor, fronts, prompts)
+        own = {name: value for name, value in own_options(model, given).items() if name in KEPT}
+        do_sample, texts = bool(getattr(generation_config, "do_sample", False)), []
+        for first in range(0, len(prompts), len(prompts) if self.takes_several else 1):
+            rows = prompts if self.takes_several else prompts[first : first + 1]
+            steps = self._steps(lm, rows, first, warp, do_sample, budget, stop, own)
+            together = [Text(steps, prompt, budget, frozenset(stop)) for prompt in rows]
+            decode(steps, together, criteria, streamer)
+            texts += together
         self.traces = [text.trace() for text in texts]
         sequences = padded(input_ids, [text.tokens for text in texts], pad)
         if getattr(generation_config, "return_dict_in_generate", False):
             return transformers.generation.GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
 
-    def _steps(self, lm: LM, prompts, warp: list[Warp], do_sample: bool, budget: int, stop) -> Steps | BatchSteps:
-        """The method's steps for these prompts."""
+    def _steps(
+        self, lm: LM, prompts, first: int, warp: list[Warp], do_sample: bool, budget: int, stop, own: dict
+    ) -> Steps | BatchSteps:
+        """The method's steps for these prompts, from row `first` on. `own` are options that the caller did not give."""
+        if do_sample and self._rng_name is None:
+            advice = said({"do_sample": True}) if "do_sample" in own else "leave out do_sample=True"
+            raise ValueError(f"{self.name} draws nothing: {advice}")
         arguments = dict(self.settings)
         arguments["prompts" if self.takes_several else "prompt"] = prompts if self.takes_several else prompts[0]
         if "warp" in self._names:
             arguments["warp"] = [*arguments.get("warp", ()), *warp]
         elif warp:
+            own = {name: value for name, value in own.items() if name not in _NO_WARPS}
             raise ValueError(
                 f"{self.name} takes no warp, but generate has made {', '.join(one.__name__ for one in warp)} of its "
-                "options: leave them out (sample with do_sample=False is greedy decoding that takes them)"
+                f"options: {said(own) if own else 'leave them out'} (sample with do_sample=False is greedy decoding "
+                "that takes them)"
             )
-        if do_sample and self._rng_name is None:
-            raise ValueError(f"{self.name} draws nothing: leave out do_sample=True")
         if self._rng_name is not None:
-            arguments[self._rng_name] = self._randomness(len(prompts)) if do_sample else None
+            arguments[self._rng_name] = self._randomness(first, len(prompts)) if do_sample else None
         if "max_new_tokens" in self._names:
             arguments["max_new_tokens"] = budget
         if "stop" in self._names:
             arguments["stop"] = stop
         return self.method(lm, **arguments)
 
-    def _randomness(self, count: int):
+    def _randomness(self, first: int, count: int):
         if self.settings.get(self._rng_name) is not None:
             return self.settings[self._rng_name]
-        first = int(torch.randint(2**62, ())) if self.seed is None else self.seed
-        rngs = [Seeded(first + row) for row in range(count)]
+        seed = int(torch.randint(2**62, ())) if self.seed is None else self.seed + first
+        rngs = [Seeded(seed + row) for row in range(count)]
         return rngs if self._rng_name == "rngs" else rngs[0]
 
 
@@ -288,20 +312,43 @@ def _variables_of_generate(*names: str) -> dict:
 # What goes in
 
 
-def refuse_model_kwargs(model_kwargs: dict) -> None:
-    """Raise ValueError for arguments that `generate` would pass to the model and sessions cannot."""
-    cache = model_kwargs.get("past_key_values")
-    if cache is not None and cache.get_seq_length():
-        raise ValueError(
-            "past_key_values already holds tokens: methods keep caches of their own, so leave it out and give the "
-            "whole text as input_ids"
-        )
-    for name, value in model_kwargs.items():
-        if value is not None and name not in _PREPARED:
-            raise ValueError(f"generate was given {name}, which these methods cannot hand to the model: leave it out")
+def refuse_model_kwargs(model_kwargs: dict, given: dict | None) -> None:
+    """Raise ValueError for arguments that `generate` would pass to the model and sessions cannot.
+
+    Parameters
+    ----------
+    model_kwargs : dict
+        What `generate` has prepared. Some models' classes add to it what says nothing: an empty dict, a new cache.
+    given : dict or None
+        What of it the caller passed, as it was passed; None if this is not known.
+    """
+    given = model_kwargs if given is None else given
+    for name in _CACHES & given.keys():
+        if given[name] is not None and _holds_tokens(given[name]):
+            raise ValueError(
+                f"{name} already holds tokens: methods keep caches of their own, so leave it out and give the whole "
+                "text as input_ids"
+            )
+    for name, value in (model_kwargs | given).items():
+        if name not in _PREPARED and not _says_nothing(value):
+            source = "was given" if name in given else "has prepared"
+            raise ValueError(f"generate {source} {name}, which these methods cannot hand to the model: leave it out")
 
 
-def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None) -> tuple[list[list[int]], list[int]]:
+def _says_nothing(value) -> bool:
+    empty = isinstance(value, (dict, list, tuple, str)) and not value
+    return value is None or empty or (isinstance(value, torch.Tensor) and not value.numel())
+
+
+def _holds_tokens(cache) -> bool:
+    # Recurrent layers count no tokens.
+    states = [getattr(layer, "has_previous_state", None) for layer in getattr(cache, "layers", ())]
+    return bool(cache.get_seq_length()) or any(any(state.values()) for state in states if isinstance(state, dict))
+
+
+def unpadded(
+    input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None, has_mask: bool = True
+) -> tuple[list[list[int]], list[int]]:
     """The rows without their padding.
 
     Parameters
@@ -310,6 +357,8 @@ def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None
         0 in the mask means padding. Without a mask there is no padding.
     pad : int or None
         The token that pads.
+    has_mask : bool
+        Whether the mask was given. If not, `generate` has made it: wherever the token that pads is, it has a 0.
 
     Returns
     -------
@@ -325,14 +374,15 @@ def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None
     padding = [sum(value == 0 for value in row) for row in mask.tolist()]
     for row, (values, count) in enumerate(zip(mask.tolist(), padding, strict=True)):
         if any(values[:count]) or not all(values[count:]):
+            source = "attention_mask" if has_mask else f"the attention_mask that generate has made of the tokens {pad}"
             raise ValueError(
-                f"row {row}: attention_mask has a 0 after a 1; padding must be on the left (tokenizer.padding_side = "
-                "'left'), and the text without a gap"
+                f"row {row}: {source} has a 0 after a 1; padding must be on the left (tokenizer.padding_side = "
+                "'left'), and the text without a gap" + ". If they are no padding, pass attention_mask" * (not has_mask)
             )
         if count == len(values):
             raise ValueError(f"row {row} of input_ids is empty, or padding alone: give at least one token")
     fronts = [next((place for place, token in enumerate(row) if token != pad), len(row)) for row in rows]
-    if not any(padding) and len(set(fronts)) > 1:
+    if not has_mask and not any(padding) and len(set(fronts)) > 1:
         raise ValueError(
             f"the rows begin with {', '.join(map(str, fronts))} tokens {pad}, which is pad_token_id, and no "
             "attention_mask says which of them are padding: pass the tokenizer's attention_mask"
@@ -364,28 +414,30 @@ def read_criteria(criteria: Sequence[Callable], width: int, lm: LM) -> tuple[int
     return min(budgets, default=lm.context), stop, others
 
 
-def as_warps(processors: Sequence[Callable], padding: Sequence[int] = (0,), front: Sequence[int] = ()) -> list[Warp]:
+def as_warps(
+    processors: Sequence[Callable], fronts: Sequence[Sequence[int]] = ((),), prompts: Sequence[Sequence[int]] = ((),)
+) -> list[Warp]:
     """Turn the processors of `generate` into warps that change logits in the same way, one warp for each.
 
     Parameters
     ----------
     processors : sequence of functions
         ``(input_ids (n, length), scores (n, vocab)) -> scores``, as transformers has them.
-    padding : sequence of int
-        How many tokens of padding each text had. They are not in the histories.
-    front : sequence of int
-        The padding of the first row.
+    fronts : sequence of lists of int
+        The padding of each row. It is not in the histories.
+    prompts : sequence of lists of int
+        The prompt of each row.
 
     Raises
     ------
     ValueError
         If a processor depends on more than logits and text.
     """
-    return [_as_warp(processor, padding, list(front)) for processor in processors]
+    return [_as_warp(processor, [list(front) for front in fronts], prompts) for processor in processors]
 
 
-def _as_warp(processor: Callable, padding: Sequence[int], front: list[int]) -> Warp:
-    name = type(processor).__name__
+def _as_warp(processor: Callable, fronts: list[list[int]], prompts: Sequence[Sequence[int]]) -> Warp:
+    name, padding = type(processor).__name__, [len(front) for front in fronts]
     processor = _without_padding(processor, padding)
     if name in _EARLIER_CALLS:
         raise ValueError(
@@ -394,12 +446,14 @@ def _as_warp(processor: Callable, padding: Sequence[int], front: list[int]) -> W
         )
     if name in _ROW and (len(padding) > 1 or any(padding)):
         raise ValueError(f"{name} depends on the row of the batch: call generate for one unpadded prompt at a time")
-    if name in _LENGTH and len(set(padding)) > 1:
-        raise ValueError(
-            f"{name} (min_new_tokens or another option that counts tokens) counts the padding, which differs from row "
-            "to row: call generate for prompts of one length"
-        )
-    before = front if name in _LENGTH else []
+    counts = name in _LENGTH
+    if counts:
+        _check_told_apart(name, prompts)
+
+    def before(history):  # the padding is counted too, and may differ from row to row
+        if not counts or len(set(padding)) == 1:
+            return fronts[0] if counts else []
+        return next(front for front, prompt in zip(fronts, prompts) if history[: len(prompt)] == prompt)
 
     def warp_all(logits, histories=None):
         return _beside(processor, logits)(None, logits)
@@ -408,10 +462,21 @@ def _as_warp(processor: Callable, padding: Sequence[int], front: list[int]) -> W
         histories = checked_histories(histories, logits, name)
         rows, change = [], _beside(processor, logits)
         for row, history in zip(logits.clone(), histories, strict=True):
-            rows.append(change(torch.tensor([before + history], device=logits.device), row[None]))
+            rows.append(change(torch.tensor([before(history) + history], device=logits.device), row[None]))
         return torch.cat(rows)
 
     return named(warp_all if name in _NOTHING else warp_each, name)
+
+
+def _check_told_apart(name: str, prompts: Sequence[Sequence[int]]) -> None:
+    """Raise ValueError if a text could continue either of two prompts that differ in length."""
+    for short, long in itertools.permutations(prompts, 2):
+        if len(short) < len(long) and long[: len(short)] == short:
+            raise ValueError(
+                f"{name} (min_new_tokens or another option that counts tokens) must know which prompt a text "
+                f"continues, but the prompt {long} begins with another, {short}: call generate for one of them at a "
+                "time"
+            )
 
 
 def _beside(processor: Callable, logits: torch.Tensor) -> Callable:

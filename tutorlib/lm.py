@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,8 +26,6 @@ from .fingerprint import in_training
 from .session import Session
 from .uncached import TokenCache
 
-# What families call the modules between the last layer and the output head, in the order in which they are applied.
-_AFTER_LAYERS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "project_out")
 # Only one thread at a time counts calls, or finds something out about a model.
 _COUNTING, _FINDING = threading.Lock(), threading.RLock()
 
@@ -146,7 +146,23 @@ class LM:
         """The tokens of a text, with any special tokens that the tokenizer adds."""
         if not isinstance(text, str):
             raise ValueError(f"encode needs one text (a str), got {text!r}")
-        return list(self._tokenizer("encode text")(text)["input_ids"])
+        tokens = list(self._tokenizer("encode text")(text)["input_ids"])
+        self._warn_of_an_end(text, tokens)
+        return tokens
+
+    def _warn_of_an_end(self, text: str, tokens: list[int]) -> None:
+        """Warn once if the tokenizer has added a stop token to the end of a text."""
+        if len(tokens) < 2 or tokens[-1] not in self.stop_tokens or "ended" in self._found:
+            return
+        end = self.tokenizer.decode(tokens[-1:])
+        if not text.endswith(end):
+            self._found["ended"] = True
+            warnings.warn(
+                f"the tokenizer ends every text with token {tokens[-1]} ({end!r}), which is a stop token: after such a "
+                "prompt, the model begins another text. Load the tokenizer with add_eos_token=False, or give token "
+                "ids without the last one",
+                stacklevel=3,
+            )
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of some tokens, without special tokens."""
@@ -224,23 +240,34 @@ class LM:
     def _after_layers(self) -> list[torch.nn.Module]:
         """The modules between the last layer and the output head, tested on a short text."""
         model = getattr(self.model, "_orig_mod", self.model)
-        decoder = model.get_decoder()
-        found = [getattr(decoder, name) for name in _AFTER_LAYERS if getattr(decoder, name, None) is not None]
-        taken = []  # the input of the first of them
+        modules = itertools.chain(model.get_decoder().modules(), model.modules())
+        decoder = next((one for one in modules if any(map(self._are_layers, one.children()))), torch.nn.Module())
+        state, found = None, {}  # what the last layer made, and the modules that were called after it, in their order
         thread = threading.get_ident()  # other threads may be computing with the same modules
 
-        def take(_, inputs):
+        def take(_, inputs, output):
+            nonlocal state
             if threading.get_ident() == thread:
-                taken.append(inputs[0])
+                state = output[0] if isinstance(output, (tuple, list)) else output
+                found.clear()
 
-        hooks = [module.register_forward_pre_hook(take) for module in found[:1]]
+        def note(module, inputs, name):
+            if threading.get_ident() == thread and len(inputs) == 1:
+                found[name] = module
+
+        hooks = []
+        for name, child in decoder.named_children():
+            if self._are_layers(child):
+                hooks += [layer.register_forward_hook(take) for layer in child]
+            else:
+                hooks.append(child.register_forward_pre_hook(functools.partial(note, name=name)))
         try:
             with torch.no_grad():
                 # Several tokens, because one of them may be padding, whose embedding is 0 and tests nothing.
                 text = torch.arange(4, device=self.device)[None] % self.vocab_size
                 output = model(input_ids=text, use_cache=False, output_hidden_states=True)
-                state, normed = (taken[0] if taken else None), (output.hidden_states or [None])[-1]
-                for module in found if taken else ():
+                normed = (output.hidden_states or [None])[-1]
+                for module in found.values() if state is not None else ():
                     state = module(state)
                 # Both must give the model's own logits: the state normed here, and the state that the model normed.
                 right = all(
@@ -255,9 +282,13 @@ class LM:
         if not right:
             raise ValueError(
                 f"{type(model).__name__} does something else between its layers and its logits than the modules "
-                f"{', '.join(_AFTER_LAYERS)} and its output head: LM cannot read out its hidden states"
+                f"after its layers ({', '.join(found) or 'none'}) and its output head do: LM cannot read out its "
+                "hidden states"
             )
-        return found
+        return list(found.values())
+
+    def _are_layers(self, module: torch.nn.Module) -> bool:
+        return isinstance(module, torch.nn.ModuleList) and len(module) == self.layers
 
     def _head(self, states: torch.Tensor) -> torch.Tensor:
         """The output head, and the scaling or capping that some families have after it."""

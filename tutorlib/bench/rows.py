@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from transformers import GenerationConfig
 
+from ..cache import call_with_cache
 from ..decoders import beam_search, greedy, sample
 from ..decoders.context_contrast import context_contrast
 from ..decoders.contrastive_decoding import contrastive_decoding
@@ -223,14 +224,14 @@ def plain_loop(family, prompts, count, seed, t) -> Output:
     torch.manual_seed(seed)
     tokens = []
     with torch.inference_mode():
-        output = model(torch.tensor(prompts, device=model.device), use_cache=True, logits_to_keep=1)
+        rows, cache = call_with_cache(model, torch.tensor(prompts, device=model.device), logits_to_keep=1)
         while True:
-            logits = output.logits[0, -1]
+            logits = rows[0, -1]
             tokens.append(int(torch.multinomial((logits / t).softmax(-1), 1) if t else logits.argmax()))
             if len(tokens) == count:
                 return Output([tokens], count)
             step = torch.tensor([tokens[-1:]], device=model.device)
-            output = model(step, past_key_values=output.past_key_values, use_cache=True)
+            rows, cache = call_with_cache(model, step, cache)
 
 
 def session_loop(family, prompts, count, seed, t) -> Output:
