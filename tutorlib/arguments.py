@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, MappingView, Set
 
 _PLAIN = {int, float, str, bool, type(None)}  # the types of most elements, for a quick check
 _INT = frozenset([int])
+# What a command says without a traceback: its message tells what was given and what to do.
+USER_ERRORS = (ValueError, OSError, ImportError, MemoryError)
 
 
 def is_number(value) -> bool:
