@@ -127,7 +127,7 @@ def _add_texts(parser):
         "--temperature", type=float, default=0.1, help="temperature of these texts from there on (default: 0.1)"
     )
     parser.add_argument(
-        "--prompts", type=Path, help="a file with a prompt on each line: text, .jsonl or .ndjson (default: none)"
+        "--prompts", type=Path, help="prompts, one on each line: text, .jsonl or .ndjson (default: the start token)"
     )
 
 
