@@ -299,6 +299,9 @@ def test_a_candidate_at_the_threshold_is_not_above_it_and_one_of_probability_zer
     tree, rows = TokenTree([0], [ROOT]), {ROOT: row(0.5, 0.5, 0.0), 0: row(0.0, 0.0, 1.0)}
     assert typical_acceptance(0.5, 1.0)(tree, rows.__getitem__, Greedy())[0] == []
     assert typical_acceptance(0.4999, 1.0)(tree, rows.__getitem__, Greedy()) == ([0], 2)
+    for tokens in range(2, 30):  # exp(-H) of equal tokens is the probability of each
+        equal = row(*[1 / tokens] * tokens)
+        assert typical_acceptance(1.0, 1.0)(tree, {ROOT: equal, 0: equal}.__getitem__, Greedy())[0] == [], tokens
     sure = one_hot(torch.tensor([[0.0, 1.0, 0.0]]), [[0]]).softmax(-1).double()[0]
     assert typical_acceptance(epsilon=0.0, delta=1e-9)(tree, lambda node: sure, Greedy()) == ([], 1)
 

@@ -237,6 +237,11 @@ def family_folder(tmp_path_factory):
     return write_family(tmp_path_factory.mktemp("family"))
 
 
+@pytest.fixture(scope="module")
+def family(family_folder):
+    return models.load(family_folder)
+
+
 def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -285,24 +290,27 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
         ("eagle", ["--tree", "9", "0", "3"], "depth is how many levels the tree has, .* got 0"),
         ("eagle", ["--confidence", "1.5"], "confidence must be a probability .* got 1.5"),
         ("eagle", ["--length", "4"], "texts need length >= 8"),
+        ("eagle", ["--threads", "0"], "--threads needs how many to use, a whole number of 1 or more, got 0"),
+        ("eagle", ["--prompts", "nowhere.txt"], "No such file or directory: 'nowhere.txt'"),
+        ("eagle", ["--target", "nobody/nothing"], "nobody/nothing"),
     ],
 )
 def test_what_cannot_be_is_said_before_texts_are_told(kind, options, said, family_folder, tmp_path):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(SystemExit, match=said):
         main(arguments(kind, family_folder, tmp_path, *options))
     assert not (tmp_path / "runs").exists() and not (tmp_path / "out").exists()
 
 
 def test_a_gpu_that_is_not_there_is_said(family_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="device='cuda', but this machine .* has none"):
+    with pytest.raises(SystemExit, match="device='cuda', but this machine .* has none"):
         main([*arguments("eagle", family_folder, tmp_path), "--device", "cuda"])
 
 
 def test_prompts_are_lines_of_a_file(family_folder, tmp_path):
     prompts = tmp_path / "prompts"
     prompts.write_text("\n\n")
-    with pytest.raises(ValueError, match="prompts holds no prompt: write one on each line"):
+    with pytest.raises(SystemExit, match="prompts holds no prompt: write one on each line"):
         main(arguments("eagle", family_folder, tmp_path, "--prompts", str(prompts)))
     prompts.write_text("Mia was\n\nBen had\n")
     options = ["--prompts", str(prompts), "--vocabulary", "40", "--borrow"]
@@ -324,6 +332,37 @@ def test_prompts_may_be_chats_and_openings_as_lines_of_json(family_folder, tmp_p
         prompts.write_text('{"prompt": "Mia was"}\n' + line)
         with pytest.raises(ValueError, match="prompts.jsonl, prompt 2: "):
             tell.read_prompts(prompts, family)
+
+
+SEPARATED = "Mia is in\u2028the\u2029mill\u0085now."  # three characters that `splitlines` takes for the end of a line
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "byte order mark"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["unix", "windows"])
+@pytest.mark.parametrize("name", ["p.jsonl", "p.JSONL", "p.ndjson", "p.txt", "p"])
+def test_a_line_ends_with_a_line_feed_alone_and_a_byte_order_mark_is_no_part_of_it(name, end, mark, family, tmp_path):
+    texts = [SEPARATED, "Ben is here."]
+    as_json = name not in ("p", "p.txt")
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) if as_json else text for text in texts]
+    (tmp_path / name).write_bytes((mark + end.join([*lines, ""])).encode())
+    assert tell.read_prompts(tmp_path / name, family) == [family.target.encode(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("p.json", b'[{"prompt": "Mia was"}]', "p.json holds JSON, and would be read as plain text: write one object"),
+        ("p.txt", b'{"prompt": "Mia was"}\n', "p.txt holds JSON, .* end in .jsonl or .ndjson"),
+        ("p.txt", "Mia".encode("utf-16"), "p.txt is no text in UTF-8"),
+        ("p.jsonl", b'{"prompt": "\\ud800"}', "p.jsonl, prompt 1: 'utf-8' codec can't encode"),
+        ("p.jsonl", b"[" * 99999, "p.jsonl, prompt 1: "),
+        ("p.ndjson", b"\n \n", "p.ndjson holds no prompt"),
+    ],
+)
+def test_a_file_of_prompts_that_would_be_read_as_something_else_is_refused(name, content, says, family, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=says):
+        tell.read_prompts(tmp_path / name, family)
 
 
 def test_an_interrupt_says_that_the_same_command_goes_on(family_folder, tmp_path, monkeypatch, capsys):
@@ -444,7 +483,7 @@ def test_two_processes_have_the_loss_of_one_at_every_step(tmp_path):
 def test_an_eagle_1_network_may_have_no_bias(family_folder, tmp_path):
     assert main(arguments("eagle", family_folder, tmp_path, "--no-bias")) == 0
     assert json.loads((tmp_path / "out" / "config.json").read_text())["bias"] is False
-    with pytest.raises(ValueError, match="was begun with|is a checkpoint of something else"):
+    with pytest.raises(SystemExit, match="was begun with|is a checkpoint of something else"):
         main(arguments("eagle", family_folder, tmp_path))
 
 
@@ -458,12 +497,12 @@ def test_two_trainings_in_one_place_are_refused_and_the_first_is_named(family_fo
     for place in (tmp_path / "out", runs / "train texts", runs / "held out texts", runs / "eagle3"):
         with (
             locked(place),
-            pytest.raises(ValueError, match=f"{place} is in use: process {os.getpid()} on .* writes to"),
+            pytest.raises(SystemExit, match=f"{place} is in use: process {os.getpid()} on .* writes to"),
         ):
             main(given)
     with locked(runs / "train texts"):
         assert main(given) == 0
-    with locked(tmp_path / "ngram"), pytest.raises(ValueError, match="ngram is in use"):
+    with locked(tmp_path / "ngram"), pytest.raises(SystemExit, match="ngram is in use"):
         main(["ngram", "--target", str(family_folder), "--out", str(tmp_path / "ngram"), "--runs", str(tmp_path)])
     assert not list(tmp_path.rglob("*.lock"))
 

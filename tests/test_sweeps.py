@@ -205,6 +205,8 @@ def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothin
     with pytest.raises(SystemExit):
         command.main(["nonsense"])
     assert "letters" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="tutorlib.sweeps: error: .*'three'"):
+        command.main(["letters", "--only", "three"])
     letters.row = Maker(killed_at="one")
     letters.row = lambda lm, name: Maker(killed_at=name)(name)
     assert command.main(["letters"]) == 130

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
+from tutorlib.exercises.sampling import nucleus
 from tutorlib.warp import (
     checked_warp,
     frequency_penalty,
@@ -100,7 +102,9 @@ def huggingface(processor, logits, histories):
     return torch.cat(made)
 
 
-shares = st.one_of(st.floats(0.001, 0.999), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+# Where equal logits sum to exactly a share such as 2/5, transformers keeps what rounding decides.
+_SUMS = {count / vocab for vocab in (3, 5, 6, 7) for count in range(1, vocab)} - {0.5}
+shares = st.one_of(st.floats(0.001, 0.999), st.sampled_from([0.1, 0.25, 0.5, 0.9])).filter(lambda one: one not in _SUMS)
 probabilities_to_keep = st.one_of(shares, st.just(1.0))
 strengths = st.one_of(st.floats(0.1, 4), st.just(1.0))
 
@@ -197,6 +201,12 @@ LEFT = [
     (typical(0.59), (0.4, 0.3, 0.3), [1, 2]),
     (typical(0.61), (0.4, 0.3, 0.3), [0, 1, 2]),
     (typical(0.1), (0.2,) * 5, [0, 1, 2, 3, 4]),
+    # H = 2 bits, and surprises of 1 and 3: all are equally far from it. And of 1, 2, 3, 3 bits, with H = 1.75, the mass
+    # of two is met exactly.
+    (typical(0.3), (0.5, 0.125, 0.125, 0.125, 0.125), [0, 1, 2, 3, 4]),
+    (typical(0.75), (0.5, 0.25, 0.125, 0.125), [0, 1]),
+    (typical(0.6), (0.4, 0.3, 0.3), [1, 2]),
+    (typical(0.3), (0.4, 0.1, 0.1, 0.1, 0.3), [4]),
 ]
 
 
@@ -204,6 +214,34 @@ LEFT = [
 def test_filters_by_hand(warp, probs, left):
     assert kept(warp(log(*probs))[0]) == left
     assert kept(warp(log(*probs), None)[0]) == left, "filters need no histories"
+
+
+def exactly_kept(parts, warp, share):
+    """The ids that a filter keeps of tokens with these parts of the whole, by exact fractions."""
+    probs = [Fraction(part, sum(parts)) for part in parts]
+    if warp is min_p:
+        return [token for token, prob in enumerate(probs) if prob >= share * max(probs)]
+    order, total = sorted(range(len(probs)), key=lambda token: -probs[token]), Fraction(0)
+    for place, token in enumerate(order):
+        total += probs[token]
+        if total >= share:
+            return sorted(order[: place + 1])
+    raise AssertionError("the probabilities sum to 1")
+
+
+@pytest.mark.parametrize("warp", [top_p, min_p], **by_name)
+def test_a_filter_keeps_what_exact_fractions_keep_where_a_threshold_is_met_exactly(warp):
+    """Thresholds that are a sum of the most likely tokens, or their part of the most likely one, for many rows."""
+    rng = np.random.default_rng(0)
+    for parts in ([3, 1, 1, 5], [1] * 10, [1] * 4, *rng.integers(1, 12, (60, 7)).tolist()):
+        shares = {Fraction(part, max(parts)) for part in parts}
+        if warp is top_p:
+            shares = {Fraction(sum(sorted(parts)[-count:]), sum(parts)) for count in range(1, len(parts) + 1)}
+        for share in shares:
+            probs, due = rows([part / sum(parts) for part in parts]), exactly_kept(parts, warp, share)
+            assert kept(warp(float(share))(probs.log())[0]) == due, (parts, share)
+            if warp is top_p:  # as the exercise of chapter 5 does
+                assert nucleus(probs[0], float(share)).nonzero()[:, 0].tolist() == due, (parts, share)
 
 
 def test_top_p_of_one_keeps_even_what_is_too_unlikely_for_float64():
@@ -294,9 +332,12 @@ def test_logits_that_are_given_are_not_changed_and_keep_their_type(warp):
 def test_names_say_what_was_asked_for():
     made = [temperature(0.7), top_k(50), top_p(0.9), min_p(0.05), typical(0.95), repetition_penalty(1.2)]
     made += [frequency_penalty(0.5, ignore_first=7), presence_penalty(-1), no_repeat_ngram(3)]
+    made += [top_p(0.9999999), temperature(1 / 3), typical(np.float64(0.1)), presence_penalty(1e-7, 1)]
     assert [warp.__name__ for warp in made] == [
         "temperature(0.7)", "top_k(50)", "top_p(0.9)", "min_p(0.05)", "typical(0.95)", "repetition_penalty(1.2)",
         "frequency_penalty(0.5, ignore_first=7)", "presence_penalty(-1)", "no_repeat_ngram(3)",
+        "top_p(0.9999999)", "temperature(0.3333333333333333)", "typical(0.1)",
+        "presence_penalty(1e-07, ignore_first=1)",
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tutorlib import greedy, hub, models, run, wheel
+from tutorlib import disk, greedy, hub, models, run, wheel
 
 CONTENT = b"as if it were a model"
 
@@ -146,11 +146,45 @@ def test_a_conversion_that_is_killed_leaves_no_model_and_what_it_left_is_cleared
         with pytest.raises(KeyboardInterrupt):
             wheel.folder()
     assert left_in(wheel.cache()) == []
-    for name, age in (("converting-old", 2 * wheel._STALE), ("converting-new", 0)):  # as a power cut leaves them
-        (wheel.cache() / name).mkdir()
-        os.utime(wheel.cache() / name, (time.time() - age,) * 2)
-    assert wheel.folder().is_dir()
-    assert left_in(wheel.cache())[0] == "converting-new" and len(left_in(wheel.cache())) == 2
+
+    def leave():
+        for name, age in (("converting-old", 2 * wheel._STALE), ("converting-new", 0), ("converting-killed", 0)):
+            (wheel.cache() / name).mkdir(exist_ok=True)
+            os.utime(wheel.cache() / name, (time.time() - age,) * 2)
+        (wheel.cache() / ".converting-killed.lock").touch()  # nobody holds it: its process was killed
+
+    for _ in range(2):  # before the conversion, and where the model is there already
+        leave()
+        with disk.locked(wheel.cache() / "converting-new"):  # this one is at work
+            place = wheel.folder()
+        assert left_in(wheel.cache()) == ["converting-new", place.name]
+
+
+@pytest.mark.parametrize("umask, modes", [(0o022, (0o755, 0o644)), (0o027, (0o750, 0o640)), (0o077, (0o700, 0o600))])
+def test_other_users_can_read_the_converted_model_as_far_as_the_umask_allows(installed, monkeypatch, umask, modes):
+    def private(gguf, fresh):
+        write(gguf, fresh)
+        (fresh / "model.safetensors").chmod(0o600)  # as safetensors leaves it
+
+    monkeypatch.setattr(wheel, "_write", private)
+    before = os.umask(umask)
+    try:
+        place = wheel.folder()
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (place, *place.iterdir())] == [modes[0], modes[1], modes[1]]
+
+
+def test_a_model_that_another_user_converted_for_himself_is_named_with_the_command_that_shares_it(
+    installed, monkeypatch
+):
+    place = wheel.folder()
+    for private in (place, place / "model.safetensors", place / wheel.SIZES):
+        monkeypatch.setattr(os, "access", lambda path, mode, private=private: path != private)
+        with pytest.raises(
+            PermissionError, match=f"{private} was made by another .*`chmod -R a.rX {place}`.*{wheel.CACHE}"
+        ):
+            wheel.folder()
 
 
 def test_two_processes_at_once_do_each_other_no_harm(installed, monkeypatch):

@@ -1,4 +1,4 @@
-"""Check arguments: numbers are checked, and iterators that can be read only once are turned into lists."""
+"""Check arguments: numbers are checked and named, and iterators that can be read only once are turned into lists."""
 
 import functools
 import math
@@ -8,11 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, MappingView, Set
 
 _PLAIN = {int, float, str, bool, type(None)}  # the types of most elements, for a quick check
 _INT = frozenset([int])
+# What a command says without a traceback: its message tells what was given and what to do.
+USER_ERRORS = (ValueError, OSError, ImportError, MemoryError)
 
 
 def is_number(value) -> bool:
     """Whether `value` is a finite real number (True and False are not)."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def as_text(number) -> str:
+    """The shortest text that gives back the same number: 0.7, 1 for 1.0, and 0.9999999, which is not 1."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(float(number))
 
 
 def check_whole_number(value, least: int, needs: str) -> None:

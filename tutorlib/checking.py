@@ -26,7 +26,7 @@ from .arguments import is_number
 from .randomness import Randomness
 from .step import Candidates
 from .tree import ROOT, TokenTree
-from .warp import probabilities, reads_histories, takes, warp_names
+from .warp import ROUNDING, probabilities, reads_histories, takes, warp_names
 
 # Up to this many logits, a softmax over all rows takes no longer than over two or three rows one by one.
 FEW_NUMBERS = 2**13
@@ -286,7 +286,7 @@ def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Accept:
             if rows[parent] is None:
                 continue
             prob = float(rows[parent][token])
-            if prob > threshold(rows[parent], epsilon, delta):
+            if prob > threshold(rows[parent], epsilon, delta) * (1 + ROUNDING):
                 depth, log = logs[parent]
                 logs[node] = depth + 1, log + math.log(prob)
         best = max(logs, key=lambda node: logs[node])

@@ -128,6 +128,24 @@ def locked(path) -> Iterator[None]:
             file.close()
 
 
+def abandoned(path) -> bool:
+    """Whether a process that locked this file or folder was killed: the lock is there, and nobody holds it. If so, the
+    lock is removed.
+    """
+    path = Path(path).absolute()
+    lock = path.with_name(f".{path.name}.lock")
+    if not lock.exists():
+        return False
+    try:
+        file = _own(lock)
+    except OSError:  # somebody holds it, or there are no locks here
+        return False
+    with contextlib.suppress(OSError):
+        lock.unlink()
+    file.close()
+    return True
+
+
 def _own(lock: Path):
     """The open file of a lock that is had; a BlockingIOError if somebody else has it."""
     while True:

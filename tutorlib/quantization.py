@@ -113,11 +113,18 @@ def check(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def settings(form: Form, dtype: torch.dtype):
-    """The settings with which transformers quantizes a model while it is loaded."""
+    """The settings with which transformers quantizes a model while it is loaded.
+
+    In int8, activations are rounded too. By default, columns of activations with a number beyond 6 in any row of the
+    call are left out of the rounding. So the logits of a token would depend on the other tokens in the call and on the
+    other texts of a batch, and no method could keep the distribution of plain sampling. With a threshold of 0, every
+    row is rounded by itself. This costs accuracy: the overlap with the original model, the mean of Σ min(p, q), is
+    0.9985 in place of 0.9992 for the village's target, and 0.87 in place of 0.91 for SmolLM2 on one chat prompt.
+    """
     from transformers import BitsAndBytesConfig
 
     if form.name == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
+        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -143,6 +150,13 @@ def settle(model: torch.nn.Module) -> torch.nn.Module:
             if weight.device.type == "cpu" and not (form_of(module) and name == "weight"):
                 weight.data = weight.data.clone()
     return model
+
+
+def depends_on_the_call(model: torch.nn.Module) -> bool:
+    """Whether the logits of a token depend on the other tokens and texts in its call: int8 with a threshold, see
+    `settings`.
+    """
+    return any(module.state.threshold > 0 for module in model.modules() if type(module).__name__ == "Linear8bitLt")
 
 
 def form_of(layer: torch.nn.Module) -> Form | None:

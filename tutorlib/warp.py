@@ -5,6 +5,10 @@ applied in order, and then the softmax. ``histories[i]`` is the sequence of toke
 by setting their logits to -inf, and ignore the histories. *Penalties* lower the logits of tokens that occur in the
 histories, and raise ValueError if there are none. The order matters, because a filter works on what the warps before it
 have left. Nothing here draws a token.
+
+Filters compare probabilities and their sums with a threshold. Numbers that are equal on paper may differ in floating
+point: 0.1 + 0.2 is not 0.3. So a filter treats numbers as equal if they differ by less than 1e-12, and keeps the tokens
+that it would keep with exact fractions.
 """
 
 import inspect
@@ -14,12 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from .arguments import check_whole_number, concrete, is_number
+from .arguments import as_text, check_whole_number, concrete, is_number
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
 
 
+ROUNDING = 1e-12  # numbers that are equal on paper differ by less
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
 _LIST = frozenset([list])
@@ -136,7 +141,7 @@ def temperature(t: float) -> Warp:
     def temperature_warp(logits, histories=None):
         return logits / t
 
-    return named(temperature_warp, f"temperature({t:g})")
+    return named(temperature_warp, f"temperature({as_text(t)})")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -186,11 +191,11 @@ def top_p(p: float) -> Warp:
         # Least likely first: summed from that end, small probabilities are not lost to rounding.
         order = logits.argsort(dim=-1, descending=True, stable=True).flip(-1)
         up_to_here = logits.gather(-1, order).softmax(-1).cumsum(-1)
-        in_the_tail = up_to_here <= 1 - p  # then the more likely tokens sum to p or more
+        in_the_tail = up_to_here <= 1 - p + ROUNDING  # then the more likely tokens sum to p or more
         in_the_tail[..., -1] = False
         return logits.masked_fill(in_the_tail.scatter(-1, order, in_the_tail), -math.inf)
 
-    return named(top_p_warp, f"top_p({p:g})")
+    return named(top_p_warp, f"top_p({as_text(p)})")
 
 
 def min_p(p: float) -> Warp:
@@ -210,9 +215,9 @@ def min_p(p: float) -> Warp:
 
     def min_p_warp(logits, histories=None):
         probs = logits.softmax(-1)
-        return logits.masked_fill(probs < p * probs.amax(-1, keepdim=True), -math.inf)
+        return logits.masked_fill(probs < p * (1 - ROUNDING) * probs.amax(-1, keepdim=True), -math.inf)
 
-    return named(min_p_warp, f"min_p({p:g})")
+    return named(min_p_warp, f"min_p({as_text(p)})")
 
 
 def typical(mass: float) -> Warp:
@@ -240,11 +245,11 @@ def typical(mass: float) -> Warp:
         nearest_first = distance.argsort(dim=-1, stable=True)
         up_to_here = probs.gather(-1, nearest_first).cumsum(-1)
         # Rounding may leave the total below a mass close to 1: then the last token counts as the one that crosses.
-        crossing = (up_to_here < mass).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
-        furthest = distance.gather(-1, nearest_first.gather(-1, crossing))
+        crossing = (up_to_here < mass - ROUNDING).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
+        furthest = distance.gather(-1, nearest_first.gather(-1, crossing)) + ROUNDING
         return logits.masked_fill(distance > furthest, -math.inf)
 
-    return named(typical_warp, f"typical({mass:g})")
+    return named(typical_warp, f"typical({as_text(mass)})")
 
 
 def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
@@ -445,7 +450,7 @@ def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[i
 def penalty_name(name: str, strength: float, ignore_first: int) -> str:
     """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks `ignore_first`."""
     check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
-    return f"{name}({strength:g}, ignore_first={ignore_first})" if ignore_first else f"{name}({strength:g})"
+    return f"{name}({as_text(strength)}{f', ignore_first={ignore_first}' if ignore_first else ''})"
 
 
 def named(function: Warp, name: str) -> Warp:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .disk import read_json, room_in, write_text
+from .disk import abandoned, locked, read_json, room_in, write_text
 from .hub import checksum, quiet
 
 FAMILY = "smollm2"
@@ -37,7 +37,8 @@ _STALE = 3600  # seconds after which a conversion that never finished is cleared
 def folder() -> Path:
     """The folder of the converted model. The model is converted first if this has not been done on this machine.
 
-    If a conversion is killed, it leaves nothing that looks like a model. If two processes convert at the same time, the
+    Every user may read the files, as far as the umask allows. If a conversion is killed, it leaves nothing that looks
+    like a model, and what it leaves is removed the next time. If two processes convert at the same time, the
     first to finish stores its files, and the other uses them.
 
     Returns
@@ -48,6 +49,8 @@ def folder() -> Path:
     ------
     FileNotFoundError
         If the wheel is not installed.
+    PermissionError
+        If another user converted the model and this one may not read it.
     ValueError
         If its file is not the expected one, or if the converted files are damaged.
     ImportError
@@ -56,7 +59,9 @@ def folder() -> Path:
         If the cache folder cannot be written to, or the disk is full.
     """
     place = cache() / f"{FAMILY}-{SHA256[:12]}"
-    if not place.is_dir():
+    if place.is_dir():
+        _clear(place.parent)
+    else:
         convert(source(), place)
     check(place)
     return place
@@ -125,8 +130,9 @@ def convert(gguf: Path, place: Path) -> None:
                 f"the converted model needs {CONVERTED / 1e6:,.0f} MB in {place.parent}, and {free / 1e6:,.0f} MB are "
                 f"free: make room, or set the environment variable {CACHE} to another folder",
             )
-        with room_in(place.parent, "the converted model", CONVERTED):
+        with locked(fresh), room_in(place.parent, "the converted model", CONVERTED):
             _write(gguf, fresh)
+            _share(fresh)
         try:
             os.rename(fresh, place)
         except OSError:
@@ -153,10 +159,21 @@ def _tell_the_version() -> None:
 
 
 def _clear(cache: Path) -> None:
-    """Remove the remains of killed conversions when they are old enough."""
+    """Remove the remains of killed conversions: those whose lock nobody holds any more, and old ones without a lock."""
     for left in cache.glob("converting-*"):
-        if time.time() - left.stat().st_mtime > _STALE:
-            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process removes them, too, or they belong to another user
+            if abandoned(left) or time.time() - left.stat().st_mtime > _STALE:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _share(fresh: Path) -> None:
+    """Give the folder and its files the modes that the umask allows: temporary folders, and what safetensors writes,
+    are private at first.
+    """
+    mode = (fresh / SIZES).stat().st_mode & 0o777  # of a file that was made in the usual way
+    for path in fresh.iterdir():
+        path.chmod(mode)
+    fresh.chmod(mode | (mode & 0o444) >> 2 | 0o700)
 
 
 @contextlib.contextmanager
@@ -219,7 +236,19 @@ def write_sizes(fresh: Path) -> None:
 
 
 def check(place: Path) -> None:
-    """Raise a ValueError, with advice, that names the damaged file in the folder of the converted model."""
+    """Raise an error, with advice, that names the damaged or unreadable file in the folder of the converted model.
+
+    Raises
+    ------
+    ValueError, PermissionError
+    """
+    for path in (place, place / SIZES, *place.glob("*")):
+        if path.exists() and not os.access(path, os.R_OK | os.X_OK * path.is_dir()):
+            raise PermissionError(
+                errno.EACCES,
+                f"{path} was made by another user and cannot be read by this one. That user can share it: "
+                f"`chmod -R a+rX {place}`. Or set the environment variable {CACHE} to a folder of your own",
+            )
     cure = f"remove the folder {place}, and it is made anew"
     try:
         sizes = read_json(place / SIZES, cure)

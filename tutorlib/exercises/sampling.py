@@ -10,6 +10,8 @@ from .judge import Ended, Exercise, Verdict, checker, compare, filled, listed, n
 # ----------------------------------------------------------------------------------------------------------------------
 # Top-p and locally typical: from probabilities to probabilities
 
+ROUNDING = 1e-9  # two sums of probabilities that are equal on paper differ by less than this
+
 # In mixed order and all different, so that each mistake keeps a different set of tokens.
 MIXED = tensor((0.05, 0.40, 0.10, 0.25, 0.02, 0.15, 0.03))
 POWERS_OF_TWO = tensor((0.125, 0.5, 0.125, 0.25))  # sums of these are exact
@@ -30,7 +32,8 @@ def until(probs, mass, key, crossing=True, reaching=True):
     order = key.argsort(stable=True)
     sums = probs[order].cumsum(-1)
     kept = torch.zeros_like(probs, dtype=torch.bool)
-    kept[order] = sums - probs[order] < mass if crossing else sums <= mass if reaching else sums < mass
+    reached = sums - probs[order] if crossing else sums
+    kept[order] = reached < mass - ROUNDING if crossing or not reaching else reached <= mass + ROUNDING
     return keep(probs, kept)
 
 
@@ -134,9 +137,6 @@ check_typical = Exercise(
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How many tokens are kept: a prediction, and two distributions to construct
-
-
-ROUNDING = 1e-9  # two sums of probabilities that are equal on paper differ by less than this
 
 
 def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:

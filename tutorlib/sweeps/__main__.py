@@ -5,11 +5,12 @@ import sys
 from importlib import import_module
 
 from .. import models
+from ..arguments import USER_ERRORS
 from . import names, sweep
 
 
 def main(arguments=None) -> int:
-    """The command line; returns the exit code."""
+    """The command line; returns the exit code, or raises SystemExit with a message."""
     parser = argparse.ArgumentParser(prog="python -m tutorlib.sweeps", description=__doc__)
     parser.add_argument("name", choices=names(), metavar="NAME", help=f"one of: {', '.join(names()) or 'none yet'}")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="one row; may be repeated")
@@ -18,8 +19,8 @@ def main(arguments=None) -> int:
     module = import_module(f"{__package__}.{chosen.name}")
     # The same on every machine, because the chapters compute rows in this way and compare them with the results.
     family = getattr(module, "FAMILY", "storyworld")
-    lm = models.load(family, device="cpu", dtype="float32").target
     try:
+        lm = models.load(family, device="cpu", dtype="float32").target
         path = sweep(
             chosen.name,
             module.SETTING,
@@ -31,6 +32,8 @@ def main(arguments=None) -> int:
     except KeyboardInterrupt:
         print("\nstopped; the same command continues after the rows that are done", file=sys.stderr)
         return 130
+    except USER_ERRORS as error:
+        raise SystemExit(f"{parser.prog}: error: {error}") from error
     print(path)
     return 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from tutorlib.arguments import USER_ERRORS, check_whole_number
 from tutorlib.heads.eagle_head import TREE
 from tutorlib.hub import CHECKSUMS, write_checksums
 from tutorlib.models import load
@@ -21,7 +22,7 @@ from tutorlib.training.tell import tell
 
 
 def main(arguments=None):
-    """The command line; returns the exit code."""
+    """The command line; returns the exit code, or raises SystemExit with a message."""
     parser = argparse.ArgumentParser(prog="python -m tutorlib.training", description=__doc__)
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     village = what.add_parser("storyworld", help="the bundled language models", description=train_village.__doc__)
@@ -96,14 +97,17 @@ def main(arguments=None):
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
         command.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = parser.parse_args(arguments)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     command = ["python", "-m", "tutorlib.training", *(sys.argv[1:] if arguments is None else arguments)]
     try:
+        if chosen.threads is not None:
+            check_whole_number(chosen.threads, 1, "--threads needs how many to use")
+            torch.set_num_threads(chosen.threads)
         {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, command)
     except KeyboardInterrupt:
         print(f"\nstopped; run the same command to continue from {chosen.runs}", file=sys.stderr)
         return 130
+    except USER_ERRORS as error:
+        raise SystemExit(f"{parser.prog}: error: {error}") from error
     return 0
 
 
@@ -123,7 +127,7 @@ def _add_texts(parser):
         "--temperature", type=float, default=0.1, help="temperature of these texts from there on (default: 0.1)"
     )
     parser.add_argument(
-        "--prompts", type=Path, help="a file with a prompt on each line, text or .jsonl (default: the start token)"
+        "--prompts", type=Path, help="prompts, one on each line: text, .jsonl or .ndjson (default: the start token)"
     )
 
 

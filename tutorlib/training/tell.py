@@ -14,6 +14,8 @@ from ..models import Family
 from .devices import ALONE, Devices
 from .own_text import OwnText, Telling, own_texts
 
+LINES_OF_JSON = (".jsonl", ".ndjson")  # the names of files with JSON on each line end so, in letters of either case
+
 
 class Told(NamedTuple):
     """A target's own texts.
@@ -38,25 +40,54 @@ class Told(NamedTuple):
 
 
 def read_prompts(file: str | Path, family: Family) -> list[list[int]]:
-    """The prompts in a file as tokens; see `tell` for what a line may hold."""
-    lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    """The prompts in a file as tokens; see `tell` for what a line may hold. A line ends with a line feed alone.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is no text in UTF-8, holds no prompt, holds JSON under a name that says text, or has a line that is no
+        prompt. The message names the file and the prompt.
+    """
+    file = Path(file)
+    try:
+        text = file.read_text(encoding="utf-8-sig")  # a byte order mark is no part of the first prompt
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 ({error}): save it in UTF-8") from None
+    # Not `splitlines`: JSON may hold U+2028, U+0085 and other characters that it takes for the ends of lines.
+    lines = [line for line in text.split("\n") if line.strip()]
     if not lines:
         raise ValueError(f"{file} holds no prompt: write one on each line, or leave the file out")
-    if Path(file).suffix != ".jsonl":
+    if file.suffix.lower() not in LINES_OF_JSON:
+        if file.suffix.lower() == ".json" or _holds_an_object(lines[0]):
+            raise ValueError(
+                f"{file} holds JSON, and would be read as plain text: write one object on each line, and let the "
+                f"file's name end in {' or '.join(LINES_OF_JSON)}"
+            )
         return [family.chat(line) for line in lines]
     asked = []
     for number, line in enumerate(lines, 1):
         try:
-            match json.loads(line):
+            found = json.loads(line)
+            json.dumps(found, ensure_ascii=False).encode()  # raises for half of a pair of surrogates
+            match found:
                 case {"messages": list(messages)}:
                     asked.append(family.chat(messages))
                 case {"prompt": str(text)}:
                     asked.append(family.target.prompt_tokens(text))
                 case other:
                     raise ValueError(f'expected {{"messages": [...]}} or {{"prompt": "..."}}, got {other!r}')
-        except ValueError as error:  # a JSONDecodeError is one too
+        except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError too
             raise ValueError(f"{file}, prompt {number}: {error}") from error
     return asked
+
+
+def _holds_an_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def tell(
@@ -85,8 +116,8 @@ def tell(
         How they are told, see `own_text.Telling`.
     prompts : path, optional
         A file with a prompt on each line, each asked in the chat format of a model that has one. In a file that ends
-        in .jsonl each line is JSON instead: {"messages": [...]} for a chat of several messages (see `Family.chat`), or
-        {"prompt": "..."} for the opening of a text that the model goes on with.
+        in .jsonl or .ndjson each line is JSON instead: {"messages": [...]} for a chat of several messages (see
+        `Family.chat`), or {"prompt": "..."} for the opening of a text that the model goes on with.
 
     Raises
     ------
