@@ -44,6 +44,7 @@ from .hub import write_checksums
 from .lm import LM
 from .metrics import memory
 from .ngram import is_ngram, load_ngram
+from .weight_files import check_config, count_weights, weight_files
 
 _MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # the names that accelerate accepts
 
@@ -393,11 +394,11 @@ def _dtype(dtype, device, bundled) -> torch.dtype:
 def _load_model(folder, name, device, dtype, form=None, placement=None):
     from transformers import AutoModelForCausalLM
 
-    files = hub.weight_files(folder)
+    files = weight_files(folder)
     if not files:
         raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
-    weights, most = hub.count_weights(files)
-    hub.check_config(Path(folder) / "config.json", most)
+    weights, most = count_weights(files)
+    check_config(Path(folder) / "config.json", most)
     where, settings = ", ".join(map(str, files)), {}
     if form:
         _refuse_quantized(folder, form)
