@@ -6,6 +6,7 @@ What this file does not do: find or download folders (`hub`), or load what is in
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from .disk import plain_name, read_json
@@ -84,6 +85,19 @@ def count_weights(files) -> tuple[int, int]:
                 f"{path} is truncated or altered ({path.stat().st_size} bytes; {error}): download or copy it again"
             ) from error
     return count, most
+
+
+def prediction_layers(config: dict) -> int:
+    """How many layers for multi-token prediction follow the model's own in its file, as its configuration says.
+
+    Families have several keys for it: num_nextn_predict_layers, num_mtp_layers, mtp_num_hidden_layers and so on.
+    """
+    nested = (config, *(value for value in config.values() if isinstance(value, dict)))
+    said = [value for settings in nested for key, value in settings.items() if _PREDICTION.search(key)]
+    return max((value for value in said if type(value) is int), default=0)
+
+
+_PREDICTION = re.compile(r"(?=.*(nextn|mtp))(?=.*(layers|modules))")
 
 
 def _packed(name: str, part) -> int:

@@ -8,7 +8,7 @@ What this package does not do: find or download folders (`tutorlib.hub`), or tra
 """
 
 from .eagle_files import BORROWED, load_eagle, save_eagle
-from .files import FILES, output_weight
+from .files import FILES, INSIDE, output_weight
 from .medusa_files import load_medusa, save_medusa
 
-__all__ = ["BORROWED", "FILES", "load_eagle", "load_medusa", "output_weight", "save_eagle", "save_medusa"]
+__all__ = ["BORROWED", "FILES", "INSIDE", "load_eagle", "load_medusa", "output_weight", "save_eagle", "save_medusa"]
