@@ -69,6 +69,24 @@ def write_inside(folder, model, heads, name, **more):
     return write(folder, config, whole, name) if name else write_parts(folder, config, whole, SAFE)
 
 
+def change_config(folder, changes):
+    """Other keys in the configuration of a folder."""
+    place = folder / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | changes))
+
+
+def with_prediction_layer(folder, model, says):
+    """A folder of a model with a layer for multi-token prediction after its last; returns the model."""
+    model.save_pretrained(folder)
+    tensors, last = load_file(folder / SAFE), model.config.num_hidden_layers - 1
+    more = {name: tensor for name, tensor in tensors.items() if f"layers.{last}." in name}
+    more = {name.replace(f"layers.{last}.", f"layers.{last + 1}."): tensor.clone() for name, tensor in more.items()}
+    more[f"model.layers.{last + 1}.eh_proj.weight"] = numbers(WIDTH, 2 * WIDTH)
+    save_file(tensors | more, folder / SAFE, metadata={"format": "pt"})
+    change_config(folder, says)
+    return model
+
+
 def vllm_config(heads=3, layers=2, **more):
     return {
         "model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": heads, "num_hidden_layers": layers,

@@ -485,7 +485,8 @@ def _check_unused(unused, model, config, where) -> None:
     if unused:
         why = "layers for multi-token prediction, with which no method here drafts" if ahead else "no part of the model"
         warnings.warn(
-            f"{where}: {len(unused)} tensors are not used, {(ahead or unused)[0]} among them ({why})", stacklevel=2
+            f"{where}: not all tensors are used ({len(unused)} are not, {(ahead or unused)[0]} among them: {why})",
+            stacklevel=2,
         )
 
 

@@ -53,8 +53,8 @@ def refuse_adapter(folder) -> None:
     said = said if isinstance(said, dict) else {}
     raise ValueError(
         f"{folder} holds an adapter of peft ({said.get('peft_type', 'of an unknown kind')}) for the model "
-        f"{said.get('base_model_name_or_path') or '(not named)'}, and no model of its own, says {ADAPTER}: merge the "
-        "two, `AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_pretrained(OUT)`, and load OUT"
+        f"{said.get('base_model_name_or_path') or '(not named)'}, says {ADAPTER}: merge the two, "
+        "`AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_pretrained(OUT)`, and load OUT"
     )
 
 
