@@ -50,9 +50,9 @@ def eagle1(lm, seed=0, make=EagleHead, bias=True, **changes):
     return randomised(make(sizes(lm, **changes), bias=bias), lm.dtype, seed)
 
 
-def eagle3(lm, seed=0, make=Eagle3Head, layers=None, tokens=None, norm_before_residual=False, **changes):
+def eagle3(lm, seed=0, make=Eagle3Head, layers=None, tokens=None, norms=(), **changes):
     layers = (0, lm.layers // 2, -1) if layers is None else layers
-    head = make(sizes(lm, **changes), layers, tokens, norm_before_residual=norm_before_residual)
+    head = make(sizes(lm, **changes), layers, tokens, **dict.fromkeys(norms, True))
     return randomised(head, lm.dtype, seed)
 
 
@@ -138,7 +138,7 @@ def law(head, lm, text, path=(), features=None):
     features = features_of(lm, list(text), head.feature_layers)[: len(text) - 1] if features is None else features
     step, given = _step1, features.double()
     if "midlayer.hidden_norm.weight" in weights:
-        step, given = _step3, given @ weights["fc.weight"].T
+        step, given = _step3, _joined(weights, head, given) @ weights["fc.weight"].T
     tokens = list(text[1:])
     made = step(weights, head, tokens, given)
     for token in path:  # a guess is read beside what the network itself made of the place before it
@@ -153,11 +153,22 @@ def _step1(weights, head, tokens, given):
     return _layer(weights, head, "layers.0.", x, x)
 
 
+def _joined(weights, head, given):
+    """What EAGLE-3 makes of the features before it reads them: some norm all of them at once, some each layer's."""
+    if "input_norm.weight" in weights:
+        return _normed(given, weights["input_norm.weight"], head)
+    if "fc_norm.0.weight" not in weights:
+        return given
+    parts = given.split(head.width, dim=-1)
+    return torch.cat([_normed(part, weights[f"fc_norm.{i}.weight"], head) for i, part in enumerate(parts)], dim=-1)
+
+
 def _step3(weights, head, tokens, given):
     embedded = _normed(weights["embed_tokens.weight"][tokens], weights["midlayer.input_layernorm.weight"], head)
     normed = _normed(given, weights["midlayer.hidden_norm.weight"], head)
     residual = normed if head.norm_before_residual else given
-    return _layer(weights, head, "midlayer.", residual, torch.cat([embedded, normed], dim=-1))
+    made = _layer(weights, head, "midlayer.", residual, torch.cat([embedded, normed], dim=-1))
+    return _normed(made, weights["norm.weight"], head) if head.norm_output else made
 
 
 def _layer(weights, head, prefix, residual, x):
@@ -201,7 +212,8 @@ def _normed(x, weight, head):
 
 def _read_out(weights, head, lm, state):
     if "lm_head.weight" in weights:
-        known = _normed(state, weights["norm.weight"], head) @ weights["lm_head.weight"].T
+        normed = state if head.norm_output else _normed(state, weights["norm.weight"], head)
+        known = normed @ weights["lm_head.weight"].T
         logits = torch.full((lm.vocab_size,), -math.inf, dtype=torch.float64)
         for row, offset in enumerate(weights["d2t"].tolist()):
             logits[row + offset] = known[row]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from conftest import VOCAB
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from tutorlib.decoders.eagle import eagle
@@ -58,6 +58,33 @@ def published(heads=3, layers=2, vocab=VOCAB, width=WIDTH, outputs=True):
             shapes |= {f"{i}.{j}.linear.weight": (width, width), f"{i}.{j}.linear.bias": (width,)}
         shapes |= {f"{i}.{layers}.weight": (vocab, width)} if outputs else {}
     return filled(shapes)
+
+
+def write_inside(folder, model, heads, name, **more):
+    """A folder of a whole model that was trained with its heads: in one file, or in two if `name` is None."""
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text()) | published_config(**more)
+    whole = load_file(folder / SAFE) | {f"medusa_head.{name}": tensor for name, tensor in heads.items()}
+    (folder / SAFE).unlink()
+    return write(folder, config, whole, name) if name else write_parts(folder, config, whole, SAFE)
+
+
+def change_config(folder, changes):
+    """Other keys in the configuration of a folder."""
+    place = folder / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | changes))
+
+
+def with_prediction_layer(folder, model, says):
+    """A folder of a model with a layer for multi-token prediction after its last; returns the model."""
+    model.save_pretrained(folder)
+    tensors, last = load_file(folder / SAFE), model.config.num_hidden_layers - 1
+    more = {name: tensor for name, tensor in tensors.items() if f"layers.{last}." in name}
+    more = {name.replace(f"layers.{last}.", f"layers.{last + 1}."): tensor.clone() for name, tensor in more.items()}
+    more[f"model.layers.{last + 1}.eh_proj.weight"] = numbers(WIDTH, 2 * WIDTH)
+    save_file(tensors | more, folder / SAFE, metadata={"format": "pt"})
+    change_config(folder, says)
+    return model
 
 
 def vllm_config(heads=3, layers=2, **more):
@@ -107,6 +134,11 @@ def third_config(**more):
     return first_config(**{"draft_vocab_size": len(KNOWN), "eagle_aux_hidden_state_layer_ids": READ, **more})
 
 
+def normed_config(**more):
+    """EAGLE-3.1's: each layer's features are normed, and the network continues from its normed state."""
+    return third_config(**{"fc_norm": True, "norm_output": True, **more})
+
+
 def package_config(inner=(), **more):
     return {
         "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "speculators_version": "0.9.0",
@@ -149,6 +181,11 @@ def third(prefix="midlayer", known=KNOWN, read=3, **layer):
     return tensors | ({} if known is None else maps(known))
 
 
+def normed(**options):
+    tensors = third(**options)
+    return tensors | filled({f"fc_norm.{i}.weight": (WIDTH,) for i in range(options.get("read", 3))}, torch.float64)
+
+
 def maps(known):
     return {
         "d2t": torch.tensor([token - i for i, token in enumerate(known)]),
@@ -165,11 +202,8 @@ def random_network(kind, dtype=torch.float32, bias=True, normed=False, **setting
     rope = {"rope_theta": 77.0, **LLAMA3}
     extras = {"head_dim": 6, "attention_bias": True, "mlp_bias": True, "rope_parameters": rope}
     config = LlamaConfig(**{**sizes(), **extras, **settings})
-    head = (
-        EagleHead(config, bias=bias)
-        if kind == "EAGLE-1"
-        else Eagle3Head(config, READ, KNOWN, norm_before_residual=normed)
-    )
+    norms = {"norm_before_residual": normed} | dict.fromkeys(["fc_norm", "norm_output"], kind == "EAGLE-3.1")
+    head = EagleHead(config, bias=bias) if kind == "EAGLE-1" else Eagle3Head(config, READ, KNOWN, **norms)
     head.tree = {"nodes": 8, "depth": 4, "top_k": 3, "confidence": 0.25, "greedy_temperature": 0.5}
     return randomised(head, dtype)
 
@@ -208,6 +242,8 @@ LAYOUTS = {
                    (SAFE, PICKLE), here=from_vllm, **_medusa),
     "EAGLE-1": Layout("eagle", first_config, first, random=functools.partial(random_network, "EAGLE-1"), **_eagle),
     "EAGLE-3": Layout("eagle", third_config, third, random=functools.partial(random_network, "EAGLE-3"), **_eagle),
+    "EAGLE-3.1": Layout("eagle", normed_config, normed, random=functools.partial(random_network, "EAGLE-3.1"),
+                        **_eagle),
     "speculators": Layout("speculators", lambda **more: package_config(more), package,
                           random=functools.partial(random_network, "EAGLE-3"),
                           here=lambda name: name.replace("layers.0", "midlayer"), **_eagle),
@@ -226,6 +262,18 @@ def write(folder, config, tensors, name=None):
     (folder / "config.json").write_text(json.dumps(config))
     name = name or ("medusa_lm_head.safetensors" if "medusa_num_heads" in config else SAFE)
     (save_file if name.endswith(".safetensors") else torch.save)(tensors, folder / name)
+    return folder
+
+
+def write_parts(folder, config, tensors, name):
+    """A folder of heads whose file is in two parts, with an index of them."""
+    stem, _, ending = name.rpartition(".")
+    names = sorted(tensors)
+    parts = {f"{stem}-0000{i + 1}-of-00002.{ending}": names[i::2] for i in range(2)}
+    for part, some in parts.items():
+        write(folder, config, {name: tensors[name] for name in some}, part)
+    index = {"metadata": {}, "weight_map": {name: part for part, some in parts.items() for name in some}}
+    (folder / f"{name}.index.json").write_text(json.dumps(index))
     return folder
 
 

@@ -45,7 +45,7 @@ from tutorlib.lm import LM
 from tutorlib.table import TableLM
 
 TOKENS = [3, 0, 18, 7, 7, 11]
-EAGLES = {name: LAYOUTS[name] for name in ("EAGLE-1", "EAGLE-3", "speculators")}
+EAGLES = {name: LAYOUTS[name] for name in ("EAGLE-1", "EAGLE-3", "EAGLE-3.1", "speculators")}
 every_layout = pytest.mark.parametrize("layout", EAGLES.values(), ids=EAGLES)
 THIRD = list(EAGLES.values())[1:]
 third_layouts = pytest.mark.parametrize("layout", THIRD, ids=list(EAGLES)[1:])
@@ -123,6 +123,12 @@ ANGLES = {
     "new parameters of no kind": ({"rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}},
                                   lambda p, i, dim: p * 500.0 ** (-2 * i / dim)),
     "no scaling": ({"rope_scaling": None}, lambda p, i, dim: p * 10000.0 ** (-2 * i / dim)),
+    "by kind of attention": (
+        {"rope_theta": 7.0, "layer_types": ["full_attention"], "rope_parameters": {
+            "sliding_attention": {"rope_theta": 3.0, "rope_type": "default"},
+            "full_attention": {"rope_theta": 500000.0, **LLAMA3}}},
+        llama3_angle,
+    ),
 }  # fmt: skip
 
 
@@ -151,6 +157,44 @@ def test_a_network_that_knows_every_token_needs_no_maps(folder):
         refused(folder, config, tensors | shifted, "d2t makes token 18 the target's 19")
     del config["draft_vocab_size"]
     assert len(load_eagle(write(folder, config, tensors)).d2t) == VOCAB
+
+
+@third_layouts
+def test_one_map_is_enough_as_the_other_follows_from_it(folder, layout):
+    whole = layout.tensors()
+    head = load_eagle(write(folder, layout.config(), {name: whole[name] for name in whole if name != "t2d"}))
+    assert bits({layout.here(name): tensor for name, tensor in whole.items()}) == bits(head.state_dict())
+    wrong = {name: tensor for name, tensor in whole.items() if name != "t2d"} | {"d2t": torch.tensor(KNOWN)}
+    refused(folder, layout.config(), wrong, "d2t makes token 5 the target's 23")
+
+
+NORMS = {
+    "joined": ({"norm_before_fc": True}, ["input_norm"]),
+    "joined, said inside": ({"eagle_config": {"norm_before_fc": True}}, ["input_norm"]),
+    "each": ({"fc_norm": True}, ["fc_norm.0", "fc_norm.1", "fc_norm.2"]),
+    "output": ({"norm_output": True}, []),
+    "output, said inside": ({"eagle_config": {"return_hidden_post_norm": True}}, []),
+    "none": ({"norm_before_fc": False, "fc_norm": None, "eagle_config": {"norm_before_fc": False}}, []),
+}
+
+
+@pytest.mark.parametrize("case", NORMS)
+def test_a_network_norms_what_its_configuration_says(folder, target, case):
+    """As in vLLM 0.32.0 and speculators 0.9.0, by the names of the tensors there."""
+    says, has = NORMS[case]
+    more = {f"{name}.weight": numbers(3 * WIDTH if name == "input_norm" else WIDTH).double() + 1 for name in has}
+    for layout in (EAGLES["EAGLE-3"], EAGLES["speculators"]):
+        head = load_eagle(write(folder, layout.config() | says, layout.tensors() | more), target)
+        session = head.session(target)
+        session.feed(TOKENS[1:], features_of(target, TOKENS, head.feature_layers)[:-1])
+        found, expected = session.grow([5], [-1])[0], law(head, target, TOKENS, [5])
+        assert torch.allclose(found.double(), expected, rtol=1e-4, atol=1e-4)
+        layout.save(head, folder / "again")
+        again = load_eagle(folder / "again")
+        assert same(again, head) and again.norm_output is head.norm_output is ("output" in case)
+        if has:
+            refused(folder, layout.config() | says, layout.tensors(), f"{has[0]}.weight.* missing, by what .* says")
+            refused(folder, layout.config(), layout.tensors() | more, f"{has[0]}.weight.* unknown, by what .* says")
 
 
 def test_a_midlayer_is_enough_to_tell_eagle_3(folder):
@@ -200,7 +244,7 @@ def deep(layers):
     return LM(LlamaForCausalLM(LlamaConfig(**sizes(num_hidden_layers=layers))).eval())
 
 
-@third_layouts
+@every_layout
 def test_a_file_without_embeddings_takes_the_targets(folder, target, layout):
     config = layout.config
     tensors = {name: t.half() if t.is_floating_point() else t for name, t in layout.tensors().items()}
@@ -217,11 +261,7 @@ def test_a_file_without_embeddings_takes_the_targets(folder, target, layout):
         load_eagle(folder)
 
 
-def test_embeddings_are_lent_to_eagle_3_alone_and_by_targets_that_have_some(folder, target):
-    tensors = first()
-    del tensors["embed_tokens.weight"]
-    with pytest.raises(ValueError, match=f"{SAFE}: embed_tokens.weight is missing, by what"):
-        load_eagle(write(folder, first_config(), tensors), target)
+def test_embeddings_are_lent_by_targets_that_have_some(folder):
     config, tensors = third_config(), third()
     del tensors["embed_tokens.weight"]
     config |= {"hidden_size": VOCAB, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
@@ -415,7 +455,8 @@ def test_a_number_of_layers_that_lies_is_named_beside_a_tensor(folder, layout):
     more = {f"layers.1.{name}": tensor for name, tensor in layer_shapes("", 2).items()}
     more = {name.replace("..", "."): numbers(*shape) for name, shape in more.items()}
     for count in (1, 2):
-        says = rf"num_hidden_layers is {count}, and .*{SAFE} has layers.1.mlp.down_proj.weight: expected 1"
+        says = rf"num_hidden_layers is {count}, and .*{SAFE} has layers.1.mlp.down_proj.weight: expected 1, and tensors"
+        says += " of one layer; draft networks of several layers are unknown here" if count == 2 else " of one layer$"
         refused(folder, config(num_hidden_layers=count), tensors() | more, says)
     for count in (0, -1, 1.0, "1", None, True):
         refused(folder, config(num_hidden_layers=count), tensors(), "num_hidden_layers must be a whole number of 1 or")
@@ -441,6 +482,11 @@ def test_a_number_of_layers_that_lies_is_named_beside_a_tensor(folder, layout):
         ({"rope_scaling": {"type": "spiral"}}, "rope_scaling has rope_type 'spiral', which nobody knows"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "rope_parameters has rope_type 'spiral'"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "these sizes, or rope_parameters, make no"),
+        ({"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}}, "is of sliding_attention, expected of full_"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 0}}}, "rope_theta must be a number above 0, got 0"),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5, exp"),
+        ({"partial_rotary_factor": 0.25}, "partial_rotary_factor is 0.25, expected 1: networks that turn a part"),
+        ({"layer_types": ["sliding_attention"], "sliding_window": 4}, "layer_types is .'sliding_attention'., expected"),
         ({"num_attention_heads": 3, "num_key_value_heads": 3}, "head_dim must be even|these sizes, .* make no layer"),
         ({"attention_bias": True}, "self_attn.q_proj.bias.* are missing"),
         ({"intermediate_size": 25}, r"gate_proj.weight has shape \(24, 16\), expected \(25, 16\)"),
@@ -493,11 +539,11 @@ def test_maps_that_cannot_be_are_named(folder, changed, says):
         ({"draft_vocab_size": 0}, "draft_vocab_size must be a whole number of 1 or more, got 0"),
         ({"draft_vocab_size": 7}, r"d2t has shape \(6,\), expected \(7,\)"),
         ({"norm_before_residual": "yes"}, "norm_before_residual must be true or false, got 'yes'"),
-        ({"norm_before_fc": True}, "norm_before_fc is True, expected false: such networks are unknown here"),
-        ({"fc_norm": True}, "fc_norm is True, expected false"),
-        ({"norm_output": True}, "norm_output is True, expected false"),
+        ({"norm_output": "yes"}, "norm_output must be true or false, got 'yes'"),
+        ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc and fc_norm are two ways to norm the features"),
+        ({"eagle_config": {"eh_proj_before_attn": True}}, "eh_proj_before_attn in eagle_config is true, expected"),
         ({"target_hidden_size": 32}, "target_hidden_size is 32, expected hidden_size, 16"),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, r"fc.weight has shape \(16, 48\), expected \(16, 32\)"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, r"fc.weight has shape \(16, 48\), expected \(16, 32|fc_norm.2"),
         ({"eagle_aux_hidden_state_layer_ids": []}, "layer_ids must be a list of numbers of the target's layers"),
         ({"eagle_aux_hidden_state_layer_ids": [1, "2", 3]}, "layer_ids must be a list of numbers"),
         ({"eagle_aux_hidden_state_layer_ids": 3}, "layer_ids must be a list of numbers"),

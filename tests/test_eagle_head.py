@@ -95,12 +95,23 @@ def test_eagle_3_joins_any_of_the_targets_layers_in_their_order(target, layers):
     assert close(fed(head, target, TEXT)[1][0], law(head, target, TEXT))
 
 
-def test_eagle_3_may_add_to_its_normed_input(target):
-    """As networks made with `speculators` do."""
-    usual, other = eagle3(target), eagle3(target, norm_before_residual=True)
-    said = [fed(head, target, TEXT)[1][0] for head in (usual, other)]
-    assert close(said[1], law(other, target, TEXT))
-    assert not close(said[0], said[1])
+@pytest.mark.parametrize("norm", ["norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"])
+def test_eagle_3_may_norm_what_its_authors_do_not(target, norm):
+    """As networks made with `speculators` do, EAGLE-3.1 among them."""
+    usual, other = eagle3(target), eagle3(target, norms=[norm])
+    other.load_state_dict(usual.state_dict(), strict=False)
+    said = []
+    for head in (usual, other):
+        session, logits = fed(head, target, TEXT)
+        assert close(logits[0], law(head, target, TEXT))
+        said.append(session.grow([7], [ROOT])[0])
+        assert close(said[-1], law(head, target, TEXT, [7]))
+    assert not close(*said)
+
+
+def test_the_features_are_normed_in_one_way(target):
+    with pytest.raises(ValueError, match="norm_before_fc and fc_norm are two ways to norm the features: choose one"):
+        eagle3(target, norms=["norm_before_fc", "fc_norm"])
 
 
 def test_the_layer_of_eagle_1_is_that_of_transformers_without_its_first_norm(target):

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from tutorlib import wheel
 from tutorlib.disk import locked
 from tutorlib.export import export, main
+from tutorlib.heads.eagle_head import Eagle3Head
 from tutorlib.heads.formats import BORROWED, load_eagle, load_medusa, save_eagle, save_medusa
 from tutorlib.models import load
 from tutorlib.training import train_eagle
@@ -97,6 +98,13 @@ def test_vllm_reads_an_eagle_3_network_as_of_the_package_speculators(lm, target,
     assert config["transformer_layer_config"]["num_aux_hidden_states"] == 2
     assert config["speculators_config"]["verifier"]["name_or_path"] == str(target)
     assert serving["settings"] == {"method": "eagle3", "num_speculative_tokens": 3, "model": str(tmp_path / "out")}
+
+
+def test_vllm_is_told_of_the_norms_of_eagle_3_1(lm, target, tmp_path):
+    save_eagle(normed_features(lm), tmp_path / "head")
+    export("eagle3", "vllm", tmp_path / "out", target=target, head=tmp_path / "head")
+    config, _ = said(tmp_path / "out")
+    assert config["fc_norm"] is config["norm_output"] is True and "norm_before_fc" not in config
 
 
 def test_vllm_reads_an_eagle_1_network_as_published(lm, target, tmp_path):
@@ -299,6 +307,14 @@ def normed_first(lm):
     return head
 
 
+def normed_features(lm):
+    """EAGLE-3.1."""
+    head = network(lm)
+    again = Eagle3Head(head.config, head.feature_layers, head.tokens.tolist(), fc_norm=True, norm_output=True)
+    again.load_state_dict(head.state_dict(), strict=False)
+    return again
+
+
 def other_embeddings(lm):
     head = network(lm)
     head.embed_tokens.weight.data[3] += 1
@@ -310,6 +326,7 @@ def other_embeddings(lm):
     [
         (lambda lm: network(lm, "eagle"), "vllm", "vLLM has no place for fc.bias"),
         (normed_first, "sglang", "SGLang knows no norm_before_residual"),
+        (normed_features, "sglang", "SGLang knows no fc_norm and no norm_output"),
         (other_embeddings, "sglang", "SGLang gives the network the target's embeddings, but it has others"),
         *(
             (lambda lm, layers=layers: network(lm, feature_layers=layers), engine, "engines give those between")

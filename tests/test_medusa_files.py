@@ -8,6 +8,7 @@ from conftest import VOCAB
 from layouts import (
     LAYOUTS,
     WIDTH,
+    bits,
     for_vllm,
     numbers,
     published,
@@ -16,6 +17,7 @@ from layouts import (
     same,
     vllm_config,
     write,
+    write_inside,
 )
 
 from tutorlib.decoders import greedy
@@ -119,6 +121,20 @@ def test_the_first_published_configuration_says_2_heads_where_there_are_5(folder
     tensors = published() | {"3.0.linear.weight": numbers(WIDTH, WIDTH)}  # a part of a fourth
     with pytest.raises(ValueError, match="3.0.linear.weight is unknown"):
         load_medusa(write(folder, published_config(), tensors))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", None], ids=["one file", "pickle", "parts"])
+def test_heads_may_be_inside_the_file_of_their_whole_model(llama, folder, file):
+    heads = load_medusa(write_inside(folder, llama.model, published(), file), llama)
+    assert bits(heads.state_dict()) == bits(published())
+    with pytest.raises(ValueError, match="config.json is that of a whole model with heads inside: give a folder of i"):
+        save_medusa(heads, folder)
+    llama.model.save_pretrained(folder)  # without them
+    (folder / "config.json").write_text(json.dumps(published_config()))
+    for path in folder.glob("model*.index.json"):
+        path.unlink()
+    with pytest.raises(ValueError, match=f"has a config.json but no tensors: expected {SAFE}"):
+        load_medusa(folder, llama)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

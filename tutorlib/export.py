@@ -21,7 +21,7 @@ from .arguments import check_whole_number
 from .disk import filling, locked, write_text
 from .heads.eagle_head import TREE, Eagle3Head
 from .heads.formats import load_eagle, load_medusa, save_eagle, save_medusa
-from .heads.formats.eagle_files import AUXILIARY
+from .heads.formats.eagle_files import AUXILIARY, extra_norms
 from .heads.formats.files import CONFIG, read_config
 from .models import families, load
 from .ngram import is_ngram
@@ -219,6 +219,7 @@ def _check_for_sglang(head, target, folder) -> None:
     config = head.config
     odd = [key for key in ("attention_bias", "qkv_bias", "mlp_bias") if getattr(config, key, False)]
     odd += ["norm_before_residual"] if getattr(head, "norm_before_residual", False) else []
+    odd += extra_norms(head)
     if odd:
         raise ValueError(f"{folder}: SGLang knows no {' and no '.join(odd)} in such a network: export to vllm")
     own = head.embed_tokens.weight

@@ -10,17 +10,18 @@ import errno
 import hashlib
 import json
 import logging as standard_logging
-import math
 import warnings
 from pathlib import Path
 
-from .disk import disk_full, plain_name, read_json, room_in, write_text
+from .disk import disk_full, read_json, room_in, write_text
 from .families import BUNDLED, ENVIRONMENT, HEADS, MODELS, by_hub_name, nearest
+from .weight_files import refuse_adapter, weight_files
 
 WEIGHTS = Path(__file__).parent / "weights"  # of the bundled family
 CHECKSUMS = "checksums.json"
 
 _UNCHECKED = ("*.md", ".*", "training_log.json", "figures.json", CHECKSUMS)  # in a family's folder, but not loaded
+_PARTS = {"model.safetensors": "model*.safetensors", "pytorch_model.bin": "pytorch_model*.bin"}  # one file, or several
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]  # of a hub repository: all but the weights
 
 
@@ -38,12 +39,21 @@ def directory(place) -> Path | None:
 
 def models_in(folder: Path) -> dict[str, Path]:
     """The contents of a directory by role: a model, which is the target, or the subdirectories of a family."""
+    refuse_adapter(folder)
     if (folder / "config.json").is_file():
-        return {"target": folder}
+        return {"target": folder} | ({"medusa": folder} if _has_heads(folder) else {})
     roles = _roles(folder)
     if "target" not in roles:
         raise ValueError(f"{folder} holds no model: expected config.json in it, or target/config.json")
     return roles
+
+
+def _has_heads(folder: Path) -> bool:
+    """Whether Medusa heads are in the files of a whole model, as its configuration says."""
+    try:
+        return "medusa_num_heads" in read_json(folder / "config.json")
+    except (ValueError, TypeError):  # loading will report what is wrong with it
+        return False
 
 
 def bundled_with(name: str) -> dict[str, Path]:
@@ -56,6 +66,8 @@ def bundled_with(name: str) -> dict[str, Path]:
 
 
 def _roles(folder: Path) -> dict[str, Path]:
+    for role in (*MODELS, *HEADS):
+        refuse_adapter(folder / role)
     return {role: folder / role for role in (*MODELS, *HEADS) if (folder / role / "config.json").is_file()}
 
 
@@ -76,17 +88,22 @@ def model_folder(source, weights: bool = False) -> Path:
         found = (folder / "config.json").is_file() and has_tokenizer(folder) and all(path.is_file() for path in files)
         return found and (bool(files) or not weights)
 
-    wanted = ["model*.safetensors", "pytorch_model*.bin"] if weights else []
+    wanted = list(_PARTS.values()) if weights else []
     return _fetched(source, whole, wanted, "the files on this machine are incomplete")
 
 
 def heads_folder(source, files) -> Path:
-    """The folder of heads: with `config.json` and the first of `files` that exists; downloaded first if necessary."""
+    """The folder of heads: with `config.json` and the first of `files` that exists; downloaded first if necessary.
+
+    A file may also be there in parts, with an index.
+    """
 
     def whole(folder):
-        return (folder / "config.json").is_file() and any((folder / name).is_file() for name in files)
+        parts = weight_files(folder, files)
+        return (folder / "config.json").is_file() and bool(parts) and all(path.is_file() for path in parts)
 
-    return _fetched(source, whole, files, f"it has no config.json, or none of {', '.join(files)}")
+    wanted = [_PARTS.get(name, name) for name in files]
+    return _fetched(source, whole, wanted, f"it has no config.json, or none of {', '.join(files)}")
 
 
 def _fetched(source, whole, wanted, lacking) -> Path:
@@ -94,13 +111,16 @@ def _fetched(source, whole, wanted, lacking) -> Path:
     if isinstance(source, Path):
         return source
     folder = _snapshot(source)
-    if folder is not None and whole(folder):
-        return folder
+    if folder is not None:
+        refuse_adapter(folder)
+        if whole(folder):
+            return folder
     with quiet(bars=bool(wanted)):  # a progress bar, because gigabytes take long
         for pattern in wanted or _SMALL_FILES[:1]:
             folder = _download(source, pattern)
             if any(folder.glob(pattern)):
                 break
+    refuse_adapter(folder)
     if not whole(folder):
         raise _unreachable(source, lacking)
     return folder
@@ -249,75 +269,3 @@ def verify(folder):
             raise ValueError(f"{path} has {found['bytes']} bytes where {size} are expected: {cure}")
         if found["sha256"] != digest:
             raise ValueError(f"{path} was altered: its checksum is {found['sha256']}, not {digest}; {cure}")
-
-
-# Weights, before they are loaded.
-
-
-def weight_files(folder) -> list[Path]:
-    """The files with a model's weights, which may be missing: safetensors if there are any, otherwise pickles."""
-    for single in ("model.safetensors", "pytorch_model.bin"):
-        index = folder / f"{single}.index.json"
-        if (folder / single).is_file():
-            return [folder / single]
-        if index.is_file():
-            try:
-                names = set(read_json(index)["weight_map"].values())
-            except (KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"{index} is broken ({error!r}): download it again") from error
-            odd = [name for name in names if not plain_name(name)]
-            if odd or not names:
-                raise ValueError(f"{index} must name files beside it, got {odd[0]!r}" if odd else f"{index} names none")
-            return [folder / name for name in sorted(names)]
-    return []
-
-
-def count_weights(files) -> tuple[int, int]:
-    """The number of weights in the files, and an upper bound on any size: the number of tensors or the longest side of
-    one.
-
-    Both are read from the headers only; a ValueError if a file is missing or cut off.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    count = most = 0
-    for path in files:
-        if not path.is_file():
-            raise ValueError(f"{path} is missing, though the index beside it names it: download it again")
-        if path.suffix != ".safetensors":
-            count += path.stat().st_size // 2  # a guess: pickles of language models are mostly in half precision
-            most += path.stat().st_size
-            continue
-        try:
-            with safe_open(path, framework="pt") as tensors:
-                shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
-                count += sum(map(math.prod, shapes))
-                most = max(most + len(shapes), *(side for shape in shapes for side in shape), 0)
-        except SafetensorError as error:
-            raise ValueError(
-                f"{path} is truncated or altered ({path.stat().st_size} bytes; {error}): download or copy it again"
-            ) from error
-    return count, most
-
-
-_SIZES = {  # in any configuration of a language model: no such number is larger than a side of a tensor, or than all
-    *("vocab_size", "hidden_size", "intermediate_size", "head_dim", "n_embd", "n_inner", "d_model", "ffn_dim"),
-    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "n_layer", "n_head", "num_layers"),
-    *("n_positions", "num_experts", "num_local_experts", "word_embed_proj_dim"),
-}
-
-
-def check_config(place, most):
-    """Raise ValueError if a size in a configuration is larger than anything in its weights, before a model is made from
-    it.
-    """
-    config = read_json(place)
-    if not isinstance(config, dict):
-        raise ValueError(f"{place} must hold an object with keys and values, got {str(config)[:80]!r}")
-    for settings in (config, *(value for value in config.values() if isinstance(value, dict))):
-        for key in _SIZES & settings.keys():
-            if isinstance(settings[key], int) and not 0 < settings[key] <= most:
-                raise ValueError(
-                    f"{place}: {key} is {settings[key]}, expected 1 to {most}, by the number and the sides of the "
-                    "tensors beside it: the two do not belong together; download or copy them again"
-                )

@@ -18,6 +18,7 @@ import math
 import os
 import pickle
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +45,7 @@ from .hub import write_checksums
 from .lm import LM
 from .metrics import memory
 from .ngram import is_ngram, load_ngram
+from .weight_files import check_config, count_weights, prediction_layers, weight_files
 
 _MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # the names that accelerate accepts
 
@@ -391,25 +393,33 @@ def _dtype(dtype, device, bundled) -> torch.dtype:
 
 
 def _load_model(folder, name, device, dtype, form=None, placement=None):
-    from transformers import AutoModelForCausalLM
-
-    files = hub.weight_files(folder)
+    files = weight_files(folder)
     if not files:
         raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
-    weights, most = hub.count_weights(files)
-    hub.check_config(Path(folder) / "config.json", most)
+    weights, most = count_weights(files)
+    check_config(Path(folder) / "config.json", most)
+    config = read_json(Path(folder) / "config.json")
+    saved = quantization.saved_form(config)
+    unpacked = saved in quantization.UNPACKED
     where, settings = ", ".join(map(str, files)), {}
     if form:
-        _refuse_quantized(folder, form)
+        if saved:
+            raise ValueError(
+                f"{folder} holds a model that is already quantized ({saved}, says its config.json), and quantize= asks "
+                f"for {form.name}: load it without quantize=, or take the original"
+            )
         settings = {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
+    if unpacked and placement and dtype != torch.bfloat16:
+        raise ValueError(f'{folder} holds weights in {saved}: with a device_map, they take dtype="bfloat16" alone')
     settings |= placement or {}
-    needed = _bytes_needed(folder, weights, dtype, form)
+    stays = saved and not unpacked
+    needed = sum(path.stat().st_size for path in files) if stays else _bytes_needed(folder, weights, dtype, form)
     for place in (torch.device("cpu"), device):  # weights pass through the processor's memory
         if not placement and needed > _free(place):
             raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
     try:
         with hub.quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(
+            model, report = _auto_class(folder).from_pretrained(
                 folder,
                 dtype=dtype,
                 use_safetensors=files[0].suffix == ".safetensors",
@@ -418,7 +428,10 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
                 local_files_only=True,
                 output_loading_info=True,
                 **settings,
+                **quantization.unpacking(saved),
             )
+        if unpacked and not placement:
+            model = model.to(dtype)  # they are unpacked in bfloat16, beside others that are in `dtype`
         model = quantization.settle(model) if form else model if placement else model.to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
@@ -438,14 +451,49 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
             f"{where}: {len(missing)} of the model's tensors are missing, {missing[0]} among "
             "them; the weights do not belong to the config.json beside them"
         )
+    _check_unused(sorted(report["unexpected_keys"]), model, config, where)
+    return model.eval()
+
+
+def _auto_class(folder):
+    """The class of transformers that makes a folder's model: of language models, or of those that also see pictures."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    for kind in ("CausalLM", "ImageTextToText"):
+        mapping = f"MODEL_FOR_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).upper()}_MAPPING"
+        if type(config) in getattr(transformers, mapping):
+            return getattr(transformers, f"AutoModelFor{kind}")
+    raise ValueError(f"its model_type is {config.model_type!r}, and such models do not continue a text")
+
+
+def _check_unused(unused, model, config, where) -> None:
+    """Raise ValueError if tensors of a file that are no part of the model are further layers of it; warn of others."""
+    first = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
+    predicting = range(first, first + prediction_layers(config))
     layers = {_any_layer(name) for name in model.state_dict()}
-    further = sorted(name for name in report["unexpected_keys"] if _any_layer(name) in layers)
+    ahead = [name for name in unused if _layer(name) in predicting or "mtp" in name]
+    further = [name for name in unused if _any_layer(name) in layers and name not in ahead]
     if further:  # ignoring them would give another model
         raise ValueError(
-            f"{where}: {len(further)} tensors are of more layers than the config.json beside them "
-            f"says, {further[0]} among them: the two do not belong together"
+            f"{where}: {len(further)} tensors are of more layers than the config.json beside them says, {further[0]} "
+            "among them: the two do not belong together. (If they are layers for multi-token prediction, it must say "
+            'how many: "num_nextn_predict_layers".)'
         )
-    return model.eval()
+    inside = formats.INSIDE["medusa"] if "medusa_num_heads" in config else None
+    unused = [name for name in unused if not (inside and name.startswith(inside))]  # `load_medusa` reads them
+    if unused:
+        why = "layers for multi-token prediction, with which no method here drafts" if ahead else "no part of the model"
+        warnings.warn(
+            f"{where}: not all tensors are used ({len(unused)} are not, {(ahead or unused)[0]} among them: {why})",
+            stacklevel=2,
+        )
+
+
+def _layer(name: str) -> int | None:
+    """The number of a tensor's layer, by its name."""
+    found = re.search(r"\.(\d+)\.", name)
+    return int(found[1]) if found else None
 
 
 def _any_layer(name: str) -> str:
@@ -475,17 +523,6 @@ def _free(device) -> float:
     except OSError:
         found = None
     return int(found.group(1)) * 1024 if found else math.inf
-
-
-def _refuse_quantized(folder, form) -> None:
-    """Raise ValueError if the model was saved in quantized form, because it cannot be quantized again."""
-    saved = read_json(Path(folder) / "config.json").get("quantization_config")
-    if saved:
-        method = saved.get("quant_method", "another form") if isinstance(saved, dict) else saved
-        raise ValueError(
-            f"{folder} holds a model that is already quantized ({method}, says its config.json), and quantize= asks "
-            f"for {form.name}: load it without quantize=, or take the original"
-        )
 
 
 def _bytes_needed(folder, weights, dtype, form) -> float:

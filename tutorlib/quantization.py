@@ -19,6 +19,9 @@ import torch
 
 BLOCK = 64  # weights that share a scale in nf4
 BLOCKS = 256  # scales that share a scale with double quantization
+# The published forms whose weights transformers can unpack while it reads them, and the settings that make it do so.
+# Otherwise it would keep them packed on some machines, for kernels that must be downloaded.
+UNPACKED = {"fp8": "FineGrainedFP8Config", "mxfp4": "Mxfp4Config"}
 
 
 class Form(NamedTuple):
@@ -131,6 +134,19 @@ def settings(form: Form, dtype: torch.dtype):
         bnb_4bit_compute_dtype=dtype,
         bnb_4bit_use_double_quant=form.double,
     )
+
+
+def saved_form(config: Mapping) -> str | None:
+    """The form in which a model's weights are stored, by its configuration; None if they are not quantized."""
+    saved = config.get("quantization_config")
+    return str(saved.get("quant_method", "another form") if isinstance(saved, dict) else saved) if saved else None
+
+
+def unpacking(form: str | None) -> dict:
+    """The settings with which transformers unpacks a model while it is loaded; none for other forms."""
+    import transformers
+
+    return {"quantization_config": getattr(transformers, UNPACKED[form])(dequantize=True)} if form in UNPACKED else {}
 
 
 def settle(model: torch.nn.Module) -> torch.nn.Module:

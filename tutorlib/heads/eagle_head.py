@@ -233,8 +233,8 @@ class Eagle3Head(DraftNetwork):
     """EAGLE-3's network. It reads features of a low, a middle and a high layer, and has an output head of its own.
 
     Unlike EAGLE-1, it does not have to predict the target's feature, only the right token. So it can be trained over
-    several steps on its own outputs. It continues from its state before the norm. Its vocabulary may be smaller than
-    the target's.
+    several steps on its own outputs. It continues from its state before the norm, unless `norm_output` is set. Its
+    vocabulary may be smaller than the target's.
 
     Source: Li et al. (2025), "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
     Test", sections 3.1 and 3.2. Parameters have the names of the published files.
@@ -249,11 +249,17 @@ class Eagle3Head(DraftNetwork):
     norm_before_residual : bool
         Whether the layer adds its result to its normed input. Networks made with `speculators` may do so; published
         ones do not.
+    norm_before_fc, fc_norm : bool
+        Whether the joined features are normed before `fc`, or each of them by itself; at most one of the two.
+    norm_output : bool
+        Whether the network continues from its state after the norm. This and `fc_norm` make EAGLE-3.1
+        (arXiv:2605.09992), whose guesses stay as good many tokens ahead.
 
     Raises
     ------
     ValueError
-        If there are no layers, or if `tokens` is empty, not ascending, or has ids outside the vocabulary.
+        If there are no layers, if `tokens` is empty, not ascending, or has ids outside the vocabulary, or if both
+        `norm_before_fc` and `fc_norm` are given.
     """
 
     def __init__(
@@ -263,6 +269,9 @@ class Eagle3Head(DraftNetwork):
         tokens: Sequence[int] | None = None,
         *,
         norm_before_residual: bool = False,
+        norm_before_fc: bool = False,
+        fc_norm: bool = False,
+        norm_output: bool = False,
     ):
         super().__init__(config)
         self.feature_layers = tuple(feature_layers)
@@ -277,8 +286,14 @@ class Eagle3Head(DraftNetwork):
             raise ValueError(
                 f"tokens must be ids of a vocabulary of {self.vocab_size}, each once and ascending, got {tokens}"
             )
-        self.norm_before_residual = norm_before_residual
-        self.fc = nn.Linear(len(self.feature_layers) * self.width, self.width, bias=False)
+        if norm_before_fc and fc_norm:
+            raise ValueError("norm_before_fc and fc_norm are two ways to norm the features: choose one of them")
+        self.norm_before_residual, self.norm_output = norm_before_residual, norm_output
+        joined, eps = len(self.feature_layers) * self.width, config.rms_norm_eps
+        self.input_norm = nn.RMSNorm(joined, eps=eps) if norm_before_fc else None
+        each = [nn.RMSNorm(self.width, eps=eps) for _ in self.feature_layers] if fc_norm else None
+        self.fc_norm = None if each is None else nn.ModuleList(each)
+        self.fc = nn.Linear(joined, self.width, bias=False)
         self.midlayer = MidLayer(config)
         self.norm = nn.RMSNorm(self.width, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(self.width, len(known), bias=False)
@@ -294,6 +309,11 @@ class Eagle3Head(DraftNetwork):
         return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
+        if self.input_norm is not None:
+            features = self.input_norm(features)
+        if self.fc_norm is not None:
+            parts = features.split(self.width, dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         return self.fc(features)
 
     def forward(
@@ -301,10 +321,11 @@ class Eagle3Head(DraftNetwork):
     ) -> torch.Tensor:
         normed = self.midlayer.hidden_norm.forward(hidden)
         states = torch.cat([self.midlayer.input_layernorm.forward(self.embed_tokens.forward(tokens)), normed], dim=-1)
-        return self.midlayer.forward(normed if self.norm_before_residual else hidden, states, rotation, mix)
+        made = self.midlayer.forward(normed if self.norm_before_residual else hidden, states, rotation, mix)
+        return self.norm.forward(made) if self.norm_output else made
 
     def read_out(self, hidden: torch.Tensor, target: LM | None = None) -> torch.Tensor:
-        logits = self.lm_head.forward(self.norm.forward(hidden))
+        logits = self.lm_head.forward(hidden if self.norm_output else self.norm.forward(hidden))
         if len(self.d2t) == self.vocab_size:
             return logits
         return logits.new_full((*logits.shape[:-1], self.vocab_size), -torch.inf).index_copy_(-1, self.tokens, logits)

@@ -41,8 +41,13 @@ SPECULATORS = "0.9.0"  # the version of that package whose configuration is writ
 AUXILIARY = "eagle_aux_hidden_state_layer_ids"  # which of the target's hidden states EAGLE-3 reads
 # What an EAGLE-3 network may share with its target.
 BORROWED = ("embed_tokens.weight", "lm_head.weight")
-# What some EAGLE-3 networks do otherwise, by the key that says so.
-UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")
+# What EAGLE-3.1 and others do beside EAGLE-3, by the keys that say so; all are false where they are missing.
+NORMS = ("norm_before_fc", "fc_norm", "norm_output")
+# How `eagle_config`, an object inside some configurations, calls them.
+NESTED = {"norm_before_fc": "norm_before_fc", "norm_output": "return_hidden_post_norm"}
+# What there is in it beside, and not here.
+UNKNOWN = ("eh_proj_before_attn", "use_mtp_layernorm")
+FULL = "full_attention"  # how transformers calls a layer's attention if it sees all positions before
 
 
 # Writing.
@@ -125,6 +130,7 @@ def _published_config(head: DraftNetwork, base: str) -> dict:
         theirs["qkv_bias"] = True
     if isinstance(head, Eagle3Head):
         theirs |= {"draft_vocab_size": len(head.d2t), "norm_before_residual": head.norm_before_residual}
+        theirs |= extra_norms(head)
         if min(head.feature_layers) >= 0:
             theirs[AUXILIARY] = list(head.feature_layers)
     else:
@@ -140,6 +146,7 @@ def _speculators_config(head: Eagle3Head, base: str) -> dict:
         "speculators_version": SPECULATORS,
         "draft_vocab_size": len(head.d2t),
         "norm_before_residual": head.norm_before_residual,
+        **extra_norms(head),
         AUXILIARY: list(head.feature_layers),
         "transformer_layer_config": {**_sizes(head.config), "rope_parameters": dict(head.config.rope_parameters)},
         "speculators_config": {
@@ -151,6 +158,14 @@ def _speculators_config(head: Eagle3Head, base: str) -> dict:
             "verifier": {"name_or_path": base or None, "architectures": []},
         },
     }
+
+
+def extra_norms(head: DraftNetwork) -> dict[str, bool]:
+    """The keys of the norms that a network has beside those of EAGLE-3, as a configuration says them."""
+    if not isinstance(head, Eagle3Head):
+        return {}
+    there = (head.input_norm is not None, head.fc_norm is not None, head.norm_output)
+    return {key: True for key, has in zip(NORMS, there, strict=True) if has}
 
 
 def _sizes(config: LlamaConfig) -> dict:
@@ -197,9 +212,9 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
     folder : path
     target : LM, optional
         The network is checked to fit it, and put on its device. A target is required if the file lacks one of the
-        following. Without `embed_tokens.weight`, as in some published EAGLE-3 files, the target's embeddings are used.
-        Without the numbers of the layers whose features are read, `usual_layers` are used. Without `lm_head.weight`,
-        rows of the target's output head are used.
+        following. Without `embed_tokens.weight`, as in some published files, the target's embeddings are used. For
+        EAGLE-3, without the numbers of the layers whose features are read, `usual_layers` are used; without
+        `lm_head.weight`, rows of the target's output head.
     dtype : torch.dtype, optional
         By default the dtype of the file.
 
@@ -213,7 +228,7 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
     ValueError
         If anything is missing, unknown, incomplete, or has the wrong shape or dtype (the message names the file, the
         tensor or key, and what was expected); if a pickle contains anything but tensors (nothing in it is executed); if
-        there is more than one layer, in the configuration or in the file; if the maps `d2t` and `t2d` point outside the
+        there is more than one layer, in the configuration or in the file, or one that sees only a window; if the maps `d2t` and `t2d` point outside the
         vocabulary, are not filled or contradict each other; if the vocabulary, width or number of layers does not fit
         the target; if the network does something that `tutorlib.heads.eagle_head` does not support.
 
@@ -250,15 +265,21 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
             raise ValueError(f"{where}: {error}") from None
 
     names, lent = layout_names(head.state_dict(), layout), {}
-    if third and "embed_tokens.weight" not in tensors:
+    if "embed_tokens.weight" not in tensors:
         lent["embed_tokens.weight"] = _embeddings(target, tuple(head.embed_tokens.weight.shape), path)
     if third and len(head.d2t) == head.vocab_size and not {"d2t", "t2d"} & tensors.keys():
         lent |= {"d2t": head.d2t, "t2d": head.t2d}  # where every token is known, no map is needed
+    # To be filled when the map of tokens has been checked.
     if third and "lm_head.weight" not in tensors:
-        lent["lm_head.weight"] = head.lm_head.weight  # to be filled when the map of tokens has been checked
+        lent["lm_head.weight"] = head.lm_head.weight
+    if third and "d2t" in tensors and "t2d" not in tensors:
+        lent["t2d"] = head.t2d
     names = {name: there for name, there in names.items() if name not in lent}
     found = fitting(head, tensors, names, path) | lent
     if third:
+        known = known_tokens(found["d2t"], head.vocab_size, path)
+        if "t2d" in lent:
+            found["t2d"] = known
         check_maps(found["d2t"], found["t2d"], path)
         if "lm_head.weight" in lent:
             found["lm_head.weight"] = _output_rows(target, found["d2t"], path)
@@ -320,13 +341,27 @@ def layer_config(said: Mapping, where) -> LlamaConfig:
 def rope_parameters(said: Mapping, where) -> tuple[str, dict]:
     """How positions turn into angles: the key that says it, and its content as transformers 5 has it.
 
-    There it is `rope_parameters`; older configurations say `rope_theta`, and `rope_scaling` beside it.
+    There it is `rope_parameters`, for some models one for each kind of attention; older configurations say
+    `rope_theta`, and `rope_scaling` beside it.
     """
     key = "rope_parameters" if said.get("rope_parameters") is not None else "rope_scaling"
     given = said.get(key)
     if given is not None and not isinstance(given, dict):
         raise ValueError(f"{where}: {key} must be an object, got {given!r}")
     rope = dict(given or {})
+    if any(isinstance(value, dict) for value in rope.values()):  # by kind of attention
+        if not isinstance(rope.get(FULL), dict):
+            raise ValueError(
+                f"{where}: {key} is of {', '.join(rope)}, expected of {FULL}: networks with other attention are "
+                "unknown here"
+            )
+        key, rope = f"{key} of {FULL}", dict(rope[FULL])
+    turned = rope.get("partial_rotary_factor", said.get("partial_rotary_factor"))
+    if turned not in (None, 1):
+        raise ValueError(
+            f"{where}: partial_rotary_factor is {turned!r}, expected 1: networks that turn a part of each head are "
+            "unknown here"
+        )
     kind = rope.pop("type", "default")
     rope.setdefault("rope_type", kind)
     if rope["rope_type"] not in ("default", *ROPE_INIT_FUNCTIONS):
@@ -348,8 +383,18 @@ def check_maps(d2t: torch.Tensor, t2d: torch.Tensor, path) -> None:
     t2d : bool tensor of shape (vocab_size,)
         Which of the target's tokens are known.
     """
-    d2t, t2d = d2t.cpu(), t2d.cpu()
-    known, vocab_size = len(d2t), len(t2d)
+    t2d = t2d.cpu()
+    differing = (known_tokens(d2t, len(t2d), path) != t2d).nonzero().flatten().tolist()
+    if differing:
+        token = differing[0]
+        which, other = ("t2d", "d2t") if t2d[token] else ("d2t", "t2d")
+        raise ValueError(f"{path}: {which} has the target's token {token}, {other} has not: they contradict each other")
+
+
+def known_tokens(d2t: torch.Tensor, vocab_size: int, path) -> torch.Tensor:
+    """Which of the target's tokens a map `d2t` has, as `t2d` says it: bool, (vocab_size,). Errors as `check_maps`."""
+    d2t = d2t.cpu()
+    known = len(d2t)
     if known < vocab_size and not d2t.any():
         raise ValueError(
             f"{path}: d2t is all zeros, as a map that was never filled: expected what to add to the network's "
@@ -366,12 +411,7 @@ def check_maps(d2t: torch.Tensor, t2d: torch.Tensor, path) -> None:
     if falling:
         first, second = tokens[falling[0] : falling[0] + 2].tolist()
         raise ValueError(f"{path}: d2t goes from the target's token {first} to {second}: expected ascending, each once")
-    given = torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, tokens, True)
-    differing = (given != t2d).nonzero().flatten().tolist()
-    if differing:
-        token = differing[0]
-        which, other = ("t2d", "d2t") if t2d[token] else ("d2t", "t2d")
-        raise ValueError(f"{path}: {which} has the target's token {token}, {other} has not: they contradict each other")
+    return torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, tokens, True)
 
 
 def checked_tree(tree) -> dict:
@@ -397,14 +437,25 @@ def _eagle3(config, sizes: LlamaConfig, target, layout: str, place) -> Eagle3Hea
     if known > sizes.vocab_size:
         raise ValueError(f"{place}: draft_vocab_size is {known}, expected at most vocab_size, {sizes.vocab_size}")
     layers = _feature_layers(config, target, place)
-    norm_first = _flag(config, "norm_before_residual", layout == "speculators", place)
-    return without_weights(Eagle3Head, sizes, layers, range(known), norm_before_residual=norm_first)
+    nested = _nested(config)
+    norms = {key: _flag(config, key, False, place) for key in NORMS}
+    norms |= {key: True for key, there in NESTED.items() if _flag(nested, there, False, f"{place}: eagle_config")}
+    norms["norm_before_residual"] = _flag(config, "norm_before_residual", layout == "speculators", place)
+    try:
+        return without_weights(Eagle3Head, sizes, layers, range(known), **norms)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _nested(config: Mapping) -> Mapping:
+    """The object `eagle_config` of a configuration, where some say what others say beside the sizes."""
+    nested = config.get("eagle_config")
+    return nested if isinstance(nested, dict) else {}
 
 
 def _feature_layers(config: Mapping, target, place) -> tuple[int, ...]:
     """Which of the target's hidden states an EAGLE-3 network reads: see the notes of `load_eagle`."""
-    nested = config.get("eagle_config")
-    nested = nested if isinstance(nested, dict) else {}
+    nested = _nested(config)
     if nested.get("use_aux_hidden_state") is False:
         raise ValueError(f"{place}: use_aux_hidden_state in eagle_config is false: networks without are unknown")
     places = (
@@ -472,16 +523,24 @@ def _check_layers(said: Mapping, tensors: Mapping, where, path) -> None:
     if count == 1 and not further:
         return
     there = further[0] if further else "no layers.1.self_attn.q_proj.weight"
+    several = "; draft networks of several layers are unknown here, so take one of a single layer"
     raise ValueError(
         f"{where}: num_hidden_layers is {count}, and {path} has {there}: expected 1, and tensors of one layer"
+        + several * (count > 1 and bool(further))
     )
 
 
 def _check_known(config: Mapping, said: Mapping, where) -> None:
     """Raise ValueError for a network that does something which those here do not."""
     for key in UNKNOWN:
-        if config.get(key):
-            raise ValueError(f"{where}: {key} is {config[key]!r}, expected false: such networks are unknown here")
+        if _nested(config).get(key):
+            raise ValueError(f"{where}: {key} in eagle_config is true, expected false: such networks are unknown here")
+    kinds = said.get("layer_types")
+    if kinds and (not isinstance(kinds, list) or any(kind != FULL for kind in kinds)):
+        raise ValueError(
+            f"{where}: layer_types is {kinds!r}, expected {FULL!r} alone: networks that see a part of the text, such "
+            "as a sliding window, are unknown here"
+        )
     other = config.get("target_hidden_size")
     if other is not None and other != said["hidden_size"]:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Files of any layout: a configuration and named tensors, which are checked when read and written all or nothing.
 
-A layout is a folder with a `config.json`, which contains the sizes, and one file of tensors, safetensors or a pickle.
-Their contents depend on the layout: see the other files here.
+A layout is a folder with a `config.json`, which contains the sizes, and one file of tensors, safetensors or a pickle,
+which may be in several parts. Their contents depend on the layout: see the other files here.
 """
 
 import json
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from ...disk import read_json, replacing, write_text
+from ...weight_files import refuse_adapter, shards, weight_files
 
 Tensors = dict[str, torch.Tensor]
 Names = dict[str, str]  # of a tensor: name here -> name in the file
@@ -30,6 +31,8 @@ FILES = {
     "speculators": MODEL,
     "ngram": MODEL,
 }
+# Heads that may stand in the files of their target, beside its own tensors, and what their names begin with there.
+INSIDE = {"medusa": "medusa_head."}
 # Tensors that a layout names differently from our modules: patterns of their names, and the names in the file.
 OTHERWISE = {
     "vllm": {r"^(\d+)\.(\d+)\.linear\.": r"blocks.\1.layers.\2.", r"^(\d+)\.\d+\.weight$": r"lm_heads.\1.weight"},
@@ -42,6 +45,7 @@ OURS = "tutorlib"
 def read_config(folder: Path) -> dict:
     """Read a folder's configuration; a ValueError if it is missing or broken."""
     place = Path(folder) / CONFIG
+    refuse_adapter(folder)
     try:
         config = read_json(place)
     except FileNotFoundError:
@@ -96,14 +100,41 @@ def read_folder(folder, layout_of: Callable) -> tuple[str, dict, Tensors, Path, 
     folder = Path(folder)
     config, place = read_config(folder), folder / CONFIG
     layout = layout_of(config, place)
-    for name in FILES[layout]:
-        if (folder / name).is_file():
-            return layout, config, read_tensors(folder / name), place, folder / name
-    raise ValueError(f"{folder} has a {CONFIG} but no tensors: expected {' or '.join(FILES[layout])}")
+    files, prefix = FILES[layout], ""
+    paths = weight_files(folder, files)
+    if not paths and layout in INSIDE:
+        files, prefix = MODEL, INSIDE[layout]
+        paths = weight_files(folder, files)
+    if paths and paths[0].name in files:
+        path, tensors = paths[0], read_tensors(paths[0], prefix)
+    elif paths:
+        path = next(index for name in files if (index := folder / f"{name}.index.json").is_file())
+        tensors = _read_parts(path, prefix)
+    if not paths or prefix and not tensors:
+        raise ValueError(f"{folder} has a {CONFIG} but no tensors: expected {' or '.join(FILES[layout])}")
+    return layout, config, tensors, place, path
 
 
-def read_tensors(path: Path) -> Tensors:
+def _read_parts(index: Path, prefix: str) -> Tensors:
+    """The tensors of a file in several parts, each from the part that the index says; see `read_tensors`."""
+    there = {name: part for name, part in shards(index).items() if name.startswith(prefix)}
+    tensors = {}
+    for part in sorted(set(there.values())):
+        path = index.parent / part
+        if not path.is_file():
+            raise ValueError(f"{path} is missing, though {index.name} names it: download it again")
+        found = read_tensors(path, prefix)
+        differing = found.keys() ^ {name.removeprefix(prefix) for name in there if there[name] == part}
+        if differing:
+            raise ValueError(f"{path} and {index.name} differ in {min(differing)}: the two do not belong together")
+        tensors |= found
+    return tensors
+
+
+def read_tensors(path: Path, prefix: str = "") -> Tensors:
     """The tensors in a file, by their names in the file, on the processor.
+
+    With a `prefix`, only those whose names begin with it, without it.
 
     Raises
     ------
@@ -113,7 +144,9 @@ def read_tensors(path: Path) -> Tensors:
     """
     if path.suffix == ".safetensors":
         try:
-            return load_file(path)
+            with safe_open(path, framework="pt") as file:
+                names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+                return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
         except SafetensorError as error:
             raise ValueError(f"{path} is half-written or broken ({error}): download or copy it again") from error
     try:
@@ -132,7 +165,7 @@ def read_tensors(path: Path) -> Tensors:
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{path} must hold tensors by name, got {type(tensor).__name__} at {name!r}")
-    return tensors
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def check_names(tensors: Mapping, names: Names, path: Path) -> None:

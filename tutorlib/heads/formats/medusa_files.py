@@ -91,7 +91,9 @@ def save_medusa(
         outputs = [name for name in tensors if name.endswith(f".{heads.layers}.weight") and not name.startswith(kept)]
         tensors = {name: tensor for name, tensor in tensors.items() if name not in outputs}
     if place.exists():
-        layout_of(read_config(folder), place)  # raises for anything but heads
+        there = read_config(folder)
+        if layout_of(there, place) == "medusa" and "num_hidden_layers" in there:  # raises for anything but heads
+            raise ValueError(f"{place} is that of a whole model with heads inside: give a folder of its own")
     if layout == "medusa":
         config = {"medusa_num_heads": len(heads), "medusa_num_layers": heads.layers, "base_model_name_or_path": base}
     else:
@@ -120,6 +122,8 @@ def load_medusa(folder, target=None) -> MedusaHeads:
     Parameters
     ----------
     folder : path
+        With the heads alone, or with the whole model that was trained with them, whose files hold them as
+        `medusa_head.0.0.linear.weight` and so on.
     target : LM, optional
         The heads are checked to fit it, and put on its device. Heads without output layers of their own, such as old
         published ones, take copies of the weight of its output head, and cannot be read without it.
