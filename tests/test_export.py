@@ -221,7 +221,8 @@ def test_the_script_runs_the_command(weights, tmp_path, monkeypatch, capsys):
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", str(engine.parent), prepend=":")
     main(["lookup", "--engine", "vllm", "--target", str(weights), "--out", str(tmp_path / "a folder")])
-    ran = subprocess.run([tmp_path / "a folder" / "serve.sh", "--port", "1"], capture_output=True, text=True, check=True)
+    line = [tmp_path / "a folder" / "serve.sh", "--port", "1"]
+    ran = subprocess.run(line, capture_output=True, text=True, check=True)
     printed = shlex.split(capsys.readouterr().out)
     assert ran.stdout.splitlines() == [*printed[1:], "--port", "1"]
     start = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", str(weights / "target")]

@@ -1,5 +1,7 @@
 """What a server of an export should report: its texts are the target's, and its drafts are counted as vLLM does."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tutorlib import TableLM
@@ -39,9 +41,10 @@ def test_a_lookup_is_cut_into_the_steps_that_its_drafts_make():
 
 
 def test_drafts_are_counted_whole_though_a_text_ends_within_one():
-    steps = {1: [Step([5]), Step([6, 7, 8], [6, 7], 2), Step([9], [3, 3], 0)], 2: [Step([5]), Step([0, 1, 2], [0, 1], 2)]}
-    target = type("Target", (), {"stop_tokens": (0,)})
-    counts = expected(lambda prompt: iter(steps[prompt[0]]), target, [[1], [2]], tokens=3)
+    full = [Step([5]), Step([6, 7, 8], [6, 7], 2), Step([9], [3, 3], 0)]  # longer than the three tokens asked for
+    ended = [Step([5]), Step([0, 1, 2], [0, 1], 2)]  # token 0 is a stop token
+    target = SimpleNamespace(stop_tokens=(0,))
+    counts = expected(lambda prompt: iter(full if prompt == [1] else ended), target, [[1], [2]], tokens=3)
     assert counts == Counts([[5, 6, 7], [5, 0]], calls=4, drafts=2, drafted=4, accepted=4, by_position=[2, 2])
     assert counts.tokens_per_call == 5 / 4 and counts.acceptance_length == 3
 

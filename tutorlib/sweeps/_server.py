@@ -9,19 +9,13 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Everything in one process, one gigabyte for caches, nothing asked of the hub and nothing told to anybody.
-SURROUNDINGS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
+# One gigabyte for caches, nothing asked of the hub, nothing told to anybody.
+SURROUNDINGS = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 OPTIONS = ("--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1")
 PATIENCE = 900  # seconds until a server must be ready: the first one on a machine looks at every kind of model
 
@@ -85,11 +79,10 @@ def counted(address: str) -> dict:
     """What the server has counted of its drafts since it was started."""
     with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
         lines = answer.read().decode()
-    found = re.findall(r"^vllm:spec_decode_num_(\w+)_total\{(.*?)\} (\S+)$", lines, re.MULTILINE)
-    totals = {name: int(float(value)) for name, _, value in found if "position=" not in _}
-    at = {int(re.search(r'position="(\d+)"', labels)[1]): int(float(value)) for name, labels, value in found
-          if name == "accepted_tokens_per_pos"}  # fmt: skip
-    by_position = [at[position] for position in sorted(at)]
+    found = re.findall(r"^vllm:spec_decode_num_(\w+)_total\{(.*)\} (\S+)$", lines, re.MULTILINE)
+    totals = {name: int(float(value)) for name, _, value in found}
+    at = {re.search(r'position="(\d+)"', labels): int(float(value)) for name, labels, value in found if "pos" in name}
+    by_position = [accepted for _, accepted in sorted((int(position[1]), accepted) for position, accepted in at.items())]
     while by_position and not by_position[-1]:
         by_position.pop()
     return {

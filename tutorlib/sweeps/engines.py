@@ -1,9 +1,11 @@
 """The sweep of chapter 17: the bundled models' exports, served by vLLM on a processor and asked for greedy texts.
 
 Each row exports a head, a draft model or a lookup, starts the server with the script that `tutorlib.export` writes, and
-compares with what `tutorlib.export.expected` expects. A row is an error if a text differs, or a count of drafts, guesses
-or accepted guesses. With a draft of another tokenizer, counts may differ by `CLOSE`: vLLM gives the draft one token for
-each token of the target, and `token_intersection` the text in the draft's own tokens. Nothing is timed.
+compares it with what `tutorlib.export.expected` expects. It is an error if a text differs, or a count of drafts, of
+guesses or of accepted guesses. Nothing is timed.
+
+With a draft of another tokenizer, counts may differ by a tenth (`CLOSE`): vLLM replaces each token of the target by one
+of the draft, and `token_intersection` gives the draft the text in its own tokens.
 
 It needs an environment with vLLM, whose ``python`` is the first in the path: ``make engines`` makes one.
 """
