@@ -81,8 +81,9 @@ def counted(address: str) -> dict:
         lines = answer.read().decode()
     found = re.findall(r"^vllm:spec_decode_num_(\w+)_total\{(.*)\} (\S+)$", lines, re.MULTILINE)
     totals = {name: int(float(value)) for name, _, value in found}
-    at = {re.search(r'position="(\d+)"', labels): int(float(value)) for name, labels, value in found if "pos" in name}
-    by_position = [accepted for _, accepted in sorted((int(position[1]), accepted) for position, accepted in at.items())]
+    at = {int(re.search(r'position="(\d+)"', labels)[1]): int(float(value)) for name, labels, value in found
+          if name == "accepted_tokens_per_pos"}  # fmt: skip
+    by_position = [accepted for _, accepted in sorted(at.items())]
     while by_position and not by_position[-1]:
         by_position.pop()
     return {
