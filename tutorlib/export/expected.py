@@ -100,7 +100,7 @@ def served(folder, *, dtype=None) -> tuple[Family, Method]:
     target = family.target
     count = settings.get("num_speculative_tokens") or settings["speculative-num-steps"]
     if kind == "medusa":
-        heads = load_medusa(folder, target)
+        heads = load_medusa(folder, target).to(family.dtype)  # engines compute in the target's dtype
         return family, lambda prompt: medusa(target, heads, prompt, tree=[(0,) * count])
     if kind == "lookup":
         return family, lambda prompt: _lookup(target, prompt, count, settings["prompt_lookup_max"])
@@ -111,7 +111,7 @@ def served(folder, *, dtype=None) -> tuple[Family, Method]:
         return family, lambda prompt: _begun(target, prompt, lambda text: method(target, draft, text, gamma=count))
     top_k = settings.get("speculative-eagle-topk", 1)
     tree = chain(count) if top_k == 1 else dynamic(settings["speculative-num-draft-tokens"] - 1, count, top_k)
-    head = load_eagle(folder, target)
+    head = load_eagle(folder, target, dtype=family.dtype)
     return family, lambda prompt: eagle(target, head, prompt, tree=tree)
 
 
