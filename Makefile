@@ -7,6 +7,7 @@
 # make instructor  the notebooks with open solutions, notes for teaching and figures for slides
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
+# make engines    serve every export by vLLM on this processor, and compare it with tutorlib (not part of make test)
 # make bench      measure the methods on this machine
 # make clean      remove what was built (the environment stays)
 
@@ -16,6 +17,8 @@ BIN = $(VENV)/bin
 TEST_FLAGS ?=
 COLAB_PYTHON ?= python3.13
 COLAB_VENV ?= .venv-colab
+ENGINES_PYTHON ?= python3.11
+ENGINES_VENV ?= .venv-engines
 
 # The checkout comes first wherever Python is started, so that an environment shared by two checkouts serves both.
 export PYTHONPATH := $(CURDIR)
@@ -119,12 +122,30 @@ $(COLAB_READY):
 	$(COLAB_VENV)/bin/python -m pip install -q -r tests/colab_requirements.txt
 	@touch $@
 
+# A real engine, in an environment of its own. Its counts must be those that chapter 17 draws.
+ENGINES_READY = $(ENGINES_VENV)/.installed-$(shell cksum tests/engine_requirements.txt | cut -d ' ' -f 1)
+
+.PHONY: engines
+engines: $(READY) $(ENGINES_READY)
+	PATH="$(abspath $(ENGINES_VENV))/bin:$$PATH" $(ONE_THREAD) $(abspath $(BIN))/python -m tutorlib.sweeps engines
+	@git diff --exit-code -- tutorlib/sweeps/results/engines.json || { echo "The counts are other than the stored ones: \
+	find out why, then commit them and execute chapter 17 again"; exit 1; }
+
+$(ENGINES_READY):
+	@$(ENGINES_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "The engine's versions are for \
+	Python 3.11, and $(ENGINES_PYTHON) is another: install it, or say ENGINES_PYTHON=/path/to/python3.11"; exit 1; }
+	$(ENGINES_PYTHON) -m venv --clear $(ENGINES_VENV)
+	@echo "Installing vLLM and what it imports into $(ENGINES_VENV) (once; 2.3 GB) ..."
+	$(ENGINES_VENV)/bin/python -m pip install -q --no-deps -r tests/engine_requirements.txt
+	@touch $@
+
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(COLAB_VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(COLAB_VENV)/*' \
+		-not -path './$(ENGINES_VENV)/*' -prune -exec rm -rf {} +
 
 $(READY):
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

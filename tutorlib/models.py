@@ -225,9 +225,10 @@ class Family:
         return target is not None and draft is not None and target.get_vocab() == draft.get_vocab()
 
     def place(self, role) -> str:
-        """Where other programs find the model or heads of a role such as "target": a hub name, or a path."""
-        if role == "target" and self.published:
-            return self.published.target.hub
+        """Where other programs find the model or heads of a role such as "target": a hub name, or a path.
+
+        A target that comes in a package is in the folder with its converted files. (The hub's has other weights.)
+        """
         place = self._sources[role]
         return str(place.resolve()) if isinstance(place, Path) else place
 
