@@ -20,6 +20,7 @@ from . import probe
 from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
+from .own_cache import OwnCache
 from .session import Session
 from .uncached import TokenCache
 
@@ -295,24 +296,39 @@ class LM:
             )
         return tokens
 
-    def open_cache(self, rows: int, static: bool = False) -> KeyValues | TokenCache:
+    def open_cache(self, rows: int, static: bool = False) -> KeyValues | OwnCache | TokenCache:
         """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
         if self._may_cache(static):
             return KeyValues(self, static)
-        return TokenCache(self, [[] for _ in range(rows)])
+        return self._without_masks([[] for _ in range(rows)])
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
         slots = self.context + TREE_SLOTS if static else None
-        return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
+        return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length, warn=False)
 
-    def reach(self, cache: KeyValues | TokenCache, rows: list[list[int]], length: int) -> KeyValues | TokenCache:
+    def _without_masks(self, texts: list[list[int]], length: int = 0) -> OwnCache | TokenCache:
+        """A cache for a model that gets no masks and no positions, with the tokens that each row has."""
+        for pieces in (True, False):
+
+            def open_cache(lm, rows, pieces=pieces):
+                return OwnCache(lm, [[] for _ in range(rows)], pieces)
+
+            if probe.may_cache(self, open_cache, ("its own", pieces), length, warn=not pieces):
+                return OwnCache(self, texts, pieces)
+        return TokenCache(self, texts)
+
+    def reach(
+        self, cache: KeyValues | OwnCache, rows: list[list[int]], length: int
+    ) -> KeyValues | OwnCache | TokenCache:
         """A cache for sequences of `length` tokens, for which this one is too short; the same one if the model allows
         it.
 
         `rows` are the tokens that the cache holds.
         """
-        if not self._may_cache(bool(cache.slots.fixed), length):
-            return TokenCache(self, rows)
+        if isinstance(cache, OwnCache) or not self._may_cache(bool(cache.slots.fixed), length):
+            other = self._without_masks(rows, length)
+            if not isinstance(cache, OwnCache) or getattr(other, "pieces", None) != cache.pieces:
+                cache = other
         cache.reach = probe.next_window(self.windows, length)
         return cache
 

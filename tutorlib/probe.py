@@ -93,7 +93,7 @@ def longest_sequence(model, config) -> tuple[int | None, str]:
     return limit, ""
 
 
-def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
+def may_cache(lm, open_cache, settings: tuple, length: int = 0, warn: bool = True) -> bool:
     """Whether the model's logits are the same with and without a cache, for sequences of `length` tokens.
 
     Parameters
@@ -104,6 +104,8 @@ def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
         Settings of the cache that the result depends on, besides the model.
     length : int
         Windows up to this length are tested, besides the short ones.
+    warn : bool
+        Whether to warn that a model is computed in full, if this kind of cache is the last one to be tested.
 
     Raises
     ------
@@ -116,7 +118,7 @@ def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
         with _lock:
             if key not in _verdicts:
                 try:
-                    _verdicts[key] = _judge(lm, open_cache, passed)
+                    _verdicts[key] = _judge(lm, open_cache, passed, warn)
                 except _NothingLearned:
                     return True
     verdict = _verdicts[key]
@@ -125,7 +127,7 @@ def may_cache(lm, open_cache, settings: tuple, length: int = 0) -> bool:
     return verdict is None
 
 
-def _judge(lm, open_cache, window: int) -> str | ValueError | None:
+def _judge(lm, open_cache, window: int, warn: bool) -> str | ValueError | None:
     quiet = lm.counted()
     quiet._counts_for = None  # its calls are not counted
     quiet.windows = []  # the test itself must not start a test
@@ -146,6 +148,8 @@ def _judge(lm, open_cache, window: int) -> str | ValueError | None:
             "depend on the tokens up to a position and on nothing else; a model that also exists as an encoder may "
             "need is_decoder=True in its configuration"
         )
+    if not warn:
+        return wrong
     warnings.warn(
         f"{name} cannot be used with a cache: {wrong}. LM computes every sequence and every branch of a tree in full "
         "instead, one after the other. The logits are right, but each call takes much longer",

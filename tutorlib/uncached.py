@@ -43,27 +43,14 @@ class TokenCache:
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """One call; see `cache.KeyValues.call`. Columns beyond a row's own tokens are NaN."""
         self.lm._count_call()
-        width = max(map(len, rows))
-        wanted = list(range(width))[-keep:] if isinstance(keep, int) else keep
-        places = {column: place for place, column in enumerate(wanted)}  # rows that are not needed are not computed
-        logits, states = None, {}
+        answer = Answer(rows, keep)
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
             self.slots[row][start:] = tokens
             for text, columns in self._texts(row, start, len(tokens), tree):
-                first = 0 if hidden else next((i for i, column in enumerate(columns) if column >= wanted[0]), None)
-                if first is None:
-                    continue  # nothing of this row is needed
-                columns = columns[first:]
-                found, found_states = self.lm.in_full(text, len(columns), hidden)
-                if logits is None:
-                    logits = found.new_full((len(rows), len(wanted), found.shape[-1]), math.nan)
-                kept = [number for number, column in enumerate(columns) if column in places]
-                logits[row, [places[columns[number]] for number in kept]] = found[kept]
-                for layer, state in found_states.items():
-                    if layer not in states:
-                        states[layer] = state.new_full((len(rows), width, state.shape[-1]), math.nan)
-                    states[layer][row, columns] = state
-        return logits, states
+                columns = answer.needed(columns, bool(hidden))
+                if columns:
+                    answer.put(row, columns, *self.lm.in_full(text, len(columns), hidden))
+        return answer.logits, answer.states
 
     def _texts(self, row: int, start: int, length: int, tree: TokenTree | None):
         """The texts to compute for a row, each with the columns of this call to which its last tokens belong."""
@@ -85,3 +72,38 @@ class TokenCache:
 
     def reorder(self, rows: list[int], length: int) -> None:
         self.slots = [self.slots[row][:length] for row in rows]
+
+
+class Answer:
+    """The logits and hidden states of a call, put together from those of single texts.
+
+    Attributes
+    ----------
+    width : int
+        How many tokens the longest row has.
+    logits : (rows, columns kept, vocab) tensor
+    states : dict from layer to (rows, width, features) tensor
+    """
+
+    def __init__(self, rows: list[list[int]], keep: int | list[int]):
+        self.rows, self.width = len(rows), max(map(len, rows))
+        wanted = list(range(self.width))[-keep:] if isinstance(keep, int) else keep
+        self.places = {column: place for place, column in enumerate(wanted)}
+        self.logits: torch.Tensor | None = None
+        self.states: dict[int, torch.Tensor] = {}
+
+    def needed(self, columns: Sequence[int], all_of_them: bool) -> Sequence[int]:
+        """The columns of a text's last tokens without those at the front that nobody wants."""
+        first = next((place for place, column in enumerate(columns) if column >= min(self.places)), len(columns))
+        return columns if all_of_them else columns[first:]
+
+    def put(self, row: int, columns: Sequence[int], logits: torch.Tensor, states: dict[int, torch.Tensor]) -> None:
+        """Add the logits (columns, vocab) and the hidden states, by layer, of some columns of a row."""
+        if self.logits is None:
+            self.logits = logits.new_full((self.rows, len(self.places), logits.shape[-1]), math.nan)
+        kept = [number for number, column in enumerate(columns) if column in self.places]
+        self.logits[row, [self.places[columns[number]] for number in kept]] = logits[kept]
+        for layer, state in states.items():
+            if layer not in self.states:
+                self.states[layer] = state.new_full((self.rows, self.width, state.shape[-1]), math.nan)
+            self.states[layer][row, list(columns)] = state
