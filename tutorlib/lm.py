@@ -307,14 +307,16 @@ class LM:
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length, warn=False)
 
     def _without_masks(self, texts: list[list[int]], length: int = 0) -> OwnCache | TokenCache:
-        """A cache for a model that gets no masks and no positions, with the tokens that each row has."""
-        for pieces in (True, False):
+        """A cache for a model that is called without masks, with the tokens that each row has."""
+        positions = (False, True) if "position_ids" in forward_parameters(self.model) else (False,)
+        ways = [(pieces, told) for pieces in (True, False) for told in positions]
+        for way in ways:
 
-            def open_cache(lm, rows, pieces=pieces):
-                return OwnCache(lm, [[] for _ in range(rows)], pieces)
+            def open_cache(lm, rows, way=way):
+                return OwnCache(lm, [[] for _ in range(rows)], *way)
 
-            if probe.may_cache(self, open_cache, ("its own", pieces), length, warn=not pieces):
-                return OwnCache(self, texts, pieces)
+            if probe.may_cache(self, open_cache, ("its own", *way), length, warn=way == ways[-1]):
+                return OwnCache(self, texts, *way)
         return TokenCache(self, texts)
 
     def reach(
@@ -326,9 +328,7 @@ class LM:
         `rows` are the tokens that the cache holds.
         """
         if isinstance(cache, OwnCache) or not self._may_cache(bool(cache.slots.fixed), length):
-            other = self._without_masks(rows, length)
-            if not isinstance(cache, OwnCache) or getattr(other, "pieces", None) != cache.pieces:
-                cache = other
+            cache = self._without_masks(rows, length)
         cache.reach = probe.next_window(self.windows, length)
         return cache
 

@@ -66,13 +66,15 @@ class OwnCache(TokenCache):
     pieces : bool
         Whether the model can continue a text by several tokens at once. Otherwise it gets one token at a time, except
         at the beginning of a text.
+    positions : bool
+        Whether the model is told the positions of its tokens. Most find them out from their cache.
     """
 
     stateful = True  # whether there is more to it than keys and values; known after the first pass
 
-    def __init__(self, lm, slots: list[list[int]], pieces: bool = True):
+    def __init__(self, lm, slots: list[list[int]], pieces: bool = True, positions: bool = False):
         super().__init__(lm, slots)
-        self.pieces = pieces
+        self.pieces, self.positions = pieces, positions
         self.reach = probe.next_window(lm.windows, 0)  # the length of a sequence at which the model is tested again
         # For each row, its snapshots from short to long, and its latest state, which includes keys and values.
         self.snapshots: list[list[_Mark]] = [[] for _ in slots]
@@ -213,13 +215,16 @@ class OwnCache(TokenCache):
         options = {"logits_to_keep": last} if lm._keeps_logits else {}
         options |= {"output_hidden_states": True} if hidden else {}
         options |= state.past if state else {}
+        length = (state.length if state else 0) + len(rows[0])
+        if self.positions:
+            options["position_ids"] = torch.arange(length - len(rows[0]), length, device=lm.device)[None]
         with torch.inference_mode():
             output = lm.model(input_ids=torch.tensor(rows, device=lm.device), use_cache=True, **options)
         names = state.past if state else [name for name in output if name in forward_parameters(lm.model)]
         past = {name: output[name] for name in names if name in output}
         if not past:
             raise ValueError(f"{type(lm.model).__name__} returns no cache")
-        new = _State(past, (state.length if state else 0) + len(rows[0]), len(rows))
+        new = _State(past, length, len(rows))
         if state is None:
             parts = []
             _copied(new, parts.append, lambda keys: keys)
