@@ -88,9 +88,10 @@ class LM:
     The first session over a model of a given class and configuration tests the model on a short text, with and without
     a cache: in pieces, as a tree, after a rollback, and in a batch of rows with different lengths. The test takes about
     as long as 20 calls of one token, and its calls are not counted. A window of more than 64 tokens is tested when a
-    sequence first gets longer than the window. If the logits differ, `LM` warns once and computes every sequence in
-    full, without a cache (`in_full`). If the model does not behave like a causal language model even then, the session
-    raises ValueError.
+    sequence first gets longer than the window. If the logits differ, as in hybrids and recurrent models, the
+    model is tested and used with the cache that it makes itself, and with snapshots of it. If they differ then too,
+    `LM` warns once and computes every sequence in full, without a cache (`in_full`). If the model does not behave like
+    a causal language model even so, the session raises ValueError.
 
     If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
     earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.

@@ -4,8 +4,8 @@
 Most model families respect them. Some count the slots of the cache instead, or number positions in their own way, and
 would return wrong logits without an error. So when a kind of model is first used, a short text is computed in all the
 ways in which `LM` uses a cache, and the logits are compared with those of passes without a cache. If they differ, the
-model is computed without a cache from then on (`uncached.py`). If the logits without a cache are wrong too, the model
-is refused.
+model's own cache is tested in the same ways (`own_cache.py`). If that fails too, the model is computed without a cache
+from then on (`uncached.py`). If the logits without a cache are wrong too, the model is refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A cache of tokens instead of keys and values: every row, and each branch of a tree, is computed in full.
 
 It is slow, but correct for any causal model, because the model only ever reads a plain text, without a cache, mask or
-positions. `LM` uses it for models that do not respect a mask or positions (found out in `probe.py`). A `TableLM`, which
-has no keys, always uses it. If a session rolls back too few tokens or keeps the wrong branch of a tree, the error shows
-here just as with keys and values.
+positions. `LM` uses it for models that neither respect a mask and positions nor return a cache with which they can be
+continued (found out in `probe.py`). A `TableLM`, which has no keys, always uses it. If a session rolls back too few
+tokens or keeps the wrong branch of a tree, the error shows here just as with keys and values.
 """
 
 from __future__ import annotations
