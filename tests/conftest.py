@@ -61,9 +61,46 @@ def _config(family):
         return hf.MistralConfig(**sizes, sliding_window=WINDOW)
     if family == "qwen2_mixed":
         return hf.Qwen2Config(**sizes, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1)
+    if family in HYBRIDS:
+        return _hybrid(family, sizes)
     return {"llama": hf.LlamaConfig, "qwen2": hf.Qwen2Config, "qwen3": hf.Qwen3Config}[family](**sizes)
 
 
+def _hybrid(family, sizes):
+    """Models with a state of constant size, in some of their layers or in all of them."""
+    import transformers as hf
+
+    plain = {name: size for name, size in sizes.items() if name in ("vocab_size", "hidden_size", "num_hidden_layers")}
+    plain |= {name: None for name in sizes if name.endswith("token_id")} | {"initializer_range": 0.4}
+    mamba = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_n_groups": 1, "mamba_chunk_size": 8}
+    if family == "qwen3_5":
+        heads = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+        heads |= {"linear_key_head_dim": 4, "linear_value_head_dim": 4}
+        layers = ["linear_attention", "full_attention", "linear_attention"]
+        rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 0]}
+        return hf.Qwen3_5TextConfig(**sizes | {"head_dim": 8}, **heads, layer_types=layers, rope_parameters=rope)
+    if family == "lfm2":
+        del sizes["head_dim"]
+        return hf.Lfm2Config(**sizes, layer_types=["conv", "full_attention", "conv"])
+    if family == "falcon_h1":  # every layer has both
+        return hf.FalconH1Config(**sizes, **mamba, mamba_d_ssm=32)
+    if family == "granitemoehybrid":
+        sizes |= {"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 24}
+        return hf.GraniteMoeHybridConfig(**sizes, **mamba, layer_types=["mamba", "attention", "mamba"])
+    if family == "bamba":
+        return hf.BambaConfig(**sizes, **mamba, attn_layer_indices=[1])
+    if family == "jamba":
+        sizes |= {"num_experts": 1, "num_experts_per_tok": 1, "mamba_d_state": 4, "mamba_dt_rank": 2}
+        return hf.JambaConfig(**sizes, attn_layer_period=2, attn_layer_offset=1)
+    if family == "mamba":
+        return hf.MambaConfig(**plain, state_size=4)
+    return hf.Mamba2Config(**plain, state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=8)
+
+
+# These are computed with the cache that they make themselves (`own_cache.py`). Of the first three, one has layers of
+# two kinds, one has two kinds of state in each layer, and one has nothing but states, and takes one token at a time.
+HYBRIDS = ("qwen3_5", "falcon_h1", "mamba", "lfm2", "granitemoehybrid", "bamba", "jamba", "mamba2")
+EVERY_HYBRID = [name if name in HYBRIDS[:3] else pytest.param(name, marks=pytest.mark.slow) for name in HYBRIDS]
 FAMILIES = ("gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "qwen2_mixed")
 SLIDING = ("gemma2", "gemma3", "mistral", "qwen2_mixed")
 # Each of these asks nothing of a cache that one of the others does not: they are left to the slow tests.

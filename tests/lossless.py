@@ -9,13 +9,20 @@ them promise, `tests/test_fuzz.py` tries them on tables with zeros and on warps 
 import contextlib
 import functools
 import math
-import warnings
 
 import pytest
 import torch
-from conftest import VOCAB, exactly, random_model
+from conftest import CONTEXT, VOCAB, exactly, random_model
 from draft_networks import eagle1, eagle3, perfect_network, reduced
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoConfig, LlamaConfig, MistralConfig, Phi3Config
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTNeoConfig,
+    Lfm2Config,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+)
 from two_tokenizers import renumbered
 
 from tutorlib.batch import Batch
@@ -34,11 +41,11 @@ from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
 from tutorlib.heads.medusa_heads import MedusaHeads
 from tutorlib.lm import LM
+from tutorlib.own_cache import OwnCache
 from tutorlib.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.randomness import Seeded
 from tutorlib.session import NaNLogits, Session
 from tutorlib.table import TableLM, TableTokenizer
-from tutorlib.uncached import TokenCache
 from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, temperature, top_k, top_p
 
 EXACT = 1e-9
@@ -66,7 +73,8 @@ CONFIGS = {
     "gpt2": GPT2Config(**SIZES, n_embd=8, n_layer=2, n_head=2, n_positions=16, initializer_range=0.8),
 }
 LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.5], "long_factor": [1.0, 4.0]}
-# A constant scaling of rotary angles; one that ends the context at half of its positions; and no cache to rely on.
+# A constant scaling of rotary angles; one that ends the context at half of its positions; and two with caches of their
+# own, of keys and values, and of states besides.
 ODD_CONFIGS = {
     "llama, yarn": LlamaConfig(**LAYERS, rope_parameters={
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 4}),
@@ -75,6 +83,7 @@ ODD_CONFIGS = {
     "gpt_neo, window 3": GPTNeoConfig(
         **SIZES, hidden_size=8, num_layers=2, num_heads=2, max_position_embeddings=16, initializer_range=0.8,
         attention_types=[[["global", "local"], 1]], window_size=3),
+    "lfm2, with states": Lfm2Config(**LAYERS, pad_token_id=None, layer_types=["conv", "full_attention"]),
 }  # fmt: skip
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -87,7 +96,7 @@ def unlike(family, seed):
     head = model.get_output_embeddings()
     weights = 0.5 * torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(seed))
     head.weight = torch.nn.Parameter(weights.double())
-    return LM(model, LETTERS)
+    return LM(model, LETTERS, context=CONTEXT)
 
 
 def table(vocab=3):
@@ -121,10 +130,7 @@ def small(family, seed=1):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config({**CONFIGS, **ODD_CONFIGS}[family]).to(torch.float64)
     lm = LM(model, TableTokenizer("abc"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # GPT-Neo does without a cache, which others are not to do
-        lm.session([0])
-    assert isinstance(lm.session([0])._cache, TokenCache) == (family == "gpt_neo, window 3")
+    assert isinstance(lm.session([0])._cache, OwnCache) == (family in ("gpt_neo, window 3", "lfm2, with states"))
     return lm
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import CONTEXT, EVERY_FAMILY, VOCAB, exactly, random_model
+from conftest import CONTEXT, EVERY_FAMILY, EVERY_HYBRID, VOCAB, exactly, random_model
 from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_float32, recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,11 +16,12 @@ tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
 
 
 @in_float64_and_slowly_in_float32
-@pytest.mark.parametrize("family", [*EVERY_FAMILY, "table"])
+@pytest.mark.parametrize("family", [*EVERY_FAMILY, *EVERY_HYBRID, "table"])
 def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.own_cache._AGAIN", 2)  # and snapshots are taken of it
     model = TABLE if family == "table" else models(family, dtype)
-    lm = TABLE if family == "table" else LM(model)
+    lm = TABLE if family == "table" else LM(model, context=CONTEXT)
 
     @settings(max_examples=15, **PROPERTY)
     @given(st.data())

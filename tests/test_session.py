@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import CONTEXT, EVERY_FAMILY, SLIDING, VOCAB, WINDOW, exactly, random_model
+from conftest import CONTEXT, EVERY_FAMILY, EVERY_HYBRID, SLIDING, VOCAB, WINDOW, exactly, random_model
 from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_float32, recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,11 +31,12 @@ def random_tree(data, room):
 
 
 @in_float64_and_slowly_in_float32
-@pytest.mark.parametrize("family", [*EVERY_FAMILY, "table"])
+@pytest.mark.parametrize("family", [*EVERY_FAMILY, *EVERY_HYBRID, "table"])
 def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.own_cache._AGAIN", 2)  # and snapshots are taken of it
     model = TABLE if family == "table" else models(family, dtype)
-    lm = TABLE if family == "table" else LM(model)
+    lm = TABLE if family == "table" else LM(model, context=CONTEXT)
 
     @settings(max_examples=25, **PROPERTY)
     @given(st.data())

@@ -1,8 +1,9 @@
 """The key-value cache for rows of tokens, and the only code that calls a model with it.
 
-All code that depends on the internals of transformers' caches is here: it decides where the tokens of a call are
+Nearly all code that depends on the internals of transformers' caches is here: it decides where the tokens of a call are
 stored, which tokens may attend to which, and what remains when tokens are forgotten, a branch of a tree is kept, or
-rows are reordered. `uncached.py` has the same functions for models that cannot be computed in this way.
+rows are reordered. `own_cache.py` and `uncached.py` have the same functions for models that cannot be computed in this
+way.
 
 How it works: the keys and values of a row's token at position s are always in slot s of that row's cache. So to forget
 tokens, it is enough to reduce a length. A row of a batch needs no padding mask, because slots beyond its length are

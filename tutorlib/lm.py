@@ -23,6 +23,7 @@ from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
 from .fingerprint import in_training
+from .own_cache import OwnCache
 from .session import Session
 from .uncached import TokenCache
 
@@ -88,9 +89,10 @@ class LM:
     The first session over a model of a given class and configuration tests the model on a short text, with and without
     a cache: in pieces, as a tree, after a rollback, and in a batch of rows with different lengths. The test takes about
     as long as 20 calls of one token, and its calls are not counted. A window of more than 64 tokens is tested when a
-    sequence first gets longer than the window. If the logits differ, `LM` warns once and computes every sequence in
-    full, without a cache (`in_full`). If the model does not behave like a causal language model even then, the session
-    raises ValueError.
+    sequence first gets longer than the window. If the logits differ, as in hybrids and recurrent models, the
+    model is tested and used with the cache that it makes itself, and with snapshots of it. If they differ then too,
+    `LM` warns once and computes every sequence in full, without a cache (`in_full`). If the model does not behave like
+    a causal language model even so, the session raises ValueError.
 
     If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
     earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.
@@ -330,26 +332,41 @@ class LM:
             )
         return tokens
 
-    def open_cache(self, rows: int, static: bool = False) -> KeyValues | TokenCache:
+    def open_cache(self, rows: int, static: bool = False) -> KeyValues | OwnCache | TokenCache:
         """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
         if self._may_cache(static):
             return KeyValues(self, static)
-        return TokenCache(self, [[] for _ in range(rows)])
+        return self._without_masks([[] for _ in range(rows)])
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
         if in_training(self.model):
             self.model.eval()
         slots = self.context + TREE_SLOTS if static else None
-        return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
+        return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length, warn=False)
 
-    def reach(self, cache: KeyValues | TokenCache, rows: list[list[int]], length: int) -> KeyValues | TokenCache:
+    def _without_masks(self, texts: list[list[int]], length: int = 0) -> OwnCache | TokenCache:
+        """A cache for a model that is called without masks, with the tokens that each row has."""
+        positions = (False, True) if "position_ids" in forward_parameters(self.model) else (False,)
+        ways = [(pieces, told) for pieces in (True, False) for told in positions]
+        for way in ways:
+
+            def open_cache(lm, rows, way=way):
+                return OwnCache(lm, [[] for _ in range(rows)], *way)
+
+            if probe.may_cache(self, open_cache, ("its own", *way), length, warn=way == ways[-1]):
+                return OwnCache(self, texts, *way)
+        return TokenCache(self, texts)
+
+    def reach(
+        self, cache: KeyValues | OwnCache, rows: list[list[int]], length: int
+    ) -> KeyValues | OwnCache | TokenCache:
         """A cache for sequences of `length` tokens, for which this one is too short; the same one if the model allows
         it.
 
         `rows` are the tokens that the cache holds.
         """
-        if not self._may_cache(bool(cache.slots.fixed), length):
-            return TokenCache(self, rows)
+        if isinstance(cache, OwnCache) or not self._may_cache(bool(cache.slots.fixed), length):
+            cache = self._without_masks(rows, length)
         cache.reach = lengths.next_turn(self.turns, length)
         return cache
 

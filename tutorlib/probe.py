@@ -3,8 +3,9 @@
 `LM` computes with a cache, and passes masks (for a tree, or for rows of different lengths) and positions to a model.
 Most model families respect them. Some count the slots of the cache instead, or number positions in their own way, and
 would return wrong logits without an error. So when a model is first used, a short text is computed in all the ways in
-which `LM` uses a cache, and the logits are compared with those of passes without a cache. If they differ, the model is
-computed without a cache from then on (`uncached.py`). If the logits without a cache are wrong too, it is refused.
+which `LM` uses a cache, and the logits are compared with those of passes without a cache. If they differ, the model's
+own cache is tested in the same ways (`own_cache.py`). If that fails too, the model is computed without a cache from
+then on (`uncached.py`). If the logits without a cache are wrong too, the model is refused.
 
 How far logits may differ is measured: passes over texts of different lengths compute the same positions, and differ by
 rounding alone. A verdict is remembered for this model in its present state (`fingerprint.py`), and only if a wrong mask
@@ -61,7 +62,7 @@ def kind(model) -> tuple:
     return type(model), json.dumps(config, sort_keys=True, default=str), attention
 
 
-def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0) -> bool:
+def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0, warn: bool = True) -> bool:
     """Whether the model's logits are the same with and without a cache, for sequences of `length` tokens.
 
     Parameters
@@ -72,6 +73,8 @@ def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0) -> boo
         Settings of the cache that the result depends on, besides the model.
     length : int
         The lengths up to this one at which the computation could change are tested, besides a short text.
+    warn : bool
+        Whether to warn that a model is computed in full, if this kind of cache is the last one to be tested.
 
     Raises
     ------
@@ -81,17 +84,17 @@ def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0) -> boo
     model = original(lm.model)
     state = (fingerprint(model), lm.kind, settings)
     turns = [turn for turn in lm.turns if turn <= length and not is_size(model, lm.kind, turn)]
-    return all(_right(lm, open_cache, state, turn) for turn in (0, *turns))
+    return all(_right(lm, open_cache, state, turn, warn) for turn in (0, *turns))
 
 
-def _right(lm, open_cache, state: tuple, turn: int) -> bool:
+def _right(lm, open_cache, state: tuple, turn: int, warn: bool) -> bool:
     known = _verdicts.setdefault(original(lm.model), {})
     key = (*state, turn)
     if key not in known:
         with _lock:
             if key not in known:
                 verdict, counts = _judge(lm, open_cache, turn)
-                if isinstance(verdict, str) and verdict not in known.values():
+                if warn and isinstance(verdict, str) and verdict not in known.values():
                     _warn(lm, verdict)
                 if not counts:
                     return True

@@ -1,6 +1,7 @@
 """One sequence over a model, with an undo: feed tokens, roll them back, try several branches at once, keep one.
 
-What this file does not do: compute (see `cache.py` and `uncached.py`), or choose tokens (the methods do).
+What this file does not do: compute (see `cache.py`, `own_cache.py` and `uncached.py`), or choose tokens (the methods
+do).
 """
 
 from __future__ import annotations

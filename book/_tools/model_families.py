@@ -17,22 +17,20 @@ import torch
 import transformers as hf
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 
+from tutorlib.cache import KeyValues
 from tutorlib.lm import LM
+from tutorlib.own_cache import OwnCache
 
 PAGE = Path(__file__).parents[1] / "models.md"
 BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- end of families -->"
-CACHED, REFUSED, NOT_TRIED = (
+CACHED, OWN, ONE_BY_ONE, IN_FULL, REFUSED, NOT_TRIED = (
     "Works with a cache",
+    "Works with its own cache",
+    "Works with its own cache, one token at a time",
+    "In full: has no cache that can be used",
     "Refused: not causal",
     "Not tried: no tiny version could be made, or its input is not text",
 )
-# What a warning says, and what it means.
-IN_FULL = {
-    "it raises": "In full: needs its own kind of cache, or accepts no positions",
-    "logits of a text are": "In full: does not number positions from 0",
-    "logits of one token": "In full: keeps no keys and values",
-    "": "In full: ignores masks or positions",
-}
 VOCAB, POSITIONS, WINDOW, LAYERS = 61, 64, 5, 4
 
 # How large the parts of a tiny model are, by the names that configurations have for them.
@@ -61,7 +59,7 @@ OPTIONAL = ("sliding_window", "head_dim", "num_key_value_heads")  # set although
 SLIDING = ["sliding_attention", "full_attention"] * 2
 # What else a family needs.
 ALSO = {
-    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 8},
+    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 8, "attn_layer_indices": [1, 3]},
     "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
     "doge": {"keep_window_size": WINDOW},
     "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2},
@@ -70,6 +68,8 @@ ALSO = {
     "gemma3n_text": {"num_kv_shared_layers": 0, "laurel_rank": 2, "layer_types": SLIDING},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "mamba2": {"num_heads": 4, "head_dim": 8},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "kimi_linear": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "deepseek_v2": {"num_experts_per_tok": 2},
@@ -115,28 +115,28 @@ def tiny(family, seed=0):
 
 
 def tried(family) -> str:
-    """What `LM` does with a family, and why."""
+    """What `LM` does with a family."""
     try:
         model = tiny(family)
     except Exception:
         return NOT_TRIED
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             lm = LM(model)
             lm.session([5, 7]).feed()
         except ValueError as error:
             return REFUSED if "even without a cache" in str(error) else NOT_TRIED
-    said = [str(warning.message) for warning in caught if "used with a cache: " in str(warning.message)]
-    if not said:
-        return CACHED
-    return next(words for sign, words in IN_FULL.items() if sign in said[0])
+    cache = lm.open_cache(1)
+    if isinstance(cache, OwnCache):
+        return OWN if cache.pieces else ONE_BY_ONE
+    return CACHED if isinstance(cache, KeyValues) else IN_FULL
 
 
 def table(found: dict[str, str]) -> str:
     """The families by what came of them, as a table in Markdown."""
     lines = ["| With a tiny random model | Families |", "|---|---|"]
-    for result in (CACHED, *IN_FULL.values(), REFUSED, NOT_TRIED):
+    for result in (CACHED, OWN, ONE_BY_ONE, IN_FULL, REFUSED, NOT_TRIED):
         families = [f"`{family}`" for family in CLASSES if found.get(family) == result]
         if families:
             lines.append(f"| {result} ({len(families)}) | {', '.join(families)} |")

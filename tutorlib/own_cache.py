@@ -1,0 +1,277 @@
+"""The cache that a model makes for itself, with an undo: for models that do not work with `cache.KeyValues`.
+
+Hybrids and recurrent models (Qwen3.5, LFM2, Falcon-H1, Mamba and others) read a text into a state of constant size,
+from which no token can be removed. Others number positions or build masks in their own way. All of them can continue a
+plain text with the cache that they returned for it. So a call here passes no mask and no positions, and its rows have
+the same length:
+
+- To forget tokens, the latest snapshot of the state before them is restored, and the tokens since then are computed
+  again, as a part of the next call. Keys and values are only cut, so a snapshot does not contain them, and its size
+  does not depend on the text. There are at most three snapshots of a row.
+- The branches of a tree are rows of one call, each with a copy of the state.
+- Rows of a batch are computed in one call as long as their lengths are the same, otherwise one after the other.
+
+No model family is known here. What a model returns for its next call (`past_key_values`, `cache_params`, `state`) is
+copied part by part, whatever it consists of. `probe.py` finds out whether the results are right.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedConfig
+from transformers.cache_utils import DynamicLayer
+
+from . import lengths
+from .cache import forward_parameters
+from .tree import TokenTree
+from .uncached import Answer, TokenCache
+
+# Snapshots of a row: the first, which is usually at the end of the prompt, and the latest ones.
+_SNAPSHOTS = 3
+# How many tokens are computed again with others before that is worth a snapshot.
+_AGAIN = 8
+# How many branches of a tree are computed at once: each has a copy of the state, and of the keys and values.
+_BRANCHES = 16
+# What a snapshot has in place of keys and values.
+_LEFT_OUT = object()
+
+
+class _State(NamedTuple):
+    """What a model returned after the first `length` tokens of some rows."""
+
+    past: dict[str, Any]  # by the names of the arguments with which the next call gets it
+    length: int
+    rows: int
+
+
+class _Mark(NamedTuple):
+    """One row of a state."""
+
+    state: _State
+    row: int
+
+
+class OwnCache(TokenCache):
+    """Used in place of `cache.KeyValues`, and called in the same way.
+
+    Parameters
+    ----------
+    lm : LM
+    slots : list of lists of int
+        For each row, the tokens so far. They are computed in the first call.
+    pieces : bool
+        Whether the model can continue a text by several tokens at once. Otherwise it gets one token at a time, except
+        at the beginning of a text.
+    positions : bool
+        Whether the model is told the positions of its tokens. Most find them out from their cache.
+    """
+
+    stateful = True  # whether there is more to it than keys and values; known after the first pass
+
+    def __init__(self, lm, slots: list[list[int]], pieces: bool = True, positions: bool = False):
+        super().__init__(lm, slots)
+        self.pieces, self.positions = pieces, positions
+        self.reach = lengths.next_turn(lm.turns, 0)  # the length of a sequence at which the model is tested again
+        # For each row, its snapshots from short to long, and its latest state, which includes keys and values.
+        self.snapshots: list[list[_Mark]] = [[] for _ in slots]
+        self.latest: list[_Mark | None] = [None] * len(slots)
+
+    def call(
+        self,
+        rows: list[list[int]],
+        starts: list[int],
+        keep: list[int],
+        tree: TokenTree | None = None,
+        hidden: Sequence[int] = (),
+    ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+        """One call; see `cache.KeyValues.call`.
+
+        It counts as one call, although it takes several passes if rows differ in length or there is a tree.
+        """
+        self.lm._count_call()
+        answer = Answer(rows, keep)
+        top = answer.width - len(tree or ())  # where the nodes of a tree begin
+        groups: dict[tuple, list[int]] = {}  # rows that can be computed in one pass
+        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
+            self.slots[row][start:] = tokens[:top]
+            latest, base = self.latest[row], self._base(row, start)
+            behind = self.slots[row] and (latest is None or latest is not base or latest.state.length != start)
+            if tokens[:top] or (tree is not None and behind):
+                key = (len(self.slots[row]), start, *(mark and id(mark.state) for mark in (base, latest)))
+                groups.setdefault(key, []).append(row)
+        for group in groups.values():
+            self._continue(group, starts[group[0]], answer, hidden)
+        if tree is not None:
+            self._branch(tree, top, answer, hidden)
+            self.slots[0] += tree.tokens
+        return answer.logits, answer.states
+
+    def reorder(self, rows: list[int], length: int) -> None:
+        super().reorder(rows, length)
+        self.snapshots = [list(self.snapshots[row]) for row in rows]
+        self.latest = [self.latest[row] for row in rows]
+
+    def _base(self, row: int, start: int) -> _Mark | None:
+        """The state from which a row is continued at `start`, with the tokens in between computed again."""
+        latest = self.latest[row]
+        if latest is None or latest.state.length <= start or not self.stateful:
+            return latest
+        return next((mark for mark in reversed(self.snapshots[row]) if mark.state.length <= start), None)
+
+    def _continue(self, group: list[int], start: int, answer: Answer, hidden: Sequence[int]) -> None:
+        """Compute the tokens of some rows from their states on; those from `start` on are new."""
+        state = self._restored(group, start)
+        length = state.length if state else 0
+        snapshots = [[mark for mark in self.snapshots[row] if mark.state.length <= start] for row in group]
+        for row in group:  # if the model raises an error, its state is of no use
+            self.snapshots[row], self.latest[row] = [], None
+        texts = [self.slots[row] for row in group]
+        if state and start - length > _AGAIN:
+            *_, state = self._run(state, [text[length:start] for text in texts])
+            length = start
+        before = snapshots[0][-1].state.length if snapshots[0] else 0
+        new = len(texts[0]) - start
+        # Several tokens may be a draft, and soon be forgotten.
+        if state and self.stateful and length == start and start - before >= (1 if new > 1 else _AGAIN):
+            snapshot = state._replace(past=_copied(state, torch.clone, lambda keys: _LEFT_OUT))
+            for number, marks in enumerate(snapshots):
+                marks.append(_Mark(snapshot, number))
+                del marks[1 : 1 - _SNAPSHOTS]
+        if len(texts[0]) > length:
+            columns = max((answer.needed(row, range(new), bool(hidden)) for row in group), key=len)
+            logits, states, state = self._run(state, [text[length:] for text in texts], len(columns) or 1, hidden)
+            for number, row in enumerate(group if columns else ()):
+                found = {layer: part[number, -len(columns) :] for layer, part in states.items()}
+                answer.put(row, columns, logits[number], found)
+        for number, row in enumerate(group):
+            self.snapshots[row], self.latest[row] = snapshots[number], _Mark(state, number)
+
+    def _restored(self, group: list[int], start: int) -> _State | None:
+        """The state of some rows, to be changed in place; None at the beginning of a text."""
+        bases, latest = [self._base(row, start) for row in group], [self.latest[row] for row in group]
+        if bases[0] is None:
+            return None
+        old, source = bases[0].state, latest[0].state
+        users = [mark.row for mark in self.latest if mark and mark.state is source]
+        if old is source and old.length <= start and users == [mark.row for mark in latest] == list(range(old.rows)):
+            return source
+        keys = []
+        _copied(source, lambda part: part, keys.append)
+        length, numbers = min(old.length, start), [mark.row for mark in latest]
+        cut = iter([_chosen_keys(part, numbers)[..., :length, :] for part in keys])
+        numbers = [mark.row for mark in bases]
+        past = _copied(old, lambda part: _chosen(part, numbers, old.rows), lambda _: next(cut))
+        return _State(past, length, len(group))
+
+    def _branch(self, tree: TokenTree, top: int, answer: Answer, hidden: Sequence[int]) -> None:
+        """Compute the branches of a tree, each as a row, and leave the state as it was."""
+        leaves = sorted(set(range(len(tree))) - set(tree.parents))
+        paths = [tree.path(leaf) for leaf in leaves]
+        for first in range(0, len(paths), _BRANCHES):
+            some = paths[first : first + _BRANCHES]
+            state = None
+            if self.latest[0] is not None:
+                old, numbers = self.latest[0].state, [self.latest[0].row] * len(some)
+                past = _copied(
+                    old,
+                    lambda part, old=old, numbers=numbers: _chosen(part, numbers, old.rows),
+                    lambda part, numbers=numbers: _chosen_keys(part, numbers),
+                )
+                state = _State(past, old.length, len(some))
+            tokens = [[tree.tokens[node] for node in path] for path in some]
+            width = max(map(len, tokens))
+            # What comes after a row's own tokens changes nothing before it, so short rows are padded with anything.
+            logits, states, _ = self._run(state, [row + row[-1:] * (width - len(row)) for row in tokens], width, hidden)
+            for number, path in enumerate(some):
+                found = {layer: part[number, : len(path)] for layer, part in states.items()}
+                answer.put(0, [top + node for node in path], logits[number, : len(path)], found)
+
+    def _run(self, state: _State | None, rows: list[list[int]], last: int = 1, hidden: Sequence[int] = ()):
+        """Continue some rows of the same length.
+
+        Returns
+        -------
+        logits : (rows, last, vocab)
+        hidden : dict from layer to (rows, columns, width)
+        state : _State
+        """
+        if state is None or self.pieces:
+            return self._pass(state, rows, last, hidden)
+        logits, states = [], []
+        for column in range(len(rows[0])):
+            *found, state = self._pass(state, [row[column : column + 1] for row in rows], 1, hidden)
+            logits.append(found[0])
+            states.append(found[1])
+        states = {layer: torch.cat([part[layer] for part in states], dim=1) for layer in hidden}
+        return torch.cat(logits[-last:], dim=1), states, state
+
+    def _pass(self, state: _State | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
+        """One forward pass; see `_run`."""
+        lm = self.lm
+        options = {"logits_to_keep": last} if lm._keeps_logits else {}
+        options |= {"output_hidden_states": True} if hidden else {}
+        options |= state.past if state else {}
+        length = (state.length if state else 0) + len(rows[0])
+        if self.positions:
+            options["position_ids"] = torch.arange(length - len(rows[0]), length, device=lm.device)[None]
+        with torch.inference_mode():
+            output = lm.model(input_ids=torch.tensor(rows, device=lm.device), use_cache=True, **options)
+        names = state.past if state else [name for name in output if name in forward_parameters(lm.model)]
+        past = {name: output[name] for name in names if name in output}
+        if not past:
+            raise ValueError(f"{type(lm.model).__name__} returns no cache")
+        new = _State(past, length, len(rows))
+        if state is None:
+            parts = []
+            _copied(new, parts.append, lambda keys: keys)
+            self.stateful = bool(parts)
+        states = lm._states(output, hidden, len(rows), len(rows[0]), lm.device) if hidden else {}
+        return output.logits[:, -last:].to(lm.device).clone(), states, new
+
+
+def _copied(state: _State, fixed: Callable, grown: Callable) -> dict[str, Any]:
+    """A copy of what a model returned, with its tensors changed: keys and values by `grown`, all others by `fixed`."""
+    seen = {}
+
+    def visit(value, grows=False):
+        if value is _LEFT_OUT or (grows and isinstance(value, torch.Tensor) and value.shape[-2:-1] == (state.length,)):
+            return grown(value)
+        if isinstance(value, torch.Tensor):
+            return fixed(value)
+        if id(value) in seen:
+            return seen[id(value)]
+        made = value
+        if isinstance(value, tuple):
+            made = tuple(map(visit, value))
+        elif isinstance(value, dict | list):
+            made = copy.copy(value)
+            for key in value if isinstance(value, dict) else range(len(value)):
+                made[key] = visit(value[key])
+        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, PreTrainedConfig):
+            made = copy.copy(value)
+            # Such layers append tokens to their keys and values, so they can be cut after any token.
+            appends = getattr(type(value), "update", None) is DynamicLayer.update
+            for name, part in vars(value).items():
+                vars(made)[name] = visit(part, appends and name in ("keys", "values"))
+        seen[id(value)] = made
+        return made
+
+    return visit(state.past)
+
+
+def _chosen(part: torch.Tensor, numbers: list[int], rows: int) -> torch.Tensor:
+    """A copy of some rows of a tensor, or of the tensor if it has not one part for each row."""
+    if not part.ndim or len(part) != rows:
+        return part.clone()
+    return part.index_select(0, torch.tensor(numbers, device=part.device))
+
+
+def _chosen_keys(part: torch.Tensor, numbers: list[int]) -> torch.Tensor:
+    """Some rows of keys or values: not copied if there is only one, because nobody changes them in place."""
+    if len(part) == 1:
+        return part.expand(len(numbers), *part.shape[1:])
+    return part.index_select(0, torch.tensor(numbers, device=part.device))
