@@ -94,7 +94,8 @@ def _right(lm, open_cache, state: tuple, turn: int, warn: bool) -> bool:
         with _lock:
             if key not in known:
                 verdict, counts = _judge(lm, open_cache, turn)
-                if warn and isinstance(verdict, str) and verdict not in known.values():
+                said = [earlier for (*_, tested, _), earlier in known.items() if tested == state[-1]]
+                if warn and isinstance(verdict, str) and verdict not in said:
                     _warn(lm, verdict)
                 if not counts:
                     return True
