@@ -216,6 +216,7 @@ class CustomGenerate:
         if generation_config is not None:
             refuse_options(generation_config, model)
         refuse_model_kwargs(model_kwargs)
+        refuse_prepared_elsewhere(model)
         pad = getattr(generation_config, "_pad_token_tensor", None)
         pad = None if pad is None else int(pad)
         prompts, padding = unpadded(input_ids, model_kwargs.get("attention_mask"), pad)
@@ -299,6 +300,21 @@ def refuse_model_kwargs(model_kwargs: dict) -> None:
     for name, value in model_kwargs.items():
         if value is not None and name not in _PREPARED:
             raise ValueError(f"generate was given {name}, which these methods cannot hand to the model: leave it out")
+
+
+def refuse_prepared_elsewhere(model) -> None:
+    """Raise ValueError if something else prepares the model's inputs, which sessions would pass by.
+
+    peft does so for a prompt that it has learned: it calls `generate` of the model inside.
+    """
+    prepare = getattr(model, "prepare_inputs_for_generation", None)
+    if getattr(prepare, "__func__", None) is not getattr(type(model), "prepare_inputs_for_generation", None):
+        owner = type(getattr(prepare, "__self__", prepare)).__name__
+        raise ValueError(
+            f"prepare_inputs_for_generation of this {type(model).__name__} was replaced (by {owner}), for instance to "
+            "put a learned prompt before the text, which these methods would leave out. Give the whole model to LM, as in "
+            "run(method(LM(peft_model), prompt), 40): it computes such models in full"
+        )
 
 
 def unpadded(input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None) -> tuple[list[list[int]], list[int]]:

@@ -81,16 +81,20 @@ class LM:
     ------
     ValueError
         If the model has an encoder, or attention that takes no mask; if `model` is not a loaded model with an output
-        head, `tokenizer` not a tokenizer, or `context` not a whole number of at least 1.
+        head, `tokenizer` not a tokenizer, or `context` not a whole number of at least 1; if `context` exceeds the
+        model's table of positions.
 
     Notes
     -----
-    The first session over a model of a given class and configuration tests the model on a short text, with and without
-    a cache: in pieces, as a tree, after a rollback, and in a batch of rows with different lengths. The test takes about
-    as long as 20 calls of one token, and its calls are not counted. A window of more than 64 tokens is tested when a
-    sequence first gets longer than the window. If the logits differ, `LM` warns once and computes every sequence in
-    full, without a cache (`in_full`). If the model does not behave like a causal language model even then, the session
-    raises ValueError.
+    The first session over a model tests it on a short text, with and without a cache: in pieces, as a tree, after a
+    rollback, and in a batch of rows with different lengths. The test takes about as long as 20 calls of one token, and
+    its calls are not counted. It is repeated after the model has changed: its weights, dtype, hooks or adapters. The
+    configuration may contain a length at which the computation changes, such as the size of a window; it is tested when
+    a sequence first gets there. If the logits differ by more than rounding, `LM` warns once and computes every sequence
+    in full, without a cache (`in_full`). If the model does not behave like a causal language model even then, the
+    session raises ValueError.
+
+    Every call is made in evaluation mode: if the model has been put into training mode, it is switched back.
 
     If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
     earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.
