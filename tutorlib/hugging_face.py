@@ -312,8 +312,8 @@ def refuse_prepared_elsewhere(model) -> None:
         owner = type(getattr(prepare, "__self__", prepare)).__name__
         raise ValueError(
             f"prepare_inputs_for_generation of this {type(model).__name__} was replaced (by {owner}), for instance to "
-            "put a learned prompt before the text, which these methods would leave out. Give the whole model to LM, as in "
-            "run(method(LM(peft_model), prompt), 40): it computes such models in full"
+            "put a learned prompt before the text, which these methods would leave out. Give the whole model to LM, as "
+            "in run(method(LM(peft_model), prompt), 40): it computes such models in full"
         )
 
 
