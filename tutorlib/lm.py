@@ -20,7 +20,6 @@ from . import lengths, probe
 from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
-from .fingerprint import in_training
 from .session import Session
 from .uncached import TokenCache
 
@@ -310,8 +309,6 @@ class LM:
         return TokenCache(self, [[] for _ in range(rows)])
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
-        if in_training(self.model):
-            self.model.eval()
         slots = self.context + TREE_SLOTS if static else None
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length)
 

@@ -64,6 +64,8 @@ def kind(model) -> tuple:
 def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0) -> bool:
     """Whether the model's logits are the same with and without a cache, for sequences of `length` tokens.
 
+    The model is put into evaluation mode.
+
     Parameters
     ----------
     lm : LM
@@ -79,7 +81,10 @@ def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0) -> boo
         If the model does not behave like a causal language model even without a cache.
     """
     model = original(lm.model)
-    state = (fingerprint(model), lm.kind, settings)
+    number, in_training = fingerprint(model)
+    if in_training:
+        lm.model.eval()
+    state = (number, lm.kind, settings)
     turns = [turn for turn in lm.turns if turn <= length and not is_size(model, lm.kind, turn)]
     return all(_right(lm, open_cache, state, turn) for turn in (0, *turns))
 
