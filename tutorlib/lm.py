@@ -175,7 +175,7 @@ class LM:
 
     def _count_call(self) -> None:
         """Count a call that is about to be made, in evaluation mode even if the model is being trained meanwhile."""
-        if self.model.training:
+        if getattr(self.model, "training", False):  # a table has no model
             self.model.eval()
         with _COUNTING:
             lm = self
