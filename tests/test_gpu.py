@@ -4,6 +4,7 @@ import ast
 import functools
 import json
 import re
+import weakref
 from pathlib import Path
 
 import pytest
@@ -130,11 +131,11 @@ def test_every_method_writes_the_same_on_both_kinds_of_gpu(name, cpu, gpu, apple
 
 
 def test_a_model_of_a_new_kind_is_tried_out_where_it_is(gpu, monkeypatch):
-    verdicts = {}
+    verdicts = weakref.WeakKeyDictionary()
     monkeypatch.setattr("tutorlib.probe._verdicts", verdicts)
     with pretend_gpu():
         gpu.target.session([1])  # what cannot be cached there is warned of
-    assert list(verdicts.values()) == [None]
+    assert list(verdicts[gpu.target.model].values()) == [None]
 
 
 def test_the_pretend_apple_gpu_has_no_float64(apple):

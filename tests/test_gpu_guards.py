@@ -10,6 +10,7 @@ import ast
 import inspect
 import pkgutil
 import textwrap
+import weakref
 
 import pytest
 import test_gpu
@@ -30,7 +31,7 @@ def loaded(name):
 
 def probed(family):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tutorlib.probe._verdicts", {})
+        patch.setattr("tutorlib.probe._verdicts", weakref.WeakKeyDictionary())
         family.target.session([1])
 
 

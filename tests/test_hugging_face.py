@@ -245,6 +245,18 @@ def test_a_processor_and_a_warp_of_ones_own_are_heeded(models):
     assert float(as_warps([Never()])[0](logits, [PROMPT])[0, 5]) == -math.inf and float(logits[0, 5]) == 0
 
 
+def test_a_model_whose_inputs_are_prepared_elsewhere_is_refused():
+    # peft does this for a learned prompt, and puts back a bound method afterwards.
+    model, other = random_model("llama"), random_model("llama", seed=1)
+    own = model.prepare_inputs_for_generation
+    model.prepare_inputs_for_generation = other.prepare_inputs_for_generation.__func__.__get__(model)
+    expected = generate(model, PROMPT)
+    assert generate(model, PROMPT, custom_generate=custom_generate(decoders.greedy)) == expected
+    model.prepare_inputs_for_generation = lambda *args, **kwargs: own(*args, **kwargs)
+    with pytest.raises(ValueError, match=r"prepare_inputs_for_generation of .* was replaced.*LM\(peft_model\)"):
+        generate(model, PROMPT, custom_generate=custom_generate(decoders.greedy))
+
+
 def test_what_is_not_a_function_of_the_text_is_refused(models):
     guided = transformers.UnbatchedClassifierFreeGuidanceLogitsProcessor(1.5, models("llama"))
     with pytest.raises(ValueError, match="Unbatched.*guidance_scale.*changes with every call"):

@@ -274,7 +274,7 @@ def test_a_context_beyond_a_table_of_positions_is_refused(family):
 
 
 class Invoked(torch.nn.Module):
-    """A model with an adapter that acts in calls that contain its invocation tokens (as aLoRA in peft does)."""
+    """A model with an adapter that acts from where a call last contains its invocation tokens (as aLoRA in peft)."""
 
     def __init__(self, model, tokens):
         super().__init__()
@@ -285,19 +285,16 @@ class Invoked(torch.nn.Module):
         self.get_output_embeddings = model.get_output_embeddings
 
     def forward(self, input_ids, **inputs):
-        rows, count = input_ids.tolist(), len(self.tokens)
-        here = any(row[i : i + count] == self.tokens for row in rows for i in range(len(row)))
         output = self.model(input_ids=input_ids, **inputs)
-        output.logits = output.logits * 2 if here else output.logits
+        for row, logits in zip(input_ids.tolist(), output.logits, strict=True):
+            places = [place for place in range(len(row)) if row[place : place + len(self.tokens)] == self.tokens]
+            logits[max(places, default=len(row)) :] *= 2
         return output
 
 
-def test_an_adapter_that_waits_for_tokens_is_computed_in_full():
-    lm = LM(Invoked(random_model("llama"), [4, 9, 7]).eval())
-    with pytest.warns(UserWarning, match="cannot be used with a cache"):
-        session = lm.session([3, 4, 9, 7])
-    session.feed([5])
-    torch.testing.assert_close(session.feed([6]), last_rows(lm.model, [3, 4, 9, 7, 5, 6], 1))
+def test_an_adapter_that_waits_for_tokens_is_refused():
+    with pytest.raises(ValueError, match="even without a cache.*adapter that acts after its invocation tokens"):
+        LM(Invoked(random_model("llama"), [4, 9, 7]).eval()).session([3, 1])
 
 
 def test_a_model_whose_logits_show_nothing_teaches_nothing_about_its_kind():

@@ -16,8 +16,9 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _HOOKS_OF_ALL = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
-def fingerprint(model: torch.nn.Module) -> int:
-    """A hash of all modules of a model, their hooks and adapters, and the versions of their weights.
+def fingerprint(model: torch.nn.Module) -> tuple[int, bool]:
+    """A hash of all modules of a model, their hooks and adapters, and the versions of their weights; and whether any of
+    them is in training mode, in which values may be dropped at random.
 
     PyTorch counts a weight's version up whenever it is changed in place, as by an optimizer. Changes of `weight.data`
     are not counted.
@@ -25,13 +26,14 @@ def fingerprint(model: torch.nn.Module) -> int:
     found: list = [getattr(getattr(model, "config", None), "_attn_implementation", None)]
     for name in _HOOKS_OF_ALL:
         found += getattr(torch_modules, name, ())
-    seen, pending = set(), [model]
+    seen, pending, in_training = set(), [model], False
     while pending:
         module = pending.pop()
         if module is None or id(module) in seen:
             continue
         seen.add(id(module))
         state = module.__dict__
+        in_training |= state["training"]
         found += [id(module), type(module)]
         for name in _HOOKS:  # the number of a hook is used only once
             found += [number for number, hook in state[name].items() if not _is_idle(hook)]
@@ -45,7 +47,7 @@ def fingerprint(model: torch.nn.Module) -> int:
                 if weight is not None:
                     found += [weight.dtype, 0 if weight.is_inference() else weight._version]
         pending += state["_modules"].values()
-    return hash(tuple(found))
+    return hash(tuple(found)), in_training
 
 
 def _is_idle(hook) -> bool:
@@ -56,8 +58,3 @@ def _is_idle(hook) -> bool:
 def original(model: torch.nn.Module) -> torch.nn.Module:
     """The model itself, if it is wrapped by `torch.compile`."""
     return getattr(model, "_orig_mod", model)
-
-
-def in_training(model: torch.nn.Module) -> bool:
-    """Whether any part of a model is in training mode, in which values may be dropped at random."""
-    return any(module.training for module in model.modules())

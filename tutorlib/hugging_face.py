@@ -234,6 +234,7 @@ class CustomGenerate:
         refuse_model_kwargs(
             model_kwargs, None if given is None else {name: given[name] for name in given if name not in options}
         )
+        refuse_prepared_elsewhere(model)
         pad = getattr(generation_config, "_pad_token_tensor", None)
         pad = None if pad is None else int(pad)
         has_mask = given is None or given.get("attention_mask") is not None
@@ -344,6 +345,21 @@ def _holds_tokens(cache) -> bool:
     # Recurrent layers count no tokens.
     states = [getattr(layer, "has_previous_state", None) for layer in getattr(cache, "layers", ())]
     return bool(cache.get_seq_length()) or any(any(state.values()) for state in states if isinstance(state, dict))
+
+
+def refuse_prepared_elsewhere(model) -> None:
+    """Raise ValueError if something else prepares the model's inputs, which sessions would pass by.
+
+    peft does so for a prompt that it has learned: it calls `generate` of the model inside.
+    """
+    prepare = getattr(model, "prepare_inputs_for_generation", None)
+    if getattr(prepare, "__func__", None) is not getattr(type(model), "prepare_inputs_for_generation", None):
+        owner = type(getattr(prepare, "__self__", prepare)).__name__
+        raise ValueError(
+            f"prepare_inputs_for_generation of this {type(model).__name__} was replaced (by {owner}), for instance to "
+            "put a learned prompt before the text, which these methods would leave out. Give the whole model to LM, as "
+            "in run(method(LM(peft_model), prompt), 40): it tests how such a model can be computed"
+        )
 
 
 def unpadded(

@@ -22,7 +22,6 @@ from . import lengths, probe
 from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
-from .fingerprint import in_training
 from .own_cache import OwnCache
 from .session import Session
 from .uncached import TokenCache
@@ -82,17 +81,21 @@ class LM:
     ------
     ValueError
         If the model has an encoder, or attention that takes no mask; if `model` is not a loaded model with an output
-        head, `tokenizer` not a tokenizer, or `context` not a whole number of at least 1.
+        head, `tokenizer` not a tokenizer, or `context` not a whole number of at least 1; if `context` exceeds the
+        model's table of positions.
 
     Notes
     -----
-    The first session over a model of a given class and configuration tests the model on a short text, with and without
-    a cache: in pieces, as a tree, after a rollback, and in a batch of rows with different lengths. The test takes about
-    as long as 20 calls of one token, and its calls are not counted. A window of more than 64 tokens is tested when a
-    sequence first gets longer than the window. If the logits differ, as in hybrids and recurrent models, the
+    The first session over a model tests it on a short text, with and without a cache: in pieces, as a tree, after a
+    rollback, and in a batch of rows with different lengths. The test takes about as long as 20 calls of one token, and
+    its calls are not counted. It is repeated after the model has changed: its weights, dtype, hooks or adapters. The
+    configuration may contain a length at which the computation changes, such as the size of a window; it is tested when
+    a sequence first gets there. If the logits differ by more than rounding, as in hybrids and recurrent models, the
     model is tested and used with the cache that it makes itself, and with snapshots of it. If they differ then too,
     `LM` warns once and computes every sequence in full, without a cache (`in_full`). If the model does not behave like
     a causal language model even so, the session raises ValueError.
+
+    Every call is made in evaluation mode: if the model has been put into training mode, it is switched back.
 
     If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
     earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.
@@ -190,7 +193,7 @@ class LM:
 
     def _count_call(self) -> None:
         """Count a call that is about to be made, in evaluation mode even if the model is being trained meanwhile."""
-        if self.model.training:
+        if getattr(self.model, "training", False):  # a table has no model
             self.model.eval()
         with _COUNTING:
             lm = self
@@ -339,8 +342,6 @@ class LM:
         return self._without_masks([[] for _ in range(rows)])
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
-        if in_training(self.model):
-            self.model.eval()
         slots = self.context + TREE_SLOTS if static else None
         return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length, warn=False)
 

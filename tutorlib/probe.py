@@ -65,6 +65,8 @@ def kind(model) -> tuple:
 def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0, warn: bool = True) -> bool:
     """Whether the model's logits are the same with and without a cache, for sequences of `length` tokens.
 
+    The model is put into evaluation mode.
+
     Parameters
     ----------
     lm : LM
@@ -82,7 +84,10 @@ def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0, warn: 
         If the model does not behave like a causal language model even without a cache.
     """
     model = original(lm.model)
-    state = (fingerprint(model), lm.kind, settings)
+    number, in_training = fingerprint(model)
+    if in_training:
+        lm.model.eval()
+    state = (number, lm.kind, settings)
     turns = [turn for turn in lm.turns if turn <= length and not is_size(model, lm.kind, turn)]
     return all(_right(lm, open_cache, state, turn, warn) for turn in (0, *turns))
 
@@ -125,7 +130,7 @@ def _judge(lm, open_cache, turn: int) -> tuple[str | ValueError | None, bool]:
     quiet.model = original(lm.model)  # compiling for the shapes of a probe would take minutes
     limit = max(lm.limit or 0, lm.context)
     # The tail lies on both sides of the turn, and comes after what an adapter waits for.
-    length = min(max(LENGTH, turn + _TAIL // 2, len(_invocation(quiet.model)) + _TAIL + 2), limit)
+    length = min(max(LENGTH, turn + _TAIL // 2, 2 * len(_invocation(quiet.model)) + _TAIL + 2), limit)
     name = type(quiet.model).__name__
     if length <= _TAIL:
         return f"{name} has too few positions ({limit}) for a cache to be tried out", True
@@ -136,10 +141,11 @@ def _judge(lm, open_cache, turn: int) -> tuple[str | ValueError | None, bool]:
     # Without a cache each branch of a tree is a call.
     uncached, _ = _faults(quiet, lambda rows: TokenCache(quiet, [[] for _ in range(rows)]), length, between=0)
     if uncached is not None:
+        waits = ". An adapter that acts after its invocation tokens does so wherever they occur last: disable it"
         return ValueError(
             f"{name} cannot be used: even without a cache, {uncached}. LM needs a decoder-only model whose logits "
             "depend on the tokens up to a position and on nothing else; a model that also exists as an encoder may "
-            "need is_decoder=True in its configuration"
+            "need is_decoder=True in its configuration" + waits * bool(_invocation(quiet.model))
         ), True
     return wrong, True
 
@@ -168,8 +174,9 @@ def _texts(lm, length: int, seed: int, between: int) -> tuple[list[int], list[in
     ordinary = [token for token in rng.sample(range(lm.vocab_size), min(lm.vocab_size, 100)) if token not in special]
     ordinary = ordinary or list(range(lm.vocab_size))
     text, aside = rng.choices(ordinary, k=length), rng.choices(ordinary, k=2)
-    called = _invocation(lm.model)[: length - _TAIL]
-    text[: len(called)] = called
+    called = _invocation(lm.model)[: (length - _TAIL) // 2]
+    for start in (0, length - len(called)):  # a second time too: it must not change what comes before it
+        text[start : start + len(called)] = called
     return text, aside, rng.choices(ordinary, k=between)
 
 
