@@ -64,6 +64,22 @@ def test_slices_of_candidates_stay_uncomputed():
     assert len(part) == 1
 
 
+def test_candidates_keep_no_copy_of_a_history_that_is_the_beginning_of_a_text():
+    text, warp = [0, 1, 1], [frequency_penalty(0.5)]
+    expected = Candidates(LOGITS, warp=warp, histories=[[0, 1], [0, 1, 1]]).settled()
+    shared = Candidates(LOGITS, warp=warp, histories=[[0, 1], [0, 1, 1]])
+    assert shared.nbytes == LOGITS.numel() * 4 + 5 * 8, "copies are counted"
+    shared.share(text, 2)
+    text.append(3)
+    assert shared.nbytes == LOGITS.numel() * 4
+    assert shared[1:].settled() == expected[1:] and shared.settled() == expected
+    others = Candidates(LOGITS, warp=warp, histories=[[0, 2], [0, 1, 1]])
+    others.share(text, 2)
+    assert others.nbytes == LOGITS.numel() * 4 + 2 * 8, "another history is kept"
+    assert others.settled() == Candidates(LOGITS, warp=warp, histories=[[0, 2], [0, 1, 1]]).settled()
+    assert Candidates(LOGITS, histories=[[0, 1], [0, 1, 1]]).nbytes == LOGITS.numel() * 4, "no warp reads them"
+
+
 @pytest.mark.parametrize("rng", [None, Seeded(3)], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("method", ["sample", "speculative", "prompt_lookup", "suffix_lookup", "lookahead"])
 def test_candidates_are_what_was_weighed_also_where_the_choice_is_greedy(method, rng):

@@ -12,13 +12,22 @@ import torch
 from scripted import ABC, run_scripted, scripted
 
 from tutorlib import trace as trace_module
-from tutorlib.decoders import greedy, sample, speculative, speculative_batch, token_intersection
+from tutorlib.decoders import (
+    greedy,
+    prompt_lookup,
+    sample,
+    sample_batch,
+    speculative,
+    speculative_batch,
+    token_intersection,
+)
 from tutorlib.decoding import decoder, run, run_batch
 from tutorlib.randomness import Seeded
 from tutorlib.step import Step
 from tutorlib.table import TableLM
 from tutorlib.trace import Trace
 from tutorlib.tree import TokenTree
+from tutorlib.warp import frequency_penalty
 
 
 class TestCutting:
@@ -249,3 +258,16 @@ class TestTrace:
         trace = run(greedy(ABC, "a"), 40)
         assert sum(step.candidates.nbytes for step in trace.steps) == 10 * 3 * 8
         assert [step.candidates[0][0][0] for step in trace.steps] == trace.tokens
+
+    @pytest.mark.parametrize("warp", [[], [frequency_penalty(0.1)]], ids=["no warp", "penalty"])
+    @pytest.mark.parametrize("method", [sample, prompt_lookup, speculative])
+    def test_what_a_step_keeps_does_not_grow_with_the_text(self, method, warp):
+        pair = (ABC, ABC) if method is speculative else (ABC,)
+        trace = run(method(*pair, "a", rng=Seeded(1), warp=warp), 60, stop=())
+        assert {step.candidates.nbytes / len(step.tokens) for step in trace.steps} == {3 * 8}
+
+    def test_the_texts_of_a_batch_together_hold_a_bounded_amount_of_logits(self, monkeypatch):
+        monkeypatch.setattr(trace_module, "CANDIDATE_BYTES", 10 * 3 * 8)
+        traces = run_batch(sample_batch(ABC, ["a", "ab"], warp=[frequency_penalty(0.1)]), 40)
+        assert [sum(step.candidates.nbytes for step in trace.steps) for trace in traces] == [5 * 3 * 8] * 2
+        assert all(step.candidates[0][0][0] == step.tokens[0] for trace in traces for step in trace.steps)

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from tutorlib.exercises.sampling import nucleus
+from tutorlib.known_text import Followers, TokenCounts
 from tutorlib.warp import (
     checked_warp,
     frequency_penalty,
@@ -246,6 +247,32 @@ def test_a_filter_keeps_what_exact_fractions_keep_where_a_threshold_is_met_exact
 
 def test_top_p_of_one_keeps_even_what_is_too_unlikely_for_float64():
     assert kept(top_p(1)(rows([0, -2000, 3]))[0]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("make", [lambda: frequency_penalty(0.5, 2), lambda: no_repeat_ngram(3)], ids=["counts", "n"])
+def test_penalties_depend_on_the_histories_alone_whatever_they_were_given_before(make):
+    """They remember what they counted: here the texts grow, lose their end, change places and begin anew."""
+    rng, warp, texts = np.random.default_rng(0), make(), [[], [], [0]]
+    for _ in range(200):
+        row, cut = int(rng.integers(len(texts))), int(rng.integers(4))
+        texts[row] = texts[row][: max(len(texts[row]) - cut, 0)] + rng.integers(0, 3, 5).tolist()
+        if rng.random() < 0.2:
+            texts = [texts[place][: int(rng.integers(60))] for place in rng.integers(0, len(texts), len(texts))]
+        logits = torch.zeros(len(texts), int(rng.integers(3, 5)), dtype=torch.float64)
+        assert torch.equal(warp(logits, texts), make()(logits, texts))
+        with pytest.raises(ValueError, match=r"history with \[2"):
+            warp(logits[:, :2], [[0, 1, 2, 2]] * len(texts))
+
+
+@pytest.mark.parametrize("make", [lambda: repetition_penalty(1.1), lambda: no_repeat_ngram(4)], ids=["counts", "n"])
+def test_penalties_read_only_what_is_new_in_a_history(make, monkeypatch):
+    read = []
+    for kind in (TokenCounts, Followers):
+        monkeypatch.setattr(kind, "push", lambda known, token, push=kind.push: read.append(token) or push(known, token))
+    warp, logits = make(), torch.zeros(2, 9, dtype=torch.float64)
+    for length in range(300):
+        warp(logits, [[token % 9 for token in range(length)], [0] * length])
+    assert len(read) == 2 * 299
 
 
 def test_no_repeat_ngram_by_hand():

@@ -36,27 +36,51 @@ class Candidates(Sequence):
         self._logits: torch.Tensor | None = logits
         self._count = count
         self._warp = warp[:-1] if warp and warp[-1] is one_hot else warp
-        self._histories = histories
+        # A slice in place of a history says which part of the text it is (see `share`).
+        self._histories = None if histories is None or not self._warp else list(histories)
+        self._text: Sequence[int] = ()
         self._lists: list[list[tuple[int, float]]] = []
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the logits take until the lists are computed; 0 afterwards."""
-        return 0 if self._logits is None else self._logits.numel() * self._logits.element_size()
+        """Bytes that the logits, and histories that are not shared, take until the lists are computed; 0 afterwards."""
+        if self._logits is None:
+            return 0
+        own = [history for history in self._histories or () if isinstance(history, list)]
+        return self._logits.numel() * self._logits.element_size() + 8 * sum(map(len, own))
+
+    def share(self, text: list[int], start: int) -> None:
+        """Let each history that is the beginning of a text be a part of this text, and not a copy of its tokens.
+
+        Parameters
+        ----------
+        text : list of int
+            Prompt and new tokens. It may grow, but what it holds must not change.
+        start : int
+            How many tokens of the text come before the first of the tokens.
+        """
+        for row, history in enumerate(self._histories or ()):
+            if isinstance(history, list) and history == text[: start + row]:
+                self._text, self._histories[row] = text, slice(start + row)
 
     def settled(self) -> list[list[tuple[int, float]]]:
         """Compute the lists, if that has not been done yet, and release the logits."""
         if self._logits is not None:
             rows = in_float64(self._logits)
-            probs = probabilities(rows, self._warp, self._histories) if self._warp else rows.softmax(-1)
+            histories = self._histories and [
+                self._text[history] if isinstance(history, slice) else history for history in self._histories
+            ]
+            probs = probabilities(rows, self._warp, histories) if self._warp else rows.softmax(-1)
             self._lists = [likeliest(row, self._count) for row in probs]
             self._logits = self._histories = None
+            self._text = ()
         return self._lists
 
     def __getitem__(self, index):
         if isinstance(index, slice) and self._logits is not None:
-            histories = self._histories and self._histories[index]
-            return Candidates(self._logits[index], self._count, warp=self._warp, histories=histories)
+            part = Candidates(self._logits[index], self._count, warp=self._warp)
+            part._histories, part._text = self._histories and self._histories[index], self._text
+            return part
         return self.settled()[index]
 
     def __len__(self) -> int:

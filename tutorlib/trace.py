@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .lm import LM
     from .viz.player import Player
 
-# A run keeps the logits of its candidates until they are read, which takes no time. If they take more bytes than this
-# (a large vocabulary, a long run), it reduces each row to its few best tokens at once.
+# A run keeps the logits of its candidates until they are read, which takes no time. If those of all its texts take more
+# bytes than this (a large vocabulary, a long run, many texts), it reduces each row to its few best tokens at once.
 CANDIDATE_BYTES = 16 * 2**20
 
 
@@ -178,7 +178,9 @@ class Text:
         self.tokens: list[int] = []
         self.stopped: str | None = None
         self._steps: list[Step] = []
+        self._whole = list(prompt)  # with the new tokens; shared by the candidates of all steps
         self._candidate_bytes = 0
+        self._most_candidate_bytes = CANDIDATE_BYTES // len(getattr(steps, "prompts", [prompt]))
 
     def begin(self) -> None:
         """Start the clock. A text without any room left ends at once."""
@@ -197,10 +199,14 @@ class Text:
         self.tokens += step.tokens
         if stopped is None and len(self.tokens) == self.limit:
             stopped = "budget" if self.limit == self.budget else "context"
-        self._candidate_bytes += getattr(step.candidates, "nbytes", 0)
-        if self._candidate_bytes > CANDIDATE_BYTES and isinstance(step.candidates, Candidates):
-            self._candidate_bytes -= step.candidates.nbytes
-            step.candidates.settled()
+        start = len(self._whole)
+        self._whole += step.tokens
+        if isinstance(step.candidates, Candidates):
+            step.candidates.share(self._whole, start)
+            self._candidate_bytes += step.candidates.nbytes
+            if self._candidate_bytes > self._most_candidate_bytes:
+                self._candidate_bytes -= step.candidates.nbytes
+                step.candidates.settled()
         if stopped is not None:
             self.end(stopped)
         return step

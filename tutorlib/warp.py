@@ -11,14 +11,17 @@ point: 0.1 + 0.2 is not 0.3. So a filter treats numbers as equal if they differ 
 that it would keep with exact fractions.
 """
 
+import functools
 import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 
 from .arguments import as_text, check_whole_number, concrete, is_number
+from .known_text import Followers, Memory, TokenCounts
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
@@ -295,10 +298,10 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(theta) or theta <= 0:
         raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
-    name = penalty_name("repetition_penalty", theta, ignore_first)
+    memory, name = Memory(TokenCounts), penalty_name("repetition_penalty", theta, ignore_first)
 
     def repetition_penalty_warp(logits, histories=None):
-        seen = occurrences(logits, histories, ignore_first, name) > 0
+        seen = occurrences(logits, histories, ignore_first, name, memory) > 0
         return torch.where(seen, torch.where(logits < 0, logits * theta, logits / theta), logits)
 
     return named(repetition_penalty_warp, name)
@@ -319,10 +322,10 @@ def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(strength):
         raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    name = penalty_name("frequency_penalty", strength, ignore_first)
+    memory, name = Memory(TokenCounts), penalty_name("frequency_penalty", strength, ignore_first)
 
     def frequency_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name)
+        return logits - strength * occurrences(logits, histories, ignore_first, name, memory)
 
     return named(frequency_penalty_warp, name)
 
@@ -334,10 +337,10 @@ def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(strength):
         raise ValueError(f"presence_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    name = penalty_name("presence_penalty", strength, ignore_first)
+    memory, name = Memory(TokenCounts), penalty_name("presence_penalty", strength, ignore_first)
 
     def presence_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name).clamp(max=1)
+        return logits - strength * occurrences(logits, histories, ignore_first, name, memory).clamp(max=1)
 
     return named(presence_penalty_warp, name)
 
@@ -355,31 +358,29 @@ def no_repeat_ngram(n: int) -> Warp:
         and a small vocabulary, no token may be left in the end; `probabilities` then raises ValueError.
     """
     check_whole_number(n, 1, "no_repeat_ngram needs the length of the n-grams")
-    name = f"no_repeat_ngram({n})"
+    memory, name = Memory(functools.partial(Followers, n=n)), f"no_repeat_ngram({n})"
 
     def no_repeat_ngram_warp(logits, histories=None):
         logits = logits.clone()
-        for row, history in zip(logits, checked_histories(histories, logits, name), strict=True):
-            starts = range(len(history) - n + 1)  # of the n-grams so far; empty if the history is too short
-            last = history[len(history) - n + 1 :]  # the n - 1 tokens that the next token would complete
-            row[[history[i + n - 1] for i in starts if history[i : i + n - 1] == last]] = -math.inf
+        for row, history in enumerate(one_history_each(histories, logits, name)):
+            logits[row, memory.of(row, history, logits.shape[-1], name).of_the_end()] = -math.inf
         return logits
 
     return named(no_repeat_ngram_warp, name)
 
 
-def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str) -> torch.Tensor:
+def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory) -> torch.Tensor:
     """How often each token occurs in each history, not counting the first `ignore_first` tokens.
 
     Returns
     -------
     tensor of whole numbers, of the type, shape (n, vocab) and device of `logits`
     """
-    counts = torch.zeros_like(logits)
-    for row, history in zip(counts, checked_histories(histories, logits, name), strict=True):
-        tokens = torch.tensor(history[ignore_first:], dtype=torch.long, device=logits.device)
-        row += torch.bincount(tokens, minlength=logits.shape[-1])
-    return counts
+    counts = np.zeros(logits.shape, dtype=np.int64)
+    for row, history in enumerate(one_history_each(histories, logits, name)):
+        history = history[ignore_first:] if ignore_first else history
+        counts[row] = memory.of(row, history, logits.shape[-1], name).counts
+    return torch.from_numpy(counts).to(logits.device, logits.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -432,14 +433,19 @@ def checked_result(function: Warp, result, logits: torch.Tensor) -> torch.Tensor
     )
 
 
-def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:
-    """Return the histories as lists, one for each row; raise ValueError if they are wrong."""
+def one_history_each(histories, logits: torch.Tensor, name: str) -> list[Sequence[int]]:
+    """Return the histories, one for each row; raise ValueError if they are no such thing."""
     if histories is None or any(isinstance(history, numbers.Integral) for history in histories):
         raise ValueError(f"{name} needs the tokens before each row: pass histories, one sequence of tokens per row")
-    histories = [list(history) for history in histories]
+    histories = list(histories)
     if len(histories) != len(logits):
         raise ValueError(f"{name} needs one history per row: got {len(histories)} for {len(logits)} rows")
-    vocab = logits.shape[-1]
+    return histories
+
+
+def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:
+    """Return the histories as lists, one for each row; raise ValueError if they are wrong."""
+    histories, vocab = [list(history) for history in one_history_each(histories, logits, name)], logits.shape[-1]
     for history in histories:
         if history and not 0 <= min(history) <= max(history) < vocab:
             wrong = [token for token in history if not 0 <= token < vocab]
