@@ -84,7 +84,7 @@ def truncated(model, layers):
     """The model without its layers from number `layers` on: its early layers, norm and output head."""
     model = copy.deepcopy(model)
     decoder = model.get_decoder()
-    name = "h" if hasattr(decoder, "h") else "layers"
+    name = next(name for name in ("h", "layers", "blocks") if hasattr(decoder, name))
     setattr(decoder, name, getattr(decoder, name)[:layers])
     return model
 
