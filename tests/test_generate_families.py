@@ -36,7 +36,8 @@ def tiny_with_eyes(family):
     """A tiny random model that reads text and pictures."""
     kind = hf.CONFIG_MAPPING[family]
     default = kind()
-    sizes = model_families.SIZES | {"image_size": 8, "patch_size": 4, "depth": 1, "embed_dim": 16, "out_hidden_size": 16}
+    sizes = model_families.SIZES | dict.fromkeys(("embed_dim", "out_hidden_size"), 16)
+    sizes |= {"image_size": 8, "patch_size": 4, "depth": 1}
 
     def smaller(part):
         given = part.to_dict()
