@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from tutorlib import bench, theory
 from tutorlib.bench import Condition, Costs, Result, Spread, by_gamma, costs, measure, read_report
 from tutorlib.bench import __main__ as command
+from tutorlib.bench import report as report_file
 from tutorlib.bench.__main__ import main
 from tutorlib.bench.costs import WIDTHS, held_bytes, median_costs
 from tutorlib.bench.measuring import accepted_at, rows_at
@@ -664,9 +665,9 @@ def test_a_file_is_named_after_the_family_and_what_computed():
 @pytest.mark.parametrize(
     ("content", "options", "says"),
     [
-        ('{"version": 0}', (), "holds results of version 0, and this is version 2: measure anew"),
+        ('{"version": 0}', (), "holds results of version 0, and this is version 2: delete it, or name another"),
         ("[]", (), "holds results of version None"),
-        ('{"version": 1, "kinds": {}}', (), "holds results of version 1, and this is version 2: measure anew"),
+        ('{"version": 1, "kinds": {}}', (), "holds results of version 1, and this is version 2: delete it, or name another"),
         ('{"version": 2, "machine": {}}', (), "is not a whole file of results"),
         ('{"version": 2, "results": [{"rows": [{"name": "greedy"}]}]}', (), "is not a whole file of results"),
         ("{", (), "is half-written or broken"),
@@ -702,6 +703,8 @@ def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path
         ),
         (["--temperatures", "-1"], "where 0 is greedy; got -1.0"),
         (["--batches", "-2"], "a whole number of 1 or more, got -2"),
+        *(([f"--{name}", "0"], f"--{name} needs how many, a whole number of 1 or more, got 0")
+          for name in ("prompts", "tokens", "rounds")),
         (["--kinds", "poem"], "there are no prompts of the kind 'poem'; the kinds are: story"),
         (["--show", "nowhere.json"], "nowhere.json"),
     ],
@@ -710,6 +713,32 @@ def test_a_command_that_cannot_be_is_refused_in_words(arguments, says, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("damage", ["machine", "setting", "reading", "left_out", "results"])
+def test_a_damaged_file_is_named_and_so_is_what_helps(tmp_path, capsys, damage):
+    file = tmp_path / "results.json"
+    for broken in ([1], {}, None, 7, [{"kind": "story", "temperature": "hot", "batch": 1, "rows": []}]):
+        report = json.loads(next(COMMITTED.glob("*.json")).read_text())
+        file.write_text(json.dumps(report | {damage: broken}))
+        try:
+            main(["--show", str(file)])  # {} may be right
+        except SystemExit:
+            said = " ".join(capsys.readouterr().err.split())
+            assert "results.json is not a whole file of results" in said and "delete it, or name another file" in said
+
+
+def test_temperatures_that_differ_in_the_fifth_digit_are_kept_apart_and_not_measured_again(
+    family, tmp_path, monkeypatch
+):
+    file, asked = tmp_path / "results.json", ["0.333333", "0.33334"]
+    for _ in range(2):
+        main(["--temperatures", *asked, "--batches", "1", "--rows", "greedy, sample", "--prompts", "1", "--tokens", "2",
+              "--rounds", "1", "--results", str(file)], family)  # fmt: skip
+        monkeypatch.setattr(command, "measure", lambda *_, **__: pytest.fail("measured again"))
+    found = read_report(file)
+    assert [condition.temperature for condition in found["results"]] == [0.333333, 0.33334]
+    assert all(f"temperature {temperature}," in report_file.as_text(found) for temperature in asked)
 
 
 def test_the_share_of_the_memorys_bandwidth(family):

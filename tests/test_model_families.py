@@ -2,7 +2,10 @@
 
 import model_families
 import pytest
+import torch
 import transformers as hf
+
+from tutorlib.metrics import memory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* cannot be used with a cache")
 
@@ -27,3 +30,32 @@ def test_the_page_lists_every_family_of_the_version_that_it_names():
     if f"transformers {hf.__version__}:" in page:
         assert set(model_families.on_page()) == set(model_families.CLASSES)
     assert page.count(model_families.BEGIN) == page.count(model_families.END) == 1
+
+
+def keys_and_values(model, tokens):
+    """Bytes of the keys and values that a model's own cache holds after a call of some tokens."""
+    with torch.no_grad():
+        output = model(input_ids=torch.arange(tokens)[None] + 3, use_cache=True)
+    layers = getattr(getattr(output, "past_key_values", None), "layers", ())
+    states = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
+    return sum(state.nbytes for state in states if isinstance(state, torch.Tensor))
+
+
+def check_cache(family):
+    try:
+        model = model_families.tiny(family)
+        own = keys_and_values(model, 4)  # fewer tokens than any window has
+    except Exception:
+        pytest.skip("no tiny version, or its input is not text")
+    assert memory.predicted(model.config, 4, dtype="float32").cache == own
+
+
+@pytest.mark.parametrize("family", ["llama", "falcon", "deepseek_v3", "gemma4_text", "mimo_v2_flash", "mamba", "dbrx"])
+def test_the_predicted_cache_is_the_models_own(family):
+    check_cache(family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", model_families.CLASSES)
+def test_the_predicted_cache_of_every_family_is_the_models_own(family):
+    check_cache(family)

@@ -17,7 +17,7 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def as_text(number) -> str:
+def number_text(number) -> str:
     """The shortest text that gives back the same number: 0.7, 1 for 1.0, and 0.9999999, which is not 1."""
     short = f"{number:g}"
     return short if float(short) == number else repr(float(number))

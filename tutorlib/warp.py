@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 
-from .arguments import as_text, check_whole_number, concrete, is_number
+from .arguments import check_whole_number, concrete, is_number, number_text
 from .known_text import Followers, Memory, TokenCounts
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
@@ -144,7 +144,7 @@ def temperature(t: float) -> Warp:
     def temperature_warp(logits, histories=None):
         return logits / t
 
-    return named(temperature_warp, f"temperature({as_text(t)})")
+    return named(temperature_warp, f"temperature({number_text(t)})")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def top_p(p: float) -> Warp:
         in_the_tail[..., -1] = False
         return logits.masked_fill(in_the_tail.scatter(-1, order, in_the_tail), -math.inf)
 
-    return named(top_p_warp, f"top_p({as_text(p)})")
+    return named(top_p_warp, f"top_p({number_text(p)})")
 
 
 def min_p(p: float) -> Warp:
@@ -220,7 +220,7 @@ def min_p(p: float) -> Warp:
         probs = logits.softmax(-1)
         return logits.masked_fill(probs < p * (1 - ROUNDING) * probs.amax(-1, keepdim=True), -math.inf)
 
-    return named(min_p_warp, f"min_p({as_text(p)})")
+    return named(min_p_warp, f"min_p({number_text(p)})")
 
 
 def typical(mass: float) -> Warp:
@@ -252,7 +252,7 @@ def typical(mass: float) -> Warp:
         furthest = distance.gather(-1, nearest_first.gather(-1, crossing)) + ROUNDING
         return logits.masked_fill(distance > furthest, -math.inf)
 
-    return named(typical_warp, f"typical({as_text(mass)})")
+    return named(typical_warp, f"typical({number_text(mass)})")
 
 
 def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
@@ -456,7 +456,7 @@ def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[i
 def penalty_name(name: str, strength: float, ignore_first: int) -> str:
     """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks `ignore_first`."""
     check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
-    return f"{name}({as_text(strength)}{f', ignore_first={ignore_first}' if ignore_first else ''})"
+    return f"{name}({number_text(strength)}{f', ignore_first={ignore_first}' if ignore_first else ''})"
 
 
 def named(function: Warp, name: str) -> Warp:

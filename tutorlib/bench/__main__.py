@@ -12,6 +12,7 @@ from pathlib import Path
 import transformers
 
 from .. import models
+from ..arguments import USER_ERRORS, check_whole_number, number_text
 from ..disk import differences, locked
 from . import chat_prompts, story_prompts
 from .costs import measured_costs, reading
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
             with locked(place) if place else contextlib.nullcontext():
                 family = family or models.load(options.family, dtype=options.dtype)
                 report = measured(options, family, prompts)
-    except (ValueError, OSError, ImportError) as error:
+    except USER_ERRORS as error:
         parser.error(str(error))
     print(as_json(report) if options.json else as_text(report))
 
@@ -82,7 +83,11 @@ def measured(options, family, prompts) -> dict:
     in_kinds = prompts is None and getattr(family.tokenizer, "chat_template", None) is not None
     defaults = DEFAULTS[in_kinds, options.quick]
     given = (options.prompts, options.tokens, options.rounds, options.temperatures, options.batches)
-    count, new_tokens, rounds, temperatures, batches = (one or default for one, default in zip(given, defaults))
+    count, new_tokens, rounds, temperatures, batches = (
+        default if one is None else one for one, default in zip(given, defaults)
+    )
+    for name, number in (("prompts", count), ("tokens", new_tokens), ("rounds", rounds)):
+        check_whole_number(number, 1, f"--{name} needs how many")
     kinds = chat_prompts(family, count) if in_kinds else {"story": prompts or story_prompts(family.target, count)}
     unknown = set(options.kinds or ()) - kinds.keys()
     if unknown:
@@ -95,7 +100,8 @@ def measured(options, family, prompts) -> dict:
     for what, values, part in (("temperature", options.temperatures, 0), ("batch size", options.batches, 1)):
         lost = set(values or ()) - {pair[part] for pair in pairs}
         if lost:
-            raise ValueError(f"at {what} {min(lost):g} none of these rows can run: {'; '.join(wanted)}. Leave it out")
+            value = number_text(min(lost))
+            raise ValueError(f"at {what} {value} none of these rows can run: {'; '.join(wanted)}. Leave it out")
     conditions = [Condition(kind, *pair) for kind in options.kinds or kinds for pair in pairs]
     rows, left_out = that_can_run(family, first[0], candidates)
     setting = {

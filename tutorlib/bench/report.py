@@ -18,6 +18,7 @@ import torch
 import transformers
 
 from .. import __version__
+from ..arguments import number_text
 from ..disk import read_json, write_text
 from ..viz.tables import Table
 from .measuring import Condition, Result, Spread
@@ -76,7 +77,8 @@ def as_text(report: dict) -> str:
     )
     lines.append("medians of rounds, with quartiles; the prompt's own call is included")
     for (kind, temperature, batch), results in report["results"].items():
-        lines += ["", f"{kind}, temperature {temperature:g}, texts at once: {batch}", repr(Table(*table(results)))]
+        head = f"{kind}, temperature {number_text(temperature)}, texts at once: {batch}"
+        lines += ["", head, repr(Table(*table(results)))]
     return "\n".join([*lines, *([foot(report["left_out"])] if report["left_out"] else [])])
 
 
@@ -138,7 +140,7 @@ def along(report: dict, **fixed) -> dict[str, dict[float, Result]]:
     free = [part for part in Condition._fields if part not in fixed]
     there = [one for one in report["results"] if all(getattr(one, part, None) == fixed[part] for part in fixed)]
     if len(free) != 1 or len(fixed) != 2 or not there:
-        measured = "; ".join(f"{kind}, {temperature:g}, {batch}" for kind, temperature, batch in report["results"])
+        measured = "; ".join(f"{kind}, {number_text(heat)}, {batch}" for kind, heat, batch in report["results"])
         raise ValueError(
             f"fix two of {', '.join(Condition._fields)} at what was measured, got {fixed}; measured were: {measured}"
         )
@@ -177,12 +179,12 @@ def reports() -> dict[Path, dict]:
 
 
 def as_json(report: dict) -> str:
-    """A report as JSON, with numbers of four digits."""
+    """A report as JSON; measured numbers have four digits, and those that were asked for (temperatures) all of them."""
     results = [
-        condition._asdict() | {"rows": [asdict(result) for result in results]}
+        condition._asdict() | {"rows": _short([asdict(result) for result in results])}
         for condition, results in report["results"].items()
     ]
-    return json.dumps(_short(report | {"results": results}), indent=1)
+    return json.dumps(_short(report | {"results": None}) | {"results": results}, indent=1)
 
 
 def _short(value):
@@ -217,7 +219,7 @@ def read_report(path) -> dict:
     ValueError
         That names the file: if it is broken, of another version, or holds something else.
     """
-    cure = "measure anew with `python -m tutorlib.bench --results FILE`"
+    cure = "delete it, or name another file, and measure anew with `python -m tutorlib.bench --results FILE`"
     report = read_json(path, cure)
     found = report.get("version") if isinstance(report, dict) else None
     if found != VERSION:
@@ -227,8 +229,11 @@ def read_report(path) -> dict:
             Condition(*(one[part] for part in Condition._fields)): [_result(row) for row in one["rows"]]
             for one in report["results"]
         }
-        return {key: report[key] for key in KEYS} | {"results": results}
-    except (KeyError, TypeError, AttributeError) as error:
+        whole = {key: report[key] for key in KEYS} | {"results": results}
+        as_text(whole)  # what cannot be shown is damaged
+        file_name(whole)
+        return whole
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise ValueError(f"{path} is not a whole file of results ({error!r}): {cure}") from error
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedConfig
 
 from .. import quantization
 from ..arguments import check_whole_number
@@ -109,7 +110,10 @@ def predicted(
 
     Notes
     -----
-    With L layers, k key-value heads of size d, s slots and b bytes per number, the cache takes ``2 L k d s b``.
+    With L layers, k key-value heads of size d, s slots and b bytes per number, the cache takes ``2 L k d s b``. Many
+    families differ from this, so what a token adds to the model's own cache is measured in calls of a few tokens
+    (without weights, for a configuration). A session keeps all tokens, also in layers with a sliding window. A
+    recurrent state does not grow, and is not included. A model that `LM` computes in full keeps no cache in a session.
     `working` includes the large tensors in a call of n tokens: about ``n (4 inner + width) b`` in a layer; a second
     copy of the logits, and three copies of one row in float64, for the probabilities; and the unpacked weights of the
     largest quantized layer.
@@ -136,16 +140,15 @@ def predicted(
         return Memory(weights)
     if config is None:  # Medusa heads have no cache
         return Memory(weights, logits=2 * len(module) * module.vocab_size * each)
-    layers = config.num_hidden_layers
     slots = tokens if prompt is None else grown(prompt)
     while slots < tokens:
         slots = grown(slots + 1)
     layer = 4 * getattr(config, "intermediate_size", 4 * config.hidden_size) + config.hidden_size
     calls = [layer * each * (prompt or 0), rows * (layer + config.vocab_size) * each + 24 * config.vocab_size]
-    states = (layers + 1 + hidden) * max(prompt or 0, rows) * config.hidden_size * each
+    states = (config.num_hidden_layers + 1 + hidden) * max(prompt or 0, rows) * config.hidden_size * each
     return Memory(
         weights,
-        cache=2 * layers * attention_widths(config)[1] * slots * each,
+        cache=slots * _cache_numbers(module, config) * each,
         logits=rows * config.vocab_size * each,
         hidden=states if hidden else 0,
         working=max(calls) + largest * each,
@@ -322,6 +325,47 @@ def _parts(model, dtype):
     given = given or (config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(copy.deepcopy(model), dtype=given), config, given  # it notes the dtype
+
+
+def _cache_numbers(module, config) -> int:
+    """How many numbers a token adds to the cache of a model, measured in two calls that differ by two tokens."""
+    if not hasattr(module, "get_output_embeddings"):  # a draft network, whose layer is a Llama's
+        return 2 * config.num_hidden_layers * attention_widths(config)[1]
+    if module.device.type == "meta":
+        with _WithoutNumbers():
+            module = copy.deepcopy(module).bfloat16()  # grouped products of experts know no other type there
+            few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
+    else:
+        few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
+    return (more - few) // 2
+
+
+class _WithoutNumbers(TorchDispatchMode):
+    """Lets a model without weights go on where it asks which numbers are not 0 (none), or for a number (0)."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.nonzero.default:
+            return args[0].new_empty(0, args[0].ndim, dtype=torch.long)
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return 0
+        return func(*args, **kwargs or {})
+
+
+def _numbers_in_the_cache(module, tokens: int) -> int:
+    """How many numbers a model's own cache holds after a call of some tokens, in tensors of whatever kind."""
+    text = torch.arange(tokens, device=module.device)[None] % module.get_input_embeddings().num_embeddings
+    with torch.no_grad():
+        output = module(input_ids=text, use_cache=True)
+    left = [getattr(output, "past_key_values", None) or getattr(output, "cache", None)]
+    seen = {}
+    while left:
+        thing = left.pop()
+        if id(thing) in seen or isinstance(thing, torch.nn.Module | PreTrainedConfig):
+            continue
+        seen[id(thing)] = thing
+        left += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
+        left += vars(thing).values() if hasattr(thing, "__dict__") and not isinstance(thing, torch.Tensor) else ()
+    return sum(thing.numel() for thing in seen.values() if isinstance(thing, torch.Tensor))
 
 
 def _weights(module, form, dtype) -> tuple[int, int]:

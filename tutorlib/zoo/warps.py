@@ -2,7 +2,7 @@
 
 import torch
 
-from ..arguments import as_text
+from ..arguments import number_text
 from ..decoders.greedy import greedy
 from ..decoders.sample import sample
 from ..decoding import decoder
@@ -19,7 +19,7 @@ def top_p_without_the_crossing(p):
         dropped[..., 0] = False
         return logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
 
-    return named(top_p_warp, f"top_p_without_the_crossing({as_text(p)})")
+    return named(top_p_warp, f"top_p_without_the_crossing({number_text(p)})")
 
 
 @decoder
