@@ -536,9 +536,9 @@ def _bytes_needed(folder, weights, dtype, form) -> float:
     with hub.quiet():
         try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except Exception:  # loading will report what is wrong with it
+            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
+        except Exception:  # loading will report what is wrong with it; of a model that also sees nothing is predicted
             return 0
-        return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
 
 
 def _too_large(name, weights, dtype, device, needed, form) -> str:

@@ -228,9 +228,10 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
     ValueError
         If anything is missing, unknown, incomplete, or has the wrong shape or dtype (the message names the file, the
         tensor or key, and what was expected); if a pickle contains anything but tensors (nothing in it is executed); if
-        there is more than one layer, in the configuration or in the file, or one that sees only a window; if the maps `d2t` and `t2d` point outside the
-        vocabulary, are not filled or contradict each other; if the vocabulary, width or number of layers does not fit
-        the target; if the network does something that `tutorlib.heads.eagle_head` does not support.
+        there is more than one layer, in the configuration or in the file, or one that sees only a window; if the maps
+        `d2t` and `t2d` point outside the vocabulary, are not filled or contradict each other; if the vocabulary, width
+        or number of layers does not fit the target; if the network does something that `tutorlib.heads.eagle_head` does
+        not support.
 
     Notes
     -----
