@@ -37,7 +37,7 @@ CLOSE = 0.1
 # A row's name -> (model, what is exported, other arguments of `export`).
 SETTINGS = {
     "village, Medusa": ("village", "medusa", {}),
-    "village, EAGLE-1": ("village", "eagle", {}),  # without its bias, for which vLLM has no place
+    "village, EAGLE-1 without its bias": ("village", "eagle", {}),  # vLLM has no place for it
     "village, EAGLE-3": ("village", "eagle3", {"tokens": 4}),
     "village, draft model": ("village", "draft", {"tokens": 4}),
     "village, draft model with another tokenizer": ("village", "draft", {"tokens": 4, "draft": "other_draft"}),
