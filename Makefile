@@ -8,6 +8,7 @@
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make bench      measure the methods on this machine
+# make findings   run what is known of other libraries again (findings/), and say what has changed; needs the network
 # make clean      remove what was built (the environment stays)
 
 PYTHON ?= python3
@@ -37,7 +38,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench findings clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -121,6 +122,10 @@ $(COLAB_READY):
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench
+
+# Each installs its own packages in a temporary folder. Not part of `make test`: it tests other people's releases.
+findings:
+	$(PYTHON) findings/run.py
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
