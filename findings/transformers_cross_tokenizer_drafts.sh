@@ -49,16 +49,18 @@ def pair(words, probs):
 
 def chi_squared(draft_words):
     """Of the first tokens of 200 texts against the target's uniform distribution (7 degrees of freedom)."""
-    tokenizer, target = pair(WORDS, torch.full((8,), 1 / 8))
-    draft_tokenizer, draft = pair(draft_words, 0.6 ** torch.arange(len(draft_words)).float())
-    more = {} if draft_words == WORDS else {"tokenizer": tokenizer, "assistant_tokenizer": draft_tokenizer}
-    draft.generation_config.num_assistant_tokens = 2
-    draft.generation_config.num_assistant_tokens_schedule = "constant"
-    draft.generation_config.assistant_confidence_threshold = 0
-    ids, counts = torch.tensor([[1, 3]]), torch.zeros(len(tokenizer))
-    for _ in range(200):
-        counts[target.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=3,
-                               assistant_model=draft, **more)[0, 2]] += 1
+    ids, counts = torch.tensor([[1, 3]]), torch.zeros(len(WORDS) + 3)
+    for _ in range(4):  # four pairs of 50 texts: each tokenizer's hash table has an order of its own
+        tokenizer, target = pair(WORDS, torch.full((8,), 1 / 8))
+        draft_tokenizer, draft = pair(draft_words, 0.6 ** torch.arange(len(draft_words)).float())
+        more = {} if draft_words == WORDS else {"tokenizer": tokenizer, "assistant_tokenizer": draft_tokenizer}
+        draft.generation_config.num_assistant_tokens = 2
+        draft.generation_config.num_assistant_tokens_schedule = "constant"
+        draft.generation_config.assistant_confidence_threshold = 0
+        for _ in range(50):
+            counts[target.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=3,
+                assistant_model=draft, **more)[0, 2]] += 1
     return ((counts[3:] - 25)**2 / 25).sum().item(), [int(count) for count in counts[3:]]
 
 
