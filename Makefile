@@ -11,6 +11,7 @@
 # make check-newest, make check-lowest  the fast checks with the newest release, or the declared lower bound, of every
 #                 dependency, each in an environment of its own
 # make bench      measure the methods on this machine
+# make findings   run what is known of other libraries again (findings/), and say what has changed; needs the network
 # make clean      remove what was built (the environment stays)
 
 PYTHON ?= python3
@@ -42,7 +43,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench findings clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -156,6 +157,10 @@ check-newest check-lowest:
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench
+
+# Each installs its own packages in a temporary folder. Not part of `make test`: it tests other people's releases.
+findings:
+	$(PYTHON) findings/run.py
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

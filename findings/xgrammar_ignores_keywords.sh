@@ -13,8 +13,8 @@ set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 python3 -m venv "$dir/venv"
-"$dir/venv/bin/pip" install -q --no-compile torch==2.13.0 numpy==2.4.6 pydantic==2.14.4 apache-tvm-ffi==0.1.15.post2 || exit 2
-"$dir/venv/bin/pip" install -q --no-compile --no-deps xgrammar==0.2.8 || exit 2  # without Triton and transformers
+"$dir/venv/bin/pip" install -q --no-compile torch==2.13.0 transformers==5.23.0 numpy==2.4.6 pydantic==2.14.4 apache-tvm-ffi==0.1.15.post2 || exit 2
+"$dir/venv/bin/pip" install -q --no-compile --no-deps xgrammar==0.2.8 || exit 2  # without Triton
 "$dir/venv/bin/python" - <<'PY'
 import json
 import sys
