@@ -67,6 +67,9 @@ def test_hybrids_are_computed_with_their_own_cache_and_rows_are_in_order_with_hi
         with torch.no_grad():
             states = lm.model(torch.tensor([TEXT]), use_cache=False, output_hidden_states=True).hidden_states
         assert_rows(session.prompt_hidden[1], states[1][0])
+        session.keep([])
+        session.rollback(len(session.tokens))
+        assert_rows(session.feed_tree(TokenTree([4, 5], [-1, -1]))[1:], recomputed(lm.model, [5]))
 
 
 @fast_hybrid

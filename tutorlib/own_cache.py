@@ -98,6 +98,8 @@ class OwnCache(TokenCache):
         groups: dict[tuple, list[int]] = {}  # rows that can be computed in one pass
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
             self.slots[row][start:] = tokens[:top]
+            if not self.slots[row]:  # everything was forgotten
+                self.snapshots[row], self.latest[row] = [], None
             latest, base = self.latest[row], self._base(row, start)
             behind = self.slots[row] and (latest is None or latest is not base or latest.state.length != start)
             if tokens[:top] or (tree is not None and behind):
