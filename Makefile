@@ -8,6 +8,7 @@
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make bench      measure the methods on this machine
+# make growth     measure that time and memory grow in proportion to tokens and texts
 # make clean      remove what was built (the environment stays)
 
 PYTHON ?= python3
@@ -37,7 +38,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench growth clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -121,6 +122,9 @@ $(COLAB_READY):
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib.bench
+
+growth: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m tutorlib.bench.growth
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
