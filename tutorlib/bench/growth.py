@@ -3,9 +3,10 @@
     python -m tutorlib.bench.growth [--rounds N] [--most RATIO]
 
 Each row of the table is measured at three sizes, each twice the one before. A time is the shortest of several rounds,
-in processor time, and is measured again as long as it looks too long. The models are tables and a small random transformer, so that what is measured is the package's own
-work and not a model's. The command fails if anything grows by more than the ratio where its size doubles. It compares
-a machine only with itself, but a very busy machine can still spoil a time: run it where nothing else runs.
+in processor time, and is measured again as long as it looks too long. The models are tables and a small random
+transformer, so that what is measured is the package's own work and not a model's. The command fails if anything grows
+by more than the ratio where its size doubles. It compares a machine only with itself, but a very busy machine can still
+spoil a time: run it where nothing else runs.
 """
 
 from __future__ import annotations
