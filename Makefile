@@ -12,6 +12,7 @@
 #                 dependency, each in an environment of its own
 # make bench      measure the methods on this machine
 # make findings   run what is known of other libraries again (findings/), and say what has changed; needs the network
+# make growth     measure that time and memory grow in proportion to tokens and texts
 # make clean      remove what was built (the environment stays)
 
 PYTHON ?= python3
@@ -43,7 +44,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench findings clean
+.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench growth findings clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY)
@@ -161,6 +162,9 @@ bench: $(READY)
 # Each installs its own packages in a temporary folder. Not part of `make test`: it tests other people's releases.
 findings:
 	$(PYTHON) findings/run.py
+
+growth: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m tutorlib.bench.growth
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
