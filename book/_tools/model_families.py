@@ -21,8 +21,9 @@ from tutorlib.lm import LM
 
 PAGE = Path(__file__).parents[1] / "models.md"
 BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- end of families -->"
-CACHED, REFUSED, NOT_TRIED = (
+CACHED, PREFIX, REFUSED, NOT_TRIED = (
     "Works with a cache",
+    "Works with a cache, as a causal model: its own attention within a prompt (`token_type_ids`) goes both ways",
     "Refused: not causal",
     "Not tried: no tiny version could be made, or its input is not text",
 )
@@ -129,14 +130,14 @@ def tried(family) -> str:
             return REFUSED if "even without a cache" in str(error) else NOT_TRIED
     said = [str(warning.message) for warning in caught if "used with a cache: " in str(warning.message)]
     if not said:
-        return CACHED
+        return PREFIX if getattr(model.config, "prefix_lm", False) else CACHED
     return next(words for sign, words in IN_FULL.items() if sign in said[0])
 
 
 def table(found: dict[str, str]) -> str:
     """The families by what came of them, as a table in Markdown."""
     lines = ["| With a tiny random model | Families |", "|---|---|"]
-    for result in (CACHED, *IN_FULL.values(), REFUSED, NOT_TRIED):
+    for result in (CACHED, PREFIX, *IN_FULL.values(), REFUSED, NOT_TRIED):
         families = [f"`{family}`" for family in CLASSES if found.get(family) == result]
         if families:
             lines.append(f"| {result} ({len(families)}) | {', '.join(families)} |")
