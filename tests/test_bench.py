@@ -667,7 +667,7 @@ def test_a_file_is_named_after_the_family_and_what_computed():
     [
         ('{"version": 0}', (), "holds results of version 0, and this is version 2: delete it, or name another"),
         ("[]", (), "holds results of version None"),
-        ('{"version": 1, "kinds": {}}', (), "holds results of version 1, and this is version 2: delete it, or name another"),
+        ('{"version": 1, "kinds": {}}', (), "of version 1, and this is version 2: delete it, or name another file"),
         ('{"version": 2, "machine": {}}', (), "is not a whole file of results"),
         ('{"version": 2, "results": [{"rows": [{"name": "greedy"}]}]}', (), "is not a whole file of results"),
         ("{", (), "is half-written or broken"),
@@ -733,8 +733,8 @@ def test_temperatures_that_differ_in_the_fifth_digit_are_kept_apart_and_not_meas
 ):
     file, asked = tmp_path / "results.json", ["0.333333", "0.33334"]
     for _ in range(2):
-        main(["--temperatures", *asked, "--batches", "1", "--rows", "greedy, sample", "--prompts", "1", "--tokens", "2",
-              "--rounds", "1", "--results", str(file)], family)  # fmt: skip
+        main(["--temperatures", *asked, "--batches", "1", "--rows", "greedy, sample", "--tokens", "2", "--rounds", "1",
+              "--results", str(file)], family, PROMPTS[:1])  # fmt: skip
         monkeypatch.setattr(command, "measure", lambda *_, **__: pytest.fail("measured again"))
     found = read_report(file)
     assert [condition.temperature for condition in found["results"]] == [0.333333, 0.33334]

@@ -5,7 +5,7 @@ Such a model rounds the same position a little differently in calls of different
 come from calls of different kinds. A method that is lossless draws each token from a row within r of plain sampling's.
 So the distributions of texts of n tokens differ by n·r at most. Here r is measured with calls like those that methods
 make: 0 in sixteen bits for most calls (5e-5 in some trees), 7e-8 in int8, and 0.011 in int8 with a threshold for
-outliers. A fault is far beyond: proposals that are accepted without p/q, or a residual left out, are off by 0.1 and more.
+outliers. A fault is far beyond: where the residual is left out, the distance is 0.1 and more.
 """
 
 import functools

@@ -4,7 +4,9 @@ import model_families
 import pytest
 import torch
 import transformers as hf
+from torch.utils._pytree import tree_leaves
 
+from tutorlib.lm import LM
 from tutorlib.metrics import memory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* cannot be used with a cache")
@@ -14,7 +16,7 @@ def check(family):
     assert model_families.on_page()[family] == model_families.tried(family)
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt_neo", "xlm-roberta", "trocr", "mamba", "xlnet"])
+@pytest.mark.parametrize("family", ["llama", "hrm_text", "gpt_neo", "xlm-roberta", "trocr", "mamba", "xlnet"])
 def test_the_page_says_what_comes_of_a_family(family):
     check(family)
 
@@ -32,22 +34,22 @@ def test_the_page_lists_every_family_of_the_version_that_it_names():
     assert page.count(model_families.BEGIN) == page.count(model_families.END) == 1
 
 
-def keys_and_values(model, tokens):
-    """Bytes of the keys and values that a model's own cache holds after a call of some tokens."""
+def cached(model, tokens):
+    """Bytes of the tensors in the layers of a model's own cache after a call of some tokens: keys, values, indexers."""
     with torch.no_grad():
         output = model(input_ids=torch.arange(tokens)[None] + 3, use_cache=True)
     layers = getattr(getattr(output, "past_key_values", None), "layers", ())
-    states = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
-    return sum(state.nbytes for state in states if isinstance(state, torch.Tensor))
+    return sum(tensor.nbytes for layer in layers for tensor in tree_leaves(vars(layer)) if torch.is_tensor(tensor))
 
 
 def check_cache(family):
     try:
         model = model_families.tiny(family)
-        own = keys_and_values(model, 4)  # fewer tokens than any window has
+        own = cached(model, 4)  # fewer tokens than any window has
     except Exception:
         pytest.skip("no tiny version, or its input is not text")
     assert memory.predicted(model.config, 4, dtype="float32").cache == own
+    assert memory.predicted(LM(model), 4).cache == own
 
 
 @pytest.mark.parametrize("family", ["llama", "falcon", "deepseek_v3", "gemma4_text", "mimo_v2_flash", "mamba", "dbrx"])

@@ -182,6 +182,19 @@ def test_the_bundled_family_can_be_quantized(form):
             assert run(steps, 5, stop=()).text.isprintable()
 
 
+def test_a_row_of_a_layer_in_int8_does_not_depend_on_the_other_rows_of_its_call(weights):
+    lm = models.load("storyworld", quantize="int8").target
+    layer, rows = lm.model.model.layers[0].mlp.up_proj, torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+    rows[2, 3] = 20.0  # an outlier
+    with torch.inference_mode():
+        assert torch.equal(layer(rows), torch.cat([layer(row[None]) for row in rows]))
+    for module in lm.model.modules():
+        if quantization.form_of(module) == INT8:
+            module.state.threshold = 6.0  # as others load it
+    with pytest.warns(UserWarning, match="llm_int8_threshold=0.0"):
+        LM(lm.model)
+
+
 # What is kept: a draft decides how quickly a text comes, a target which text.
 
 

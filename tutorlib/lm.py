@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import lengths, probe
+from . import lengths, probe, quantization
 from .arguments import check_whole_number, ints
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
@@ -115,6 +115,13 @@ class LM:
         self._found: dict = {}  # what `_found_once` remembers
         config = model.config.get_text_config(decoder=True)
         self._masks = kinds_of_attention(model, config)
+        if quantization.depends_on_the_call(model):
+            warnings.warn(
+                "in int8 with a threshold for outliers, a token's logits depend on the other tokens of its call. As a "
+                "target this model gives other texts with drafts or in a batch than alone: load it with "
+                "llm_int8_threshold=0.0 (models.load does). As a draft it can stay as it is",
+                stacklevel=2,
+            )
         self.kind = probe.kind(model)
         self.layers = config.num_hidden_layers
         # OPT-350m, for instance, projects its states to another width before the output head.

@@ -23,8 +23,9 @@ from tutorlib.own_cache import OwnCache
 
 PAGE = Path(__file__).parents[1] / "models.md"
 BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- end of families -->"
-CACHED, OWN, ONE_BY_ONE, IN_FULL, REFUSED, NOT_TRIED = (
+CACHED, PREFIX, OWN, ONE_BY_ONE, IN_FULL, REFUSED, NOT_TRIED = (
     "Works with a cache",
+    "Works with a cache, as a causal model: its own attention within a prompt (`token_type_ids`) goes both ways",
     "Works with its own cache",
     "Works with its own cache, one token at a time",
     "In full: has no cache that can be used",
@@ -130,13 +131,15 @@ def tried(family) -> str:
     cache = lm.open_cache(1)
     if isinstance(cache, OwnCache):
         return OWN if cache.pieces else ONE_BY_ONE
-    return CACHED if isinstance(cache, KeyValues) else IN_FULL
+    if not isinstance(cache, KeyValues):
+        return IN_FULL
+    return PREFIX if getattr(model.config, "prefix_lm", False) else CACHED
 
 
 def table(found: dict[str, str]) -> str:
     """The families by what came of them, as a table in Markdown."""
     lines = ["| With a tiny random model | Families |", "|---|---|"]
-    for result in (CACHED, OWN, ONE_BY_ONE, IN_FULL, REFUSED, NOT_TRIED):
+    for result in (CACHED, PREFIX, OWN, ONE_BY_ONE, IN_FULL, REFUSED, NOT_TRIED):
         families = [f"`{family}`" for family in CLASSES if found.get(family) == result]
         if families:
             lines.append(f"| {result} ({len(families)}) | {', '.join(families)} |")

@@ -112,8 +112,8 @@ def predicted(
     -----
     With L layers, k key-value heads of size d, s slots and b bytes per number, the cache takes ``2 L k d s b``. Many
     families differ from this, so what a token adds to the model's own cache is measured in calls of a few tokens
-    (without weights, for a configuration). A session keeps all tokens, also in layers with a sliding window. A
-    recurrent state does not grow, and is not included. A model that `LM` computes in full keeps no cache in a session.
+    (without weights, for a configuration). A session keeps all tokens, also in layers with a sliding window. A model
+    that `LM` computes in full keeps no cache in a session.
     `working` includes the large tensors in a call of n tokens: about ``n (4 inner + width) b`` in a layer; a second
     copy of the logits, and three copies of one row in float64, for the probabilities; and the unpacked weights of the
     largest quantized layer.
@@ -143,12 +143,13 @@ def predicted(
     slots = tokens if prompt is None else grown(prompt)
     while slots < tokens:
         slots = grown(slots + 1)
-    layer = 4 * getattr(config, "intermediate_size", 4 * config.hidden_size) + config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    layer = 4 * (max(inner) if isinstance(inner, list | tuple) else inner) + config.hidden_size  # Gemma 3n: by layer
     calls = [layer * each * (prompt or 0), rows * (layer + config.vocab_size) * each + 24 * config.vocab_size]
     states = (config.num_hidden_layers + 1 + hidden) * max(prompt or 0, rows) * config.hidden_size * each
     return Memory(
         weights,
-        cache=slots * _cache_numbers(module, config) * each,
+        cache=_cache_numbers(module, config, slots) * each,
         logits=rows * config.vocab_size * each,
         hidden=states if hidden else 0,
         working=max(calls) + largest * each,
@@ -327,17 +328,20 @@ def _parts(model, dtype):
         return AutoModelForCausalLM.from_config(copy.deepcopy(model), dtype=given), config, given  # it notes the dtype
 
 
-def _cache_numbers(module, config) -> int:
-    """How many numbers a token adds to the cache of a model, measured in two calls that differ by two tokens."""
+def _cache_numbers(module, config, slots: int) -> int:
+    """How many numbers a cache of some tokens holds, from those after two calls that differ by two tokens."""
     if not hasattr(module, "get_output_embeddings"):  # a draft network, whose layer is a Llama's
-        return 2 * config.num_hidden_layers * attention_widths(config)[1]
-    if module.device.type == "meta":
-        with _WithoutNumbers():
-            module = copy.deepcopy(module).bfloat16()  # grouped products of experts know no other type there
+        return 2 * config.num_hidden_layers * attention_widths(config)[1] * slots
+    try:
+        if module.device.type == "meta":
+            with _WithoutNumbers():
+                module = copy.deepcopy(module).bfloat16()  # grouped products of experts know no other type there
+                few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
+        else:
             few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
-    else:
-        few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
-    return (more - few) // 2
+    except ValueError:  # a model without any layer of attention may refuse the cache that it makes itself
+        return 0
+    return few + (more - few) // 2 * (slots - 2)
 
 
 class _WithoutNumbers(TorchDispatchMode):
