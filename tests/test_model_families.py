@@ -39,7 +39,8 @@ def cached(model, tokens):
     with torch.no_grad():
         output = model(input_ids=torch.arange(tokens)[None] + 3, use_cache=True)
     layers = getattr(getattr(output, "past_key_values", None), "layers", ())
-    return sum(tensor.nbytes for layer in layers for tensor in tree_leaves(vars(layer)) if torch.is_tensor(tensor))
+    states = {id(leaf): leaf for layer in layers for leaf in tree_leaves(vars(layer)) if torch.is_tensor(leaf)}
+    return sum(state.nbytes for state in states.values() if state.ndim > 1)
 
 
 def check_cache(family):

@@ -369,7 +369,8 @@ def _numbers_in_the_cache(module, tokens: int) -> int:
         seen[id(thing)] = thing
         left += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
         left += vars(thing).values() if hasattr(thing, "__dict__") and not isinstance(thing, torch.Tensor) else ()
-    return sum(thing.numel() for thing in seen.values() if isinstance(thing, torch.Tensor))
+    # What has one dimension is not for tokens: layers with a window count in such a tensor.
+    return sum(thing.numel() for thing in seen.values() if isinstance(thing, torch.Tensor) and thing.ndim > 1)
 
 
 def _weights(module, form, dtype) -> tuple[int, int]:
