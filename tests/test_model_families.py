@@ -38,8 +38,11 @@ def cached(model, tokens):
     """Bytes of the tensors in the layers of a model's own cache after a call of some tokens: keys, values, indexers."""
     with torch.no_grad():
         output = model(input_ids=torch.arange(tokens)[None] + 3, use_cache=True)
-    layers = getattr(getattr(output, "past_key_values", None), "layers", ())
-    return sum(tensor.nbytes for layer in layers for tensor in tree_leaves(vars(layer)) if torch.is_tensor(tensor))
+    cache = getattr(output, "past_key_values", None)
+    cache = getattr(cache, "self_attention_cache", cache)
+    parts = [cache, *getattr(cache, "layers", ())] if cache is not None else []
+    states = {id(leaf): leaf for part in parts for leaf in tree_leaves(vars(part)) if torch.is_tensor(leaf)}
+    return sum(state.nbytes for state in states.values() if state.ndim > 1)
 
 
 def check_cache(family):

@@ -8,6 +8,7 @@ Medusa heads or an EAGLE network, or from the configuration of a model alone. `u
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -332,15 +333,18 @@ def _cache_numbers(module, config, slots: int) -> int:
     """How many numbers a cache of some tokens holds, from those after two calls that differ by two tokens."""
     if not hasattr(module, "get_output_embeddings"):  # a draft network, whose layer is a Llama's
         return 2 * config.num_hidden_layers * attention_widths(config)[1] * slots
+    no_weights = any(weight.is_meta for weight in module.parameters())
+    if no_weights:
+        module = copy.deepcopy(module).to("meta", torch.bfloat16)  # grouped products of experts know no other type
     try:
-        if module.device.type == "meta":
-            with _WithoutNumbers():
-                module = copy.deepcopy(module).bfloat16()  # grouped products of experts know no other type there
-                few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
-        else:
+        with _WithoutNumbers() if no_weights else contextlib.nullcontext():
             few, more = (_numbers_in_the_cache(module, tokens) for tokens in (2, 4))
     except ValueError:  # a model without any layer of attention may refuse the cache that it makes itself
         return 0
+    except RuntimeError:  # a few families cannot be computed without weights
+        if not no_weights:
+            raise
+        return 2 * config.num_hidden_layers * attention_widths(config)[1] * slots
     return few + (more - few) // 2 * (slots - 2)
 
 
@@ -350,6 +354,9 @@ class _WithoutNumbers(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.aten.nonzero.default:
             return args[0].new_empty(0, args[0].ndim, dtype=torch.long)
+        device = (kwargs or {}).get("device") or "meta"
+        if func is torch.ops.aten._to_copy.default and torch.device(device).type == "cpu":
+            return torch.zeros(args[0].shape, dtype=args[0].dtype, device="cpu")
         if func is torch.ops.aten._local_scalar_dense.default:
             return 0
         return func(*args, **kwargs or {})
@@ -369,7 +376,8 @@ def _numbers_in_the_cache(module, tokens: int) -> int:
         seen[id(thing)] = thing
         left += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
         left += vars(thing).values() if hasattr(thing, "__dict__") and not isinstance(thing, torch.Tensor) else ()
-    return sum(thing.numel() for thing in seen.values() if isinstance(thing, torch.Tensor))
+    # What has one dimension is not for tokens: layers with a window count in such a tensor.
+    return sum(thing.numel() for thing in seen.values() if isinstance(thing, torch.Tensor) and thing.ndim > 1)
 
 
 def _weights(module, form, dtype) -> tuple[int, int]:
