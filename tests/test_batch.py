@@ -92,8 +92,10 @@ def test_what_fills_up_shorter_rows_has_no_influence_even_where_no_row_could_hol
 def test_the_head_computes_no_more_logits_for_uneven_prompts_than_are_needed(llama, new):
     columns = []
     hook = llama.model.get_output_embeddings().register_forward_hook(lambda *call: columns.append(call[2].shape[:2]))
+    batch = llama.batch([[1] * length for length in (1, 30, 2, 17, 9, 22, 5, 26)])  # tries the model with the hook
+    columns.clear()
     try:
-        rows = llama.batch([[1] * length for length in (1, 30, 2, 17, 9, 22, 5, 26)]).feed(new)
+        rows = batch.feed(new)
     finally:
         hook.remove()
     most = max(map(len, rows))

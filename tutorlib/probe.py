@@ -16,6 +16,7 @@ would have been noticed. Long sequences are tested when they get to a length at 
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import warnings
@@ -177,7 +178,7 @@ def _texts(lm, length: int, seed: int, between: int) -> tuple[list[int], list[in
     called = _invocation(lm.model)[: (length - _TAIL) // 2]
     for start in (0, length - len(called)):  # a second time too: it must not change what comes before it
         text[start : start + len(called)] = called
-    return text, aside, rng.choices(ordinary, k=between)
+    return text, aside, rng.choices(text + aside, k=between)  # the model has computed these tokens before
 
 
 def _invocation(model) -> list[int]:
@@ -218,6 +219,8 @@ class _Text:
         self.usable = self.rows[True].isfinite().all(0)  # impossible tokens are -inf
         rows = self.rows[True][:, self.usable]
         self.spread = float((rows - rows.mean(0)).square().mean().sqrt())
+        if self.rows[True].isnan().any():
+            self.spread = math.nan
         # The same positions as part of shorter texts: other shapes of tensors, so other rounding.
         shorter = [self.rows[False][: shared - first]]
         if not first:
