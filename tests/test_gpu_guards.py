@@ -17,7 +17,7 @@ import test_gpu
 from pretend_gpu import APPLE, GPU, pretend_gpu
 from test_gpu import apple, gpu  # noqa: F401
 
-from tutorlib import models
+from tutorlib import models, probe
 
 
 def method(name):
@@ -38,8 +38,8 @@ def probed(family):
 CACHE, NETWORK = "tutorlib.cache:KeyValues", "tutorlib.heads.eagle_head"
 
 PLACES = [
-    ("the tokens of a call", f"{CACHE}._forward", 0, GPU, method("greedy")),
-    ("the positions of a call", f"{CACHE}._forward", 1, GPU, method("greedy")),
+    ("the tokens of a call", f"{CACHE}._forward", 1, GPU, method("greedy")),
+    ("the positions of a call", f"{CACHE}._forward", 2, GPU, method("greedy")),
     ("whom a tree's nodes see", f"{CACHE}._mask", 0, GPU, method("medusa")),
     ("the mask of a call", f"{CACHE}._mask", 1, GPU, method("speculative")),
     ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("eagle, drawn")),
@@ -114,3 +114,5 @@ def test_a_move_that_is_left_out_is_noticed(where, which, device, noticed, reque
     errors = (RuntimeError, TypeError, ValueError, UserWarning)
     with pretend_gpu(device), pytest.raises(errors, match="same device|on cpu, the target on cuda|MPS Tensor"):
         noticed(family)
+        # If it is noticed when the model is tried, the model is computed with its own cache and all goes well.
+        raise RuntimeError(str([found for found in probe._verdicts.get(family.target.model, {}).values() if found]))

@@ -31,6 +31,8 @@ def widths(lm, action):
         lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     with look:
+        lm.session([1])  # a model with another hook is tried anew
+        shapes.clear()
         action()
     return shapes
 

@@ -93,6 +93,9 @@ def test_the_first_feed_gives_the_prompts_last_row_and_what_is_computed_is_what_
         lm.model.register_forward_pre_hook(lambda module, args, kwargs: fed.append(kwargs), with_kwargs=True),
         head.register_forward_pre_hook(lambda module, inputs: widths.append(inputs[0].shape[-2])),
     ):
+        lm.session([1])  # a model with other hooks is tried anew
+        fed.clear()
+        widths.clear()
         assert [session.feed(tokens).shape for tokens in ([4, 5], [6])] == [(3, VOCAB), (1, VOCAB)]
         assert (session.calls, lm.calls) == (2, 2)
         lm.session(list(range(12))).feed()

@@ -38,6 +38,8 @@ _SPARE_SLOTS = 64
 class KeyValues:
     """Keys and values of some rows of tokens. The token at position s of a row is in slot s of that row."""
 
+    takes_positions = True  # see `uncached.TokenCache`
+
     def __init__(self, lm, static: bool = False):
         if static and lm.context > 1_000_000:
             raise ValueError(f"a static cache holds the whole context, but it is {lm.context}: give LM a context")

@@ -357,13 +357,15 @@ class LM:
         positions = (False, True) if "position_ids" in forward_parameters(self.model) else (False,)
         ways = [(pieces, told) for pieces in (True, False) for told in positions]
         for way in ways:
-
-            def open_cache(lm, rows, way=way):
-                return OwnCache(lm, [[] for _ in range(rows)], *way)
-
-            if probe.may_cache(self, open_cache, ("its own", *way), length, warn=way == ways[-1]):
+            if self._may_use_its_own(way, length, warn=way == ways[-1]):
                 return OwnCache(self, texts, *way)
         return TokenCache(self, texts)
+
+    def _may_use_its_own(self, way: tuple[bool, bool], length: int, warn: bool = False) -> bool:
+        def open_cache(lm, rows):
+            return OwnCache(lm, [[] for _ in range(rows)], *way)
+
+        return probe.may_cache(self, open_cache, ("its own", *way), length, warn)
 
     def reach(
         self, cache: KeyValues | OwnCache, rows: list[list[int]], length: int
@@ -373,9 +375,13 @@ class LM:
 
         `rows` are the tokens that the cache holds.
         """
-        if isinstance(cache, OwnCache) or not self._may_cache(bool(cache.slots.fixed), length):
-            cache = self._without_masks(rows, length)
-        cache.reach = lengths.next_turn(self.turns, length)
+        if isinstance(cache, OwnCache):
+            is_right = self._may_use_its_own((cache.pieces, cache.positions), length)
+        else:
+            is_right = self._may_cache(bool(cache.slots.fixed), length)
+        cache = cache if is_right else self._without_masks(rows, length)
+        if type(cache) is not TokenCache:  # which has no limit
+            cache.reach = lengths.next_turn(self.turns, length)
         return cache
 
     def in_full(

@@ -84,6 +84,7 @@ class TableLM(LM):
         self.vocab_size = self.width = len(self.tokenizer.vocab)
         self.context = int(context)
         self.calls = 0
+        self._found: dict = {}  # what `LM` has found out, see there
         self.stop_tokens = tuple(self._token(token) for token in stop_tokens)
         self.tokenizer.special = frozenset(self.stop_tokens)
         self._rows = {self._context_key(key): self._distribution(key, probs).log() for key, probs in table.items()}

@@ -28,6 +28,7 @@ class TokenCache:
     """
 
     reach = math.inf  # how long a sequence may get
+    takes_positions = False  # whether the nodes of a tree are placed where it is said, and not where their texts end
 
     def __init__(self, lm, slots: list[list[int]]):
         self.lm = lm
