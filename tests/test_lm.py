@@ -160,11 +160,11 @@ def test_the_first_to_read_out_takes_no_notice_of_what_other_threads_compute(lla
     session = llama.session([1, 2, 3], hidden=1)
     session.feed()
     expected = LM(llama.model).read_out(session.hidden)
-    begun = []
+    begun, beside = [], llama.session([5, 6])
 
     def compute_beside(*_):
         if not begun:  # in the midst of the call that finds out how to read
-            begun.append(threading.Thread(target=llama.session([5, 6]).feed))
+            begun.append(threading.Thread(target=beside.feed))
             begun[0].start()
             begun[0].join()
 

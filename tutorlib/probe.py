@@ -52,7 +52,7 @@ _REMEMBERED = 200
 _MASK, _POSITIONS = "a wrong mask", "wrong positions"
 _SEEN = (True, True)  # of a fault that was found
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a hook of a model that is being tested may open a session
 # For each model, by its state and what was tested: None if it is right, a description of what is wrong with a cache, or
 # the error with which it is refused.
 _verdicts: WeakKeyDictionary[torch.nn.Module, dict[tuple, str | ValueError | None]] = WeakKeyDictionary()
