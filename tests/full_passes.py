@@ -15,10 +15,22 @@ PROPERTY = {
     "derandomize": True,
     "suppress_health_check": list(HealthCheck),
 }
-# The finer of the two shows every fault of a cache that the other would; both take their time.
-in_float64_and_slowly_in_float32 = pytest.mark.parametrize(
-    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=str
-)
+
+
+def in_float64_and_slowly_in_float32(families, hybrids):
+    """Cases of family and dtype. The finer dtype shows every fault of a cache that the other would.
+
+    Hybrids have float64 alone: they compute a text by a scan and a token by a loop, and what these differ by in float32
+    may grow with their state to a thousandth of the logits.
+    """
+
+    def case(family, dtype, *marks):
+        name, own = (family.values[0], family.marks) if hasattr(family, "values") else (family, ())
+        return pytest.param(name, dtype, marks=[*own, *marks], id=f"{name}-{dtype}")
+
+    finer = [case(family, torch.float64) for family in (*families, *hybrids)]
+    coarser = [case(family, torch.float32, pytest.mark.slow) for family in families]
+    return pytest.mark.parametrize(("family", "dtype"), finer + coarser)
 
 
 def recomputed(model, tokens):

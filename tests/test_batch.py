@@ -15,8 +15,7 @@ BATCH_VERBS = ("feed", "feed", "rollback", "reorder")
 tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
 
 
-@in_float64_and_slowly_in_float32
-@pytest.mark.parametrize("family", [*EVERY_FAMILY, *EVERY_HYBRID, "table"])
+@in_float64_and_slowly_in_float32([*EVERY_FAMILY, "table"], EVERY_HYBRID)
 def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
     monkeypatch.setattr("tutorlib.own_cache._AGAIN", 2)  # and snapshots are taken of it

@@ -30,8 +30,7 @@ def random_tree(data, room):
     return TokenTree(tokens, parents)
 
 
-@in_float64_and_slowly_in_float32
-@pytest.mark.parametrize("family", [*EVERY_FAMILY, *EVERY_HYBRID, "table"])
+@in_float64_and_slowly_in_float32([*EVERY_FAMILY, "table"], EVERY_HYBRID)
 def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
     monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
     monkeypatch.setattr("tutorlib.own_cache._AGAIN", 2)  # and snapshots are taken of it
