@@ -101,12 +101,10 @@ def _right(lm, open_cache, state: tuple, turn: int, warn: bool) -> bool:
     if key not in known:
         with _lock:
             if key not in known:
-                verdict, counts = _judge(lm, open_cache, turn)
+                verdict = _judge(lm, open_cache, turn)[0]
                 said = [earlier for (*_, tested, _), earlier in known.items() if tested == state[-1]]
                 if warn and isinstance(verdict, str) and verdict not in said:
                     _warn(lm, verdict)
-                if not counts:
-                    return True
                 if len(known) >= _REMEMBERED:
                     known.clear()
                 known[key] = verdict
