@@ -8,8 +8,8 @@ own cache is tested in the same ways (`own_cache.py`). If that fails too, the mo
 then on (`uncached.py`). If the logits without a cache are wrong too, the model is refused.
 
 How far logits may differ is measured: passes over texts of different lengths compute the same positions, and differ by
-rounding alone. A verdict is remembered for this model in its present state (`fingerprint.py`), and only if a wrong mask
-would have been noticed. Long sequences are tested when they get to a length at which the computation could change
+rounding alone. A verdict is remembered for this model in its present state (`fingerprint.py`): the same weights
+show the same again. Long sequences are tested when they get to a length at which the computation could change
 (`lengths.py`).
 """
 
