@@ -8,9 +8,9 @@ own cache is tested in the same ways (`own_cache.py`). If that fails too, the mo
 then on (`uncached.py`). If the logits without a cache are wrong too, the model is refused.
 
 How far logits may differ is measured: passes over texts of different lengths compute the same positions, and differ by
-rounding alone. A verdict is remembered for this model in its present state (`fingerprint.py`): the same weights
-show the same again. Long sequences are tested when they get to a length at which the computation could change
-(`lengths.py`).
+rounding alone. A verdict is remembered for this model in its present state (`fingerprint.py`), if a wrong mask would
+have been noticed. Otherwise the model is tested again as soon as any of its weights has another value. Long sequences
+are tested when they get to a length at which the computation could change (`lengths.py`).
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ _lock = threading.RLock()  # a hook of a model that is being tested may open a s
 # For each model, by its state and what was tested: None if it is right, a description of what is wrong with a cache, or
 # the error with which it is refused.
 _verdicts: WeakKeyDictionary[torch.nn.Module, dict[tuple, str | ValueError | None]] = WeakKeyDictionary()
+# What was tested with weights that let nothing be noticed (an untrained model may ignore what it attends to): for each
+# model and state, the sum of each weight.
+_unseen: WeakKeyDictionary[torch.nn.Module, dict[tuple, tuple[float, ...]]] = WeakKeyDictionary()
 
 
 def kind(model) -> tuple:
@@ -96,22 +99,33 @@ def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0, warn: 
 
 
 def _right(lm, open_cache, state: tuple, turn: int, warn: bool) -> bool:
-    known = _verdicts.setdefault(original(lm.model), {})
+    model = original(lm.model)
+    known, unseen = _verdicts.setdefault(model, {}), _unseen.setdefault(model, {})
     key = (*state, turn)
     if key not in known:
         with _lock:
+            if key in unseen and unseen[key] == _sums(model):
+                return True
             if key not in known:
-                verdict = _judge(lm, open_cache, turn)[0]
+                verdict, noticed = _judge(lm, open_cache, turn)
+                for memory in (known, unseen):
+                    if len(memory) >= _REMEMBERED:
+                        memory.clear()
+                if not noticed:
+                    unseen[key] = _sums(model)
+                    return True
                 said = [earlier for (*_, tested, _), earlier in known.items() if tested == state[-1]]
                 if warn and isinstance(verdict, str) and verdict not in said:
                     _warn(lm, verdict)
-                if len(known) >= _REMEMBERED:
-                    known.clear()
                 known[key] = verdict
     verdict = known[key]
     if isinstance(verdict, ValueError):
         raise ValueError(str(verdict))
     return verdict is None
+
+
+def _sums(model: torch.nn.Module) -> tuple[float, ...]:
+    return tuple(float(weight.detach().sum()) for weight in model.parameters())
 
 
 def _warn(lm, wrong: str) -> None:
@@ -124,7 +138,7 @@ def _warn(lm, wrong: str) -> None:
 
 
 def _judge(lm, open_cache, turn: int) -> tuple[str | ValueError | None, bool]:
-    """The verdict, see `_verdicts`, and whether it may be remembered."""
+    """The verdict, see `_verdicts`, and whether a wrong mask would have been noticed."""
     quiet = lm.counted()
     quiet._counts_for = None  # its calls are not counted
     quiet.turns = []  # the test itself must not start a test
