@@ -131,8 +131,8 @@ ENGINES_READY = $(ENGINES_VENV)/.installed-$(shell cksum tests/engine_requiremen
 
 .PHONY: engines
 engines: $(READY) $(ENGINES_READY)
-	PATH="$(abspath $(ENGINES_VENV))/bin:$$PATH" $(ONE_THREAD) $(abspath $(BIN))/python -m tutorlib.sweeps engines
-	@git diff --exit-code -- tutorlib/sweeps/results/engines.json || { echo "The counts are other than the stored ones: \
+	PATH="$(abspath $(ENGINES_VENV))/bin:$$PATH" $(ONE_THREAD) $(abspath $(BIN))/python -m tutorlib experiment engines
+	@git diff --exit-code -- tutorlib/lab/experiments/results/engines.json || { echo "The counts are other than the stored ones: \
 	find out why, then commit them and execute chapter 17 again"; exit 1; }
 
 $(ENGINES_READY):
@@ -157,14 +157,14 @@ check-newest check-lowest:
 	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow" $(TEST_FLAGS) tests
 
 bench: $(READY)
-	$(BIN)/python -m tutorlib.bench
+	$(BIN)/python -m tutorlib bench
 
 # Each installs its own packages in a temporary folder. Not part of `make test`: it tests other people's releases.
 findings:
 	$(PYTHON) findings/run.py
 
 growth: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m tutorlib.bench.growth
+	$(ONE_THREAD) $(BIN)/python -m tutorlib.lab.bench.growth
 
 clean:
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

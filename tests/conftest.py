@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_family import cache, pristine_weights, weights  # noqa: F401
 
-from tutorlib.lm import LM
+from tutorlib.model.lm import LM
 
 # The models of the tests are tiny: threads would wait for each other longer than they compute, the more so where other
 # work goes on beside the tests.

@@ -9,8 +9,8 @@ import math
 import torch
 from transformers import LlamaConfig
 
-from tutorlib.heads.eagle_head import DraftNetwork, Eagle3Head, EagleHead
-from tutorlib.tree import TokenTree
+from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead
+from tutorlib.model.tree import TokenTree
 
 BASE = 10000.0  # of the rotary angles
 

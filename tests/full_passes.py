@@ -5,7 +5,7 @@ import torch
 from conftest import CONTEXT, VOCAB
 from hypothesis import HealthCheck
 
-from tutorlib.table import TableLM
+from tutorlib.model.table import TableLM
 
 TABLE = TableLM.random(VOCAB, 2, 5, context=CONTEXT)  # a model whose reference is the table itself
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}

@@ -3,8 +3,8 @@
     python tests/half_precision.py            all families below, three seeds, bfloat16 and float16
     python tests/half_precision.py mpt opt    some families
 
-What is right is found out in float32, where rounding hides nothing, with a longer text than that of `tutorlib.probe`,
-and without it.
+What is right is found out in float32, where rounding hides nothing, with a longer text than that of
+`tutorlib.model.probe`, and without it.
 """
 
 import sys
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from tutorlib.cache import KeyValues
-from tutorlib.lm import LM
-from tutorlib.tree import TokenTree
+from tutorlib.model.cache import KeyValues
+from tutorlib.model.lm import LM
+from tutorlib.model.tree import TokenTree
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "book" / "_tools"))
 from model_families import tiny

@@ -16,9 +16,9 @@ from transformers import LlamaConfig
 
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
-from tutorlib.heads.formats import load_eagle, load_medusa, save_eagle, save_medusa
-from tutorlib.heads.medusa_heads import MedusaHeads
+from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.loading.formats import load_eagle, load_medusa, save_eagle, save_medusa
 
 WIDTH, INNER = 16, 24  # of the models of conftest, which have 3 layers
 KNOWN = [0, 2, 3, 7, 11, 18]  # tokens of a network that does not know all

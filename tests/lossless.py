@@ -25,7 +25,6 @@ from transformers import (
 )
 from two_tokenizers import renumbered
 
-from tutorlib.batch import Batch
 from tutorlib.decoders import (
     lookahead,
     prompt_lookup,
@@ -39,14 +38,23 @@ from tutorlib.decoders import (
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM
-from tutorlib.own_cache import OwnCache
-from tutorlib.proof import exact_distribution, target_distribution, total_variation
-from tutorlib.randomness import Seeded
-from tutorlib.session import NaNLogits, Session
-from tutorlib.table import TableLM, TableTokenizer
-from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, repetition_penalty, temperature, top_k, top_p
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
+from tutorlib.model.batch import Batch
+from tutorlib.model.lm import LM
+from tutorlib.model.own_cache import OwnCache
+from tutorlib.model.session import NaNLogits, Session
+from tutorlib.model.table import TableLM, TableTokenizer
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import (
+    frequency_penalty,
+    min_p,
+    no_repeat_ngram,
+    repetition_penalty,
+    temperature,
+    top_k,
+    top_p,
+)
 
 EXACT = 1e-9
 LETTERS = TableTokenizer([chr(ord("a") + token) for token in range(VOCAB)])

@@ -1,7 +1,7 @@
 """Methods whose steps a test writes out: what any method looks like to what runs it."""
 
-from tutorlib.decoding import decoder, run
-from tutorlib.table import TableLM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import decoder, run
 
 ABC = TableLM({"": {"b": 1.0}, "b": {"c": 1.0}, "c": {"a": 1.0}}, ["a", "b", "c"])
 

@@ -8,19 +8,20 @@ import pytest
 import torch
 from conftest import random_model
 from lossless import random_heads, table
+from tutorlib.hugging_face.generate.generate import custom_generate
 
 from tutorlib import decoders as d
-from tutorlib import metrics, proof, theory
+from tutorlib import metrics, proof
 from tutorlib.decoders.medusa import medusa
-from tutorlib.decoding import run, run_batch
 from tutorlib.drafting import choices
-from tutorlib.hugging_face import custom_generate
-from tutorlib.lm import LM
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.tree import TokenTree
+from tutorlib.measures import theory
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run, run_batch
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import frequency_penalty, presence_penalty, probabilities, temperature, top_k
 from tutorlib.viz import boxes, distributions
-from tutorlib.warp import frequency_penalty, presence_penalty, probabilities, temperature, top_k
 
 LM3, OTHER = TableLM.random(3, 2, 5), TableLM.random(3, 1, 6)
 PENALTIES = [frequency_penalty(0.5), presence_penalty(1.0)]

@@ -9,7 +9,7 @@ from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_f
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.lm import LM
+from tutorlib.model.lm import LM
 
 BATCH_VERBS = ("feed", "feed", "rollback", "reorder")
 tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
@@ -17,8 +17,8 @@ tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
 
 @in_float64_and_slowly_in_float32([*EVERY_FAMILY, "table"], EVERY_HYBRID)
 def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, monkeypatch):
-    monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
-    monkeypatch.setattr("tutorlib.own_cache._AGAIN", 2)  # and snapshots are taken of it
+    monkeypatch.setattr("tutorlib.model.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.model.own_cache._AGAIN", 2)  # and snapshots are taken of it
     model = TABLE if family == "table" else models(family, dtype)
     lm = TABLE if family == "table" else LM(model, context=CONTEXT)
 
@@ -28,7 +28,8 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
         prompts = data.draw(
             st.lists(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=14), min_size=1, max_size=4)
         )
-        monkeypatch.setattr("tutorlib.cache._COLUMNS_FOR_ONE", data.draw(st.sampled_from([1, 4]), label="columns"))
+        columns = data.draw(st.sampled_from([1, 4]), label="columns")
+        monkeypatch.setattr("tutorlib.model.cache._COLUMNS_FOR_ONE", columns)
         batch = lm.batch(prompts)
         wanted, fresh = [list(prompt) for prompt in prompts], True
         for verb in data.draw(st.lists(st.sampled_from(BATCH_VERBS), min_size=2, max_size=8)):

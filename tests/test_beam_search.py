@@ -13,11 +13,11 @@ from full_passes import recomputed
 from transformers import AutoModelForCausalLM
 
 from tutorlib.decoders import beam_search, greedy
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
-from tutorlib.warp import temperature
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.warp import temperature
 
 LENGTH_PENALTIES = (-1.0, 0.0, 0.5, 1.0, 2.0)
 

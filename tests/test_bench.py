@@ -11,15 +11,20 @@ from conftest import random_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tutorlib import bench, theory
-from tutorlib.bench import Condition, Costs, Result, Spread, by_gamma, costs, measure, read_report
-from tutorlib.bench import __main__ as command
-from tutorlib.bench import report as report_file
-from tutorlib.bench.__main__ import main
-from tutorlib.bench.costs import WIDTHS, held_bytes, median_costs
-from tutorlib.bench.measuring import accepted_at, rows_at
-from tutorlib.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
-from tutorlib.bench.rows import (
+from tutorlib.decoders import beam_search
+from tutorlib.decoders.speculative import speculative
+from tutorlib.disk import locked
+from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab import bench
+from tutorlib.lab.bench import Condition, Costs, Result, Spread, by_gamma, costs, measure, read_report
+from tutorlib.lab.bench import __main__ as command
+from tutorlib.lab.bench import report as report_file
+from tutorlib.lab.bench.__main__ import main
+from tutorlib.lab.bench.costs import WIDTHS, held_bytes, median_costs
+from tutorlib.lab.bench.measuring import accepted_at, rows_at
+from tutorlib.lab.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
+from tutorlib.lab.bench.rows import (
     FILTERS,
     GENERATE,
     GENERATE_ASSISTED,
@@ -35,21 +40,17 @@ from tutorlib.bench.rows import (
     Row,
     settings,
 )
-from tutorlib.cost import cache_bytes, weight_bytes
-from tutorlib.decoders import beam_search
-from tutorlib.decoders.speculative import speculative
-from tutorlib.decoding import run
-from tutorlib.disk import locked
-from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM
-from tutorlib.randomness import Seeded
-from tutorlib.step import Step
-from tutorlib.training.train_eagle import layer_config
-from tutorlib.training.train_ngram import count_ngrams, made_to_fit
-from tutorlib.tree import TokenTree
+from tutorlib.lab.training.train_eagle import layer_config
+from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
+from tutorlib.measures import theory
+from tutorlib.measures.cost import cache_bytes, weight_bytes
+from tutorlib.model.lm import LM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run
+from tutorlib.running.step import Step
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import probabilities, temperature
 from tutorlib.viz.tables import Table
-from tutorlib.warp import probabilities, temperature
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 

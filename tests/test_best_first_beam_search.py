@@ -11,10 +11,10 @@ import torch
 from conftest import VOCAB, exactly, random_model
 
 from tutorlib.decoders import beam_search, best_first_beam_search, greedy
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.table import TableLM
-from tutorlib.warp import temperature
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.warp import temperature
 
 LENGTH_PENALTIES = [-1, 0, 0.5, 1, 2]
 module = importlib.import_module("tutorlib.decoders.best_first_beam_search")

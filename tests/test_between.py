@@ -7,11 +7,11 @@ import torch
 from conftest import random_model
 from draft_networks import eagle1
 
-from tutorlib.bench.between import share_between
-from tutorlib.bench.rows import ROWS, Output, Row
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM
-from tutorlib.table import TableLM
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab.bench.between import share_between
+from tutorlib.lab.bench.rows import ROWS, Output, Row
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 

@@ -141,17 +141,12 @@ def test_every_file_that_the_readme_names_exists():
     assert [path for path in readme_tree() if not (ROOT / path).exists()] == []
 
 
-def test_the_readme_names_every_module_of_the_package():
+def test_the_readme_names_every_room_of_the_package_and_every_chapter():
     modules = {f"tutorlib/{path.name}" for path in (ROOT / "tutorlib").glob("*.py")}
-    folders = {f"tutorlib/{path.parent.name}/" for path in (ROOT / "tutorlib").glob("*/*.py")}
-    assert modules | folders <= set(readme_tree())
-
-
-def test_the_readme_names_every_page_and_script_of_the_book():
-    pages = {f"book/{path.name}" for path in (ROOT / "book").glob("*.md")}
-    scripts = {f"book/_tools/{path.name}" for path in (ROOT / "book" / "_tools").glob("*.py")}
+    inside = [path.relative_to(ROOT / "tutorlib").parts for path in (ROOT / "tutorlib").rglob("*.py")]
+    rooms = {f"tutorlib/{parts[0]}/" for parts in inside if len(parts) > 1}
     chapters = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert pages | scripts | chapters <= set(readme_tree())
+    assert modules | rooms | chapters <= set(readme_tree())
 
 
 def test_the_repositorys_address_stands_in_one_place():

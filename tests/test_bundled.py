@@ -10,10 +10,10 @@ import tutorlib
 from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.heads.eagle_head import TREE, Eagle3Head, EagleHead
-from tutorlib.heads.medusa_heads import MedusaHeads
+from tutorlib.drafting.eagle_head import TREE, Eagle3Head, EagleHead
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab.training import accuracy
 from tutorlib.storyworld.questions import opening
-from tutorlib.training import accuracy
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
 FIGURES = json.loads((WEIGHTS / "figures.json").read_text())

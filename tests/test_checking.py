@@ -9,14 +9,15 @@ from conftest import VOCAB, exactly
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tutorlib import checking, theory
-from tutorlib.checking import check_sampled, check_tree, drawn, exact, residual, threshold, typical_acceptance
+from tutorlib import checking
+from tutorlib.drafting.checking import check_sampled, check_tree, drawn, exact, residual, threshold, typical_acceptance
 from tutorlib.drafting.draft_trees import without
-from tutorlib.lm import LM
-from tutorlib.randomness import Exhaustive, Greedy, Seeded
-from tutorlib.table import TableLM
-from tutorlib.tree import ROOT, TokenTree
-from tutorlib.warp import frequency_penalty, one_hot
+from tutorlib.measures import theory
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import ROOT, TokenTree
+from tutorlib.sampling.randomness import Exhaustive, Greedy, Seeded
+from tutorlib.sampling.warp import frequency_penalty, one_hot
 
 EXACT = 1e-12
 TOKENS = 3  # of the rows below that belong to no model

@@ -12,13 +12,13 @@ from test_proof_warps import LENGTH, definitions, direct, ours, softmax
 
 from tutorlib.decoders import greedy, sample
 from tutorlib.decoders.context_contrast import context_contrast, context_scores
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.proof import exact_distribution, total_variation
-from tutorlib.randomness import Seeded
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
-from tutorlib.warp import repetition_penalty, temperature, top_k, top_p
+from tutorlib.measures.proof import exact_distribution, total_variation
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import repetition_penalty, temperature, top_k, top_p
 
 
 @pytest.fixture(scope="module")

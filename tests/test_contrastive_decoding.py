@@ -19,11 +19,11 @@ from tutorlib.decoders.contrastive_decoding import (
     contrastive_sampling,
     contrastive_scores,
 )
-from tutorlib.decoding import run
-from tutorlib.proof import exact_distribution, total_variation
-from tutorlib.randomness import Seeded
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
+from tutorlib.measures.proof import exact_distribution, total_variation
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from lossless import unlike
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.contrastive_search import Directions, contrastive_search, direction
-from tutorlib.decoding import run
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
 
 
 @pytest.fixture(scope="module")

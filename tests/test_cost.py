@@ -3,8 +3,8 @@
 import pytest
 from conftest import CONTEXT, random_model
 
-from tutorlib import cost, theory
-from tutorlib.lm import LM
+from tutorlib.measures import cost, theory
+from tutorlib.model.lm import LM
 
 
 def test_each_width_has_the_median_and_the_quartiles_of_what_its_calls_took(llama, clock, monkeypatch):

@@ -10,15 +10,16 @@ import pytest
 from conftest import in_words, random_model
 from scripted import ABC, run_scripted
 
-from tutorlib import decoders, decoding
+from tutorlib import decoders
 from tutorlib.decoders import greedy, sample, speculative, speculative_batch
-from tutorlib.decoding import decoder, run, run_batch
-from tutorlib.lm import LM
-from tutorlib.randomness import Greedy, Seeded
-from tutorlib.session import NaNLogits
-from tutorlib.step import Step
-from tutorlib.table import TableLM
-from tutorlib.warp import one_hot, temperature
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running import decoding
+from tutorlib.running.decoding import decoder, run, run_batch
+from tutorlib.running.step import Step
+from tutorlib.sampling.randomness import Greedy, Seeded
+from tutorlib.sampling.warp import one_hot, temperature
 
 
 @decoder

@@ -13,8 +13,8 @@ import torch
 from conftest import random_model
 
 from tutorlib import MedusaHeads, disk
-from tutorlib.heads.formats import save_medusa
-from tutorlib.training import loop, train_village
+from tutorlib.lab.training import loop, train_village
+from tutorlib.loading.formats import save_medusa
 
 ROOM = 5_000  # bytes that a file may have on the full disk
 

@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.dola import dola, jensen_shannon, lower_layers, upper_layers
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.proof import exact_distribution, total_variation
-from tutorlib.randomness import Seeded
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
+from tutorlib.measures.proof import exact_distribution, total_variation
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 
 
 @pytest.fixture(scope="module")

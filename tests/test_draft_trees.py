@@ -8,11 +8,11 @@ import torch
 from conftest import in_words
 from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
-from tutorlib.checking import exact
+from tutorlib.drafting.checking import exact
 from tutorlib.drafting.choices import full
 from tutorlib.drafting.draft_trees import Draft, chain, drawn_chain, drawn_tree, dynamic, static
-from tutorlib.tree import ROOT, TokenTree
-from tutorlib.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
+from tutorlib.model.tree import ROOT, TokenTree
+from tutorlib.sampling.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
 
 FAR = 99  # more levels than any tree here has
 TEXT = [3, 1, 4, 1, 5]

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from tutorlib import TableLM, beam_search, run
-from tutorlib.viz.drawings.beam_tree import beam_tree
+from tutorlib.course.drawings.beam_tree import beam_tree
 
 LM = TableLM(
     {"x": {" a": 0.6, " b": 0.4}, " a": {" c": 0.5, " d": 0.3, " e": 0.2}, " b": {" c": 0.9, " e": 0.1}},

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tutorlib.viz.drawings.branches import branches
+from tutorlib.course.drawings.branches import branches
 
 
 def residual(p, q):

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.check_rows import check_rows
+from tutorlib.course.drawings.check_rows import check_rows
 
 DRAFTED = ["The", "$blue", "bell", "was"]
 

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tutorlib.viz.drawings.contrast import expert_minus_amateur
+from tutorlib.course.drawings.contrast import expert_minus_amateur
 
 EXPERT, AMATEUR = [0.5, 0.4, 0.001], [0.5, 0.1, 1e-6]
 

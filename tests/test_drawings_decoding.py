@@ -7,11 +7,11 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib import cost
-from tutorlib.viz.drawings.best_first import queue_tree
-from tutorlib.viz.drawings.choices import margin_bars, rising_loop
-from tutorlib.viz.drawings.next_token import one_round
-from tutorlib.viz.drawings.wide_call import wide_call
+from tutorlib.course.drawings.best_first import queue_tree
+from tutorlib.course.drawings.choices import margin_bars, rising_loop
+from tutorlib.course.drawings.next_token import one_round
+from tutorlib.course.drawings.wide_call import wide_call
+from tutorlib.measures import cost
 from tutorlib.viz.trees import branches_of
 
 

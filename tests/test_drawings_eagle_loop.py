@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_hex
 
-from tutorlib.viz.drawings.eagle_loop import eagle_loop
+from tutorlib.course.drawings.eagle_loop import eagle_loop
 from tutorlib.viz.palette import LIGHT
 
 pytestmark = pytest.mark.usefixtures("figures")

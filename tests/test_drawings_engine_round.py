@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from tutorlib.viz.drawings.engine_round import BOXES, engine_round
+from tutorlib.course.drawings.engine_round import BOXES, engine_round
 
 
 def test_every_part_is_named_and_a_round_leads_from_the_requests_to_the_check_and_back():

@@ -7,7 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.kept_sets import kept_sets, kept_shares
+from tutorlib.course.drawings.kept_sets import kept_sets, kept_shares
 
 NAMES, PROBS = ["$a$", " b", "c", "d", "e"], [0.1, 0.4, 0.3, 0.15, 0.05]  # in order: b, c, d, a, e
 KEPT = {"two": [False, True, True, False, False], "middle": [True, False, True, True, False], "all": [True] * 5}

@@ -7,7 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.lookup import lookup_rows
+from tutorlib.course.drawings.lookup import lookup_rows
 
 pytestmark = pytest.mark.usefixtures("figures")
 

@@ -6,7 +6,7 @@ matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
 
-from tutorlib.viz.drawings.loop import self_feeding_loop
+from tutorlib.course.drawings.loop import self_feeding_loop
 
 
 def drawn(**options):

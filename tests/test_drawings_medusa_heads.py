@@ -7,7 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.medusa_heads import medusa_heads
+from tutorlib.course.drawings.medusa_heads import medusa_heads
 
 pytestmark = pytest.mark.usefixtures("figures")
 

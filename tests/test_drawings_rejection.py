@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.rejection import rejection
+from tutorlib.course.drawings.rejection import rejection
 
 
 def test_each_bar_ends_at_its_probability_and_the_legends_sum_up_the_parts():

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.rollback import rollback
+from tutorlib.course.drawings.rollback import rollback
 
 DRAFTED = ["The", "blue", "bell", "was"]
 

@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_hex
 
+from tutorlib.course.drawings.suffix_automaton import states_of, suffix_automaton
 from tutorlib.decoders.suffix_lookup import SuffixAutomaton
-from tutorlib.viz.drawings.suffix_automaton import states_of, suffix_automaton
 from tutorlib.viz.palette import LIGHT
 
 pytestmark = pytest.mark.usefixtures("figures")

@@ -7,7 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.temperature_strips import temperature_strips
+from tutorlib.course.drawings.temperature_strips import temperature_strips
 
 NAMES = ["$a$", "b", "c", "d"]
 ROWS = {"cold": [0.1, 0.85, 0.05, 0.0], "hot": [0.25, 0.4, 0.2, 0.15]}

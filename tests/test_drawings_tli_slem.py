@@ -7,7 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from tutorlib.viz.drawings.tli_slem import GUESS, tli_beside_slem
+from tutorlib.course.drawings.tli_slem import GUESS, tli_beside_slem
 
 pytestmark = pytest.mark.usefixtures("figures")
 

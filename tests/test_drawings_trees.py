@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from tutorlib import TokenTree
-from tutorlib.viz.drawings.tree_and_mask import tree_and_mask
-from tutorlib.viz.drawings.tree_outline import in_outline, tree_outline
+from tutorlib.course.drawings.tree_and_mask import tree_and_mask
+from tutorlib.course.drawings.tree_outline import in_outline, tree_outline
 from tutorlib.viz.palette import LIGHT
 from tutorlib.viz.style import pale
 

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from tutorlib.viz.drawings.unrolled_training import unrolled_training
+from tutorlib.course.drawings.unrolled_training import unrolled_training
 
 
 def drawn(**options):

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from tutorlib.viz.drawings.what_fits import what_fits
+from tutorlib.course.drawings.what_fits import what_fits
 
 ROWS = {"16 bits": {"weights": 18.0, "caches": 2.0}, "4 bits": {"weights": 6.0, "caches": 2.0}}
 

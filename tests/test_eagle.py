@@ -22,16 +22,16 @@ from lossless import EXACT, WARPS, distance, on, ring, table
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.eagle import eagle
-from tutorlib.decoding import run
 from tutorlib.drafting.choices import full
 from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM
-from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
-from tutorlib.tree import TokenTree
-from tutorlib.warp import frequency_penalty, probabilities, temperature, top_k
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Exhaustive, Seeded
+from tutorlib.sampling.warp import frequency_penalty, probabilities, temperature, top_k
 
 RANKS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 # Each shape, and the same as a function of what the network says: see `draft_networks`.
@@ -192,11 +192,11 @@ def test_without_a_tree_it_is_the_dynamic_one_that_the_network_brings(llama):
 
 
 def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch):
-    from tutorlib.heads.eagle_head import DraftSession
+    from tutorlib.drafting.eagle_head import DraftSession
 
     made = []
     monkeypatch.setattr(
-        "tutorlib.heads.eagle_head.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1]
+        "tutorlib.drafting.eagle_head.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1]
     )
     for tree, levels in ((chain(3), 3), (static(full([2, 2])), 2), (drawn_chain(4), 4), (drawn_tree(full([2, 2])), 2)):
         trace = run(eagle(llama, eagle1(llama), [1, 2, 3], tree=tree, rng=Seeded(0)), 20)

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from tutorlib.heads.eagle_head import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
-from tutorlib.lm import LM
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
-from tutorlib.tree import ROOT
+from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import ROOT
 
 every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 # The same ones at each run; making them smaller where one fails would take minutes.

@@ -1,6 +1,6 @@
 """Every checker accepts what is right, names each of its mistakes, and answers anything else without raising.
 
-One test for all chapters: the exercises are found in the modules of `tutorlib.exercises` and in the notebooks.
+One test for all chapters: the exercises are found in the modules of `tutorlib.course.exercises` and in the notebooks.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ import pytest
 import torch
 
 import tutorlib
-from tutorlib import TableLM, zoo
-from tutorlib.exercises import sampling
-from tutorlib.exercises import speculative as speculative_exercises
-from tutorlib.exercises.judge import NOT_YET, NOTHING, Exercise
+from tutorlib import TableLM
+from tutorlib.course import zoo
+from tutorlib.course.exercises import sampling
+from tutorlib.course.exercises import speculative as speculative_exercises
+from tutorlib.course.exercises.judge import NOT_YET, NOTHING, Exercise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 CHAPTERS = {path.stem: path.stem[3:] for path in NOTEBOOKS}
@@ -35,7 +36,7 @@ IN_THE_KERNEL = {
 
 
 def exercises_of(chapter):
-    module = import_module(f"tutorlib.exercises.{chapter}")
+    module = import_module(f"tutorlib.course.exercises.{chapter}")
     return {name: check for name, check in vars(module).items() if name.startswith("check_")}
 
 
@@ -204,7 +205,7 @@ def predicted(tokens=3, target_calls=3, stopped="stop"):
 
 def answers(chapter, name, right, *wrong, **given):
     """A row of the table: the right answer, wrong ones each with some words of what is said to it, other arguments."""
-    check = getattr(import_module(f"tutorlib.exercises.{chapter}"), name)
+    check = getattr(import_module(f"tutorlib.course.exercises.{chapter}"), name)
     return pytest.param(check, right, wrong, given, id=f"{chapter}-{name}")
 
 

@@ -10,14 +10,14 @@ from conftest import VOCAB, random_model
 from layouts import KNOWN, WIDTH, first, for_vllm, random_heads, third
 from safetensors.torch import load_file
 
-from tutorlib import wheel
 from tutorlib.disk import locked
-from tutorlib.export import export
-from tutorlib.export.__main__ import main
-from tutorlib.heads.eagle_head import Eagle3Head
-from tutorlib.heads.formats import BORROWED, load_eagle, load_medusa, save_eagle, save_medusa
-from tutorlib.models import load
-from tutorlib.training import train_eagle
+from tutorlib.drafting.eagle_head import Eagle3Head
+from tutorlib.lab.export_command import main
+from tutorlib.lab.training import train_eagle
+from tutorlib.loading import wheel
+from tutorlib.loading.export import export
+from tutorlib.loading.formats import BORROWED, load_eagle, load_medusa, save_eagle, save_medusa
+from tutorlib.loading.models import load
 
 TREE = {"nodes": 8, "depth": 3, "top_k": 2}
 SOME = torch.arange(5 * 2 * WIDTH).reshape(1, 5, 2 * WIDTH).sin()  # features of two layers at 5 positions

@@ -6,15 +6,15 @@ import pytest
 
 from tutorlib import TableLM
 from tutorlib.decoders import greedy
-from tutorlib.decoding import run
-from tutorlib.export import export
-from tutorlib.export.__main__ import main
-from tutorlib.export.expected import Counts, _lookup, expected, first_continuation, served
-from tutorlib.heads.formats import save_eagle, save_medusa
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.models import load
-from tutorlib.step import Step
-from tutorlib.training import train_eagle
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab.export_command import main
+from tutorlib.lab.training import train_eagle
+from tutorlib.loading.export import export
+from tutorlib.loading.export.expected import Counts, _lookup, expected, first_continuation, served
+from tutorlib.loading.formats import save_eagle, save_medusa
+from tutorlib.loading.models import load
+from tutorlib.running.decoding import run
+from tutorlib.running.step import Step
 
 
 @pytest.mark.parametrize(

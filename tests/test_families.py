@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tutorlib import models, wheel
+from tutorlib import models
+from tutorlib.loading import wheel
 
 PAGE = Path(__file__).parents[1] / "book" / "models.md"
 

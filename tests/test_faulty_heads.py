@@ -3,8 +3,8 @@
 import pytest
 
 from tutorlib import Seeded, chain, eagle, greedy, medusa, models, run, speculative, temperature
+from tutorlib.course.zoo import faulty_heads as faulty
 from tutorlib.storyworld.questions import opening
-from tutorlib.zoo import faulty_heads as faulty
 
 # Bounds of the first guess's acceptance, which is over 0.8 with the right head: at most, at least.
 HEADS = {

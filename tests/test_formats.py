@@ -17,9 +17,9 @@ from layouts import LAYOUTS, bits, numbers, random_heads, random_network, same, 
 from safetensors.torch import load_file
 
 from tutorlib.decoders import greedy
-from tutorlib.decoding import run
-from tutorlib.heads import formats
-from tutorlib.table import TableLM
+from tutorlib.loading import formats
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

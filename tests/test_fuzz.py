@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless import AFTER_ONE, EXACT, METHODS, SAME_TEXT, distance, heads_of, small
 
-from tutorlib import warp as warps
-from tutorlib.checking import typical_acceptance
 from tutorlib.decoders import sample
 from tutorlib.decoders.medusa import medusa
-from tutorlib.decoding import run
-from tutorlib.proof import total_variation
-from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.table import TableLM
+from tutorlib.drafting.checking import typical_acceptance
+from tutorlib.measures.proof import total_variation
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling import warp as warps
+from tutorlib.sampling.randomness import Exhaustive, Seeded
 
 VOCAB = 3
 

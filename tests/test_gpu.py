@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_map
 
 import tutorlib
 from tutorlib import Seeded, chain, drawn_tree, dynamic, models, repetition_penalty, run, run_batch, static, top_p
-from tutorlib.checking import typical_acceptance
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
-from tutorlib.training.train_ngram import count_ngrams, made_to_fit
+from tutorlib.drafting.checking import typical_acceptance
+from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 PROMPT = "Mia, Ben and Tom lived in a small village. Mia had the red kite. Mia"
@@ -132,7 +132,7 @@ def test_every_method_writes_the_same_on_both_kinds_of_gpu(name, cpu, gpu, apple
 
 def test_a_model_of_a_new_kind_is_tried_out_where_it_is(gpu, monkeypatch):
     verdicts = weakref.WeakKeyDictionary()
-    monkeypatch.setattr("tutorlib.probe._verdicts", verdicts)
+    monkeypatch.setattr("tutorlib.model.probe._verdicts", verdicts)
     with pretend_gpu():
         gpu.target.session([1])  # what cannot be cached there is warned of
     assert list(verdicts[gpu.target.model].values()) == [None]

@@ -17,7 +17,8 @@ import test_gpu
 from pretend_gpu import APPLE, GPU, pretend_gpu
 from test_gpu import apple, gpu  # noqa: F401
 
-from tutorlib import models, probe
+from tutorlib import models
+from tutorlib.model import probe
 
 
 def method(name):
@@ -31,11 +32,11 @@ def loaded(name):
 
 def probed(family):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tutorlib.probe._verdicts", weakref.WeakKeyDictionary())
+        patch.setattr("tutorlib.model.probe._verdicts", weakref.WeakKeyDictionary())
         family.target.session([1])
 
 
-CACHE, NETWORK = "tutorlib.cache:KeyValues", "tutorlib.heads.eagle_head"
+CACHE, NETWORK = "tutorlib.model.cache:KeyValues", "tutorlib.drafting.eagle_head"
 
 PLACES = [
     ("the tokens of a call", f"{CACHE}._forward", 1, GPU, method("greedy")),
@@ -43,10 +44,10 @@ PLACES = [
     ("whom a tree's nodes see", f"{CACHE}._mask", 0, GPU, method("medusa")),
     ("the mask of a call", f"{CACHE}._mask", 1, GPU, method("speculative")),
     ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("eagle, drawn")),
-    ("slots of a batch", "tutorlib.cache:_Slots.aim", 2, GPU, method("speculative_batch")),
-    ("a text without a cache", "tutorlib.lm:LM.in_full", 0, GPU, probed),
-    ("histories of penalties", "tutorlib.warp:occurrences", 0, GPU, method("sample")),
-    ("guesses of n-grams", "tutorlib.ngram:NgramLM.log_probs", 0, GPU, method("speculative, n-grams")),
+    ("slots of a batch", "tutorlib.model.cache:_Slots.aim", 2, GPU, method("speculative_batch")),
+    ("a text without a cache", "tutorlib.model.lm:LM.in_full", 0, GPU, probed),
+    ("histories of penalties", "tutorlib.sampling.warp:occurrences", 0, GPU, method("sample")),
+    ("guesses of n-grams", "tutorlib.model.ngram:NgramLM.log_probs", 0, GPU, method("speculative, n-grams")),
     (
         "an amateur's logits",
         "tutorlib.decoders.contrastive_decoding:contrastive_scores",
@@ -61,8 +62,8 @@ PLACES = [
         APPLE,
         method("token_intersection"),
     ),
-    ("Medusa's heads", "tutorlib.heads.formats:load_medusa", 0, GPU, loaded("medusa")),
-    ("EAGLE's network", "tutorlib.heads.formats:load_eagle", 0, GPU, loaded("eagle")),
+    ("Medusa's heads", "tutorlib.loading.formats:load_medusa", 0, GPU, loaded("medusa")),
+    ("EAGLE's network", "tutorlib.loading.formats:load_eagle", 0, GPU, loaded("eagle")),
     ("EAGLE's tokens", f"{NETWORK}:DraftSession._call", 1, GPU, method("eagle")),
     ("EAGLE's positions", f"{NETWORK}:DraftSession._call", 0, GPU, method("eagle")),
     ("EAGLE's tree", f"{NETWORK}:DraftSession.grow", 0, GPU, method("eagle, dynamic")),

@@ -9,9 +9,9 @@ from lossless import unlike
 
 from tutorlib import decoders
 from tutorlib.decoders import greedy
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.table import TableLM
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
 
 
 def generated(lm, prompt, count):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutorlib.bench import growth
+from tutorlib.lab.bench import growth
 
 
 def made_up(*numbers, is_time=False):

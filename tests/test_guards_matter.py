@@ -19,8 +19,8 @@ import torch
 from conftest import random_model
 from draft_networks import eagle3
 
-from tutorlib.tree import ROOT
-from tutorlib.warp import probabilities
+from tutorlib.model.tree import ROOT
+from tutorlib.sampling.warp import probabilities
 
 PENALTY = "penalty and temperature"
 
@@ -142,7 +142,7 @@ def sorted_for_the_draft(right):
 
 
 CHECKING, SPECULATIVE, BATCH = (
-    "tutorlib.checking",
+    "tutorlib.drafting.checking",
     "tutorlib.decoders.speculative",
     "tutorlib.decoders.speculative_batch",
 )
@@ -230,22 +230,22 @@ MISTAKES = [
         functools.partial(test_fuzz.test_what_lies_after_a_stop_token_does_not_matter, "speculative"),
     ),
     # Sessions, their trees and caches
-    ("a rejected token kept", "tutorlib.session:Session.keep", keeping_a_rejected_token, longer("speculative")),
+    ("a rejected token kept", "tutorlib.model.session:Session.keep", keeping_a_rejected_token, longer("speculative")),
     (
         "accepted tokens not kept",
-        "tutorlib.session:Session.keep",
+        "tutorlib.model.session:Session.keep",
         lambda right: lambda session, path: right(session, path[:1]),
         longer("eagle, chain"),
     ),
     (
         "rolled back by one too few",
-        "tutorlib.session:Session.rollback",
+        "tutorlib.model.session:Session.rollback",
         lambda right: lambda session, n: right(session, max(n - 1, 0)),
         distribution("prompt_lookup"),
     ),
     (
         "a draft that keeps what was rejected",
-        "tutorlib.session:Session.advance_to",
+        "tutorlib.model.session:Session.advance_to",
         instead(lambda session, tokens: session.feed(tokens[-1:])),
         test_speculative.test_with_the_target_as_draft_every_round_gives_gamma_and_one_tokens,
     ),
@@ -257,38 +257,38 @@ MISTAKES = [
     ),
     (
         "nodes that see their siblings",
-        "tutorlib.tree:TokenTree.mask",
+        "tutorlib.model.tree:TokenTree.mask",
         instead(lambda tree: torch.ones(len(tree), len(tree)).tril().bool()),
         real("medusa"),
     ),
     (
         "positions by the slot",
-        "tutorlib.cache:KeyValues._positions",
+        "tutorlib.model.cache:KeyValues._positions",
         lambda right: lambda cache, starts, width, tree: right(cache, starts, width, None),
         real("medusa"),
     ),
     (
         "a kept branch that is not moved",
-        "tutorlib.cache:KeyValues.move",
+        "tutorlib.model.cache:KeyValues.move",
         instead(lambda cache, start, path: None),
         real("eagle, static"),
     ),
     # Batches
     (
         "all rows rolled back as far as one",
-        "tutorlib.batch:Batch.rollback",
+        "tutorlib.model.batch:Batch.rollback",
         lambda right: lambda batch, counts: right(batch, [max(counts)] * len(counts)),
         distribution("speculative_batch"),
     ),
     (
         "rejected tokens left in the rows",
-        "tutorlib.batch:Batch.rollback",
+        "tutorlib.model.batch:Batch.rollback",
         instead(lambda batch, counts: None),
         distribution("speculative_batch"),
     ),
     (
         "rows that stay after they have ended",
-        "tutorlib.batch:Batch.reorder",
+        "tutorlib.model.batch:Batch.reorder",
         instead(lambda batch, rows: None),
         test_speculative_batch.test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone,
     ),
@@ -300,7 +300,7 @@ MISTAKES = [
     ),
     (
         "one source of randomness for all rows",
-        "tutorlib.decoding:checked_rngs",
+        "tutorlib.running.decoding:checked_rngs",
         lambda right: lambda rngs, count: right(rngs, count)[:1] * count,
         test_speculative_batch.test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone,
     ),
@@ -345,7 +345,7 @@ MISTAKES = [
     ),
     (
         "steps that go on after the end of the text",
-        "tutorlib.trace:cut_to_fit",
+        "tutorlib.running.trace:cut_to_fit",
         instead(lambda step, room, stop: (step, None)),
         functools.partial(every.test_an_end_of_text_inside_a_draft_is_the_last_token, "prompt_lookup"),
     ),
@@ -388,19 +388,19 @@ MISTAKES = [
     ),
     (
         "features one position late",
-        "tutorlib.heads.eagle_head:DraftSession.feed",
+        "tutorlib.drafting.eagle_head:DraftSession.feed",
         lambda right: lambda session, tokens, features: right(session, tokens, features.roll(1, 0)),
         test_eagle.test_a_network_that_knows_the_ring_is_right_up_to_the_end_of_every_tree,
     ),
     (
         "a network whose siblings see each other",
-        "tutorlib.heads.eagle_head:DraftSession._call",
+        "tutorlib.drafting.eagle_head:DraftSession._call",
         lambda right: lambda session, *args: right(session, *args[:-1], None),
         trees("static"),
     ),
     (
         "a network's positions by the slot",
-        "tutorlib.heads.eagle_head:DraftSession._call",
+        "tutorlib.drafting.eagle_head:DraftSession._call",
         lambda right: (
             lambda session, tokens, hidden, start, places, mask: right(
                 session, tokens, hidden, start, slice(start, start + len(tokens)), mask
@@ -410,7 +410,7 @@ MISTAKES = [
     ),
     (
         "a network's guesses after the first node",
-        "tutorlib.heads.eagle_head:DraftSession.grow",
+        "tutorlib.drafting.eagle_head:DraftSession.grow",
         lambda right: lambda session, tokens, parents: right(session, tokens, parents[::-1]),
         trees("dynamic"),
     ),

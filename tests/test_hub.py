@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from tutorlib import greedy, models, run
-from tutorlib.families import MODELS
-from tutorlib.hub import CHECKSUMS
+from tutorlib.loading.families import MODELS
+from tutorlib.loading.hub import CHECKSUMS
 
 # Checksums: altered, truncated, missing, added.
 

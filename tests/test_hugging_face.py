@@ -11,19 +11,20 @@ import torch
 import transformers
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, encoder_with_decoder, exactly, random_model
 from draft_networks import eagle3
+from tutorlib.hugging_face.generate.generate import as_warps, custom_generate
 from two_tokenizers import letters_tokenizer
 
 import tutorlib
-from tutorlib import decoders, generate_options
-from tutorlib.cache import cache_name, call_with_cache
+from tutorlib import decoders
 from tutorlib.decoders.eagle import eagle
-from tutorlib.decoding import run
 from tutorlib.drafting.draft_trees import dynamic
-from tutorlib.hugging_face import as_warps, custom_generate
-from tutorlib.lm import LM
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.warp import (
+from tutorlib.hugging_face.generate import options as generate_options
+from tutorlib.model.cache import cache_name, call_with_cache
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import (
     frequency_penalty,
     min_p,
     no_repeat_ngram,
@@ -156,7 +157,7 @@ def test_sampled_it_writes_what_run_writes_with_the_same_seed(models, ours):
 @pytest.mark.slow
 def test_on_the_bundled_models_it_writes_what_generate_writes_with_fewer_calls():
     """In float32: a tie within rounding could differ, and none does here."""
-    bundled = tutorlib.models.load("storyworld")
+    bundled = tutorlib.loading.models.load("storyworld")
     model, tokenizer = bundled.target.model, bundled.tokenizer
     options = {"max_new_tokens": 60, "do_sample": False}
     prompt = tokenizer(tutorlib.storyworld.story("adapter")[:200], return_tensors="pt")
@@ -629,7 +630,7 @@ def test_a_dict_holds_the_sequences(models):
 
 
 def test_what_is_found_out_about_the_model_is_kept_for_the_next_call(models, monkeypatch):
-    from tutorlib import vocabularies
+    from tutorlib.model import vocabularies
 
     settings = {"draft": TableLM.random(ALPHABET, 1, 1), "gamma": 3, "tokenizer": OTHER_LETTERS}
     ours, asked = custom_generate(decoders.string_match, **settings), []

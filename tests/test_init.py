@@ -21,7 +21,7 @@ def test_importing_tutorlib_prints_nothing_and_loads_nothing_that_draws():
 def test_what_knows_no_model_loads_nothing_slow():
     code = "import sys; sys.modules['tutorlib'] = type(sys)('tutorlib'); sys.modules['tutorlib'].__path__ = [PATH]\n"
     code += (
-        "import tutorlib.storyworld, tutorlib.metrics as m; m.distinct_n([[1, 2]], 1), m.bootstrap_interval([1, 2])\n"
+        "import tutorlib.storyworld, tutorlib.measures as m; m.distinct_n([[1, 2]], 1), m.bootstrap_interval([1, 2])\n"
     )
     code += "print([name for name in ('torch', 'nltk', 'scipy', 'transformers') if name in sys.modules])"
     assert python(code.replace("PATH", repr(tutorlib.__path__[0]))) == "[]\n"

@@ -38,11 +38,11 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import locked
 from tutorlib.drafting.draft_trees import dynamic
-from tutorlib.training import accuracy, card, devices, learner, loop, tell, train_village
-from tutorlib.training.__main__ import main
-from tutorlib.training.devices import ALONE, Devices
-from tutorlib.training.own_text import Batches, OwnText
-from tutorlib.training.tokenizers import END, START, learn
+from tutorlib.lab.training import accuracy, card, devices, learner, loop, tell, train_village
+from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.devices import ALONE, Devices
+from tutorlib.lab.training.own_text import Batches, OwnText
+from tutorlib.lab.training.tokenizers import END, START, learn
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
 BUNDLED = {"medusa": 2.4, "eagle": 3.2, "eagle3": 2}  # and how many tokens to a call of the target they give at least
@@ -257,7 +257,7 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     assert {part.dtype for name, part in load_file(folder / tensors).items() if "2" not in name} == {torch.float16}
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in folder.iterdir())
     log = json.loads((folder / "training_log.json").read_text())
-    assert log["command"].startswith(f"python -m tutorlib.training {role} --target") and log["log"][-1]["step"] == 4
+    assert log["command"].startswith(f"python -m tutorlib train {role} --target") and log["log"][-1]["step"] == 4
     assert log["texts"] == 12 and log["steps"] == log["rows"] == 4 and set(log["accuracies"]) <= {"cold", "sampled"}
     old = models.load(family_folder)
     family = models.load(out) if joint else models.load(family_folder / "target", **{role: out})
@@ -401,7 +401,7 @@ def test_heads_of_a_family_come_into_its_card_once_and_leave_the_rest(family_fol
     assert "| hidden states | -1 | 0, 1, 2 |" in text and "| tokens known | 300 | 90 |" in text
     assert "| 5 nodes, 4 levels, 3 guesses a node | 6 nodes, 3 levels, 2 guesses a node, confidence 0.2 |" in text
     assert "rate 0.003, noise 0.2 on features | 4 steps of 4 texts, learning rate 0.003, 2 of its own steps |" in text
-    assert all(f"`python -m tutorlib.training {kind} --target" in text for kind in BUNDLED)
+    assert all(f"`python -m tutorlib train {kind} --target" in text for kind in BUNDLED)
     figures = json.loads((family / "figures.json").read_text())
     assert figures["target"] == {"who has it, right": 1.0}
     assert all(f"| {name} | {figure} |" in text for name, figure in figures["medusa"].items())

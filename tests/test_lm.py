@@ -13,9 +13,9 @@ from full_passes import TABLE, assert_rows, recomputed
 from tokenizers.processors import TemplateProcessing
 from two_tokenizers import letters_tokenizer
 
-from tutorlib.lm import LM
-from tutorlib.table import TableLM
-from tutorlib.vocabularies import check_same_vocabulary
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.model.vocabularies import check_same_vocabulary
 
 
 def test_lm_reads_size_context_and_stop_tokens_from_the_model():

@@ -7,10 +7,10 @@ from lossless import EXACT, distance, ring, small, table
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.lookahead import Pool, ends, lookahead
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.tree import TokenTree
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 
 SETTINGS = [
     {"window": 1, "ngram": 2, "guesses": 1},
@@ -26,7 +26,8 @@ def test_it_keeps_it_whatever_the_window(settings):
 
 @pytest.mark.slow
 def test_on_the_bundled_model_it_is_greedy_with_fewer_calls_and_fewer_still_with_a_wider_window():
-    from tutorlib import bench, models
+    from tutorlib import models
+    from tutorlib.lab import bench
 
     lm = models.load("storyworld").target
     calls = {1: 0, 8: 0}

@@ -33,13 +33,13 @@ from lossless import (
 )
 
 from tutorlib.decoders import greedy, sample, speculative, string_match, token_intersection
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.proof import exact_distribution, target_distribution, total_variation
-from tutorlib.randomness import Seeded
-from tutorlib.session import NaNLogits
-from tutorlib.table import TableLM
-from tutorlib.warp import frequency_penalty, temperature, top_k
+from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import frequency_penalty, temperature, top_k
 
 SLOW = pytest.mark.slow
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -194,7 +194,8 @@ def test_it_writes_what_greedy_writes_and_with_a_seed_what_sample_writes_to_the_
 @pytest.mark.parametrize("name", ["prompt_lookup", "suffix_lookup", "lookahead", *TWO_MODELS])
 def test_on_the_bundled_models_it_is_greedy_with_fewer_calls(name):
     """In float32: a tie within rounding could differ, and none does here."""
-    from tutorlib import bench, models
+    from tutorlib import models
+    from tutorlib.lab import bench
 
     family = models.load("storyworld")
     draft = family.other_draft if name in ("token_intersection", "string_match") else family.draft

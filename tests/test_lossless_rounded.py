@@ -17,11 +17,11 @@ from lossless import METHODS, SIZES
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tutorlib import models
-from tutorlib.lm import LM
-from tutorlib.proof import exact_distribution, target_distribution, total_variation
-from tutorlib.table import TableLM, TableTokenizer
-from tutorlib.tree import ROOT, TokenTree
-from tutorlib.warp import probabilities
+from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM, TableTokenizer
+from tutorlib.model.tree import ROOT, TokenTree
+from tutorlib.sampling.warp import probabilities
 
 PROMPT, LENGTH, SMALL = [0, 1, 0], 3, 0.001
 FORMS = {

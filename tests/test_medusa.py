@@ -5,15 +5,15 @@ import torch
 from conftest import VOCAB, exactly, in_words
 from lossless import EXACT, distance, on, random_heads, ring, table, unlike
 
-from tutorlib.checking import typical_acceptance
 from tutorlib.decoders import greedy
 from tutorlib.decoders.medusa import candidates, medusa
-from tutorlib.decoding import run
+from tutorlib.drafting.checking import typical_acceptance
 from tutorlib.drafting.choices import full
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.table import TableLM
-from tutorlib.tree import TokenTree
-from tutorlib.warp import typical
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run
+from tutorlib.sampling.warp import typical
 
 TREE = [(0,), (1,), (0, 0), (0, 1), (1, 0)]
 

@@ -22,12 +22,12 @@ from layouts import (
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.medusa import medusa
-from tutorlib.decoding import run
-from tutorlib.heads import formats
-from tutorlib.heads.formats import load_medusa, save_medusa
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM
-from tutorlib.table import TableLM
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.loading import formats
+from tutorlib.loading.formats import load_medusa, save_medusa
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
 
 SAFE, PICKLE = LAYOUTS["medusa"].files
 either_layout = pytest.mark.parametrize("layout", ["medusa", "vllm"])

@@ -5,8 +5,8 @@ import torch
 from conftest import VOCAB
 
 from tutorlib.drafting.choices import grow, usual_accuracies
-from tutorlib.heads.medusa_heads import MedusaHeads, ResidualBlock
-from tutorlib.lm import LM
+from tutorlib.drafting.medusa_heads import MedusaHeads, ResidualBlock
+from tutorlib.model.lm import LM
 
 
 def numbers(*shape, seed=0):

@@ -8,10 +8,10 @@ from conftest import EVERY_FAMILY, random_model
 from transformers import AutoConfig, LlamaConfig
 
 from tutorlib import eagle, greedy, medusa, models, run, speculative
-from tutorlib.cost import weight_bytes
-from tutorlib.metrics.memory import Memory, Used, predicted, resident, used
-from tutorlib.step import Step
-from tutorlib.wheel import PACKAGE
+from tutorlib.loading.wheel import PACKAGE
+from tutorlib.measures.cost import weight_bytes
+from tutorlib.measures.memory import Memory, Used, predicted, resident, used
+from tutorlib.running.step import Step
 
 NF4 = {"quantize": "nf4"}
 FORMS = [NF4, NF4 | {"double_quantization": False}, {"quantize": "int8"}]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tutorlib import metrics
-from tutorlib.lm import LM
-from tutorlib.metrics import (
+from tutorlib.measures import (
     Consistency,
     bootstrap_interval,
     consistency,
@@ -22,9 +21,10 @@ from tutorlib.metrics import (
     self_bleu,
     wilson_interval,
 )
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
 from tutorlib.storyworld import check, story
 from tutorlib.storyworld.questions import opening
-from tutorlib.table import TableLM
 
 TEXTS = st.lists(st.integers(0, 4), max_size=25)
 LENGTHS = st.integers(1, 4)

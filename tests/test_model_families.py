@@ -6,8 +6,8 @@ import torch
 import transformers as hf
 from torch.utils._pytree import tree_leaves
 
-from tutorlib.lm import LM
-from tutorlib.metrics import memory
+from tutorlib.measures import memory
+from tutorlib.model.lm import LM
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* cannot be used with a cache")
 

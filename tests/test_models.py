@@ -18,11 +18,11 @@ from transformers.utils import logging as hf_logging
 from tutorlib import greedy, models, run, run_batch, sample_batch, speculative
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.families import ENVIRONMENT
-from tutorlib.heads.eagle_head import Eagle3Head, EagleHead
-from tutorlib.heads.formats import BORROWED, load_eagle, load_medusa, output_weight, save_eagle, save_medusa
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.training import train_eagle
+from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab.training import train_eagle
+from tutorlib.loading.families import ENVIRONMENT
+from tutorlib.loading.formats import BORROWED, load_eagle, load_medusa, output_weight, save_eagle, save_medusa
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}[assistant]"
 
@@ -319,7 +319,7 @@ def test_pickles_of_heads_are_downloaded_only_where_there_is_nothing_else(weight
 @ROLES
 def test_heads_that_a_family_has_not_are_named(weights, role):
     what = {"medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network"}[role]
-    says = f"'storyworld' has no {what} yet: make some with `python -m tutorlib.training {role}`"
+    says = f"'storyworld' has no {what} yet: make some with `python -m tutorlib train {role}`"
     with pytest.raises(AttributeError, match=says):
         getattr(models.load("storyworld"), role)
 

@@ -16,10 +16,11 @@ from tiny_family import write_model
 
 import tutorlib
 from tutorlib import models
-from tutorlib.ngram import NgramLM, load_ngram, save_ngram
-from tutorlib.table import TableLM
-from tutorlib.training.__main__ import main
-from tutorlib.training.train_ngram import count_ngrams, discount, made_to_fit, prune
+from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.train_ngram import count_ngrams, discount, made_to_fit, prune
+from tutorlib.loading.formats.ngram_files import load_ngram, save_ngram
+from tutorlib.model.ngram import NgramLM
+from tutorlib.model.table import TableLM
 
 BUNDLED = Path(tutorlib.__file__).parent / "weights" / "smollm2" / "draft"
 

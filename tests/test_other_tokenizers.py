@@ -8,10 +8,10 @@ from two_tokenizers import family_lm, renumbered, small_lm, tables
 
 from tutorlib import models
 from tutorlib.decoders import greedy, string_match, token_intersection
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.warp import no_repeat_ngram, top_k
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import no_repeat_ngram, top_k
 
 # (target's tokens, draft's tokens): some on one side only, and divided otherwise. In another order: `lossless.py`.
 VOCABULARIES = {

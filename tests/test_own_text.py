@@ -7,10 +7,10 @@ import pytest
 import torch
 from conftest import random_model
 
-from tutorlib.lm import LM
-from tutorlib.training import own_text
-from tutorlib.training.devices import Devices
-from tutorlib.training.own_text import Batches, OwnText, Telling, hidden_states, own_texts
+from tutorlib.lab.training import own_text
+from tutorlib.lab.training.devices import Devices
+from tutorlib.lab.training.own_text import Batches, OwnText, Telling, hidden_states, own_texts
+from tutorlib.model.lm import LM
 
 QUICK = Telling(length=12, rows=4, temperature=0.2)
 

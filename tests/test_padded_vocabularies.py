@@ -13,12 +13,12 @@ from tutorlib.decoders import (
     speculative,
     speculative_batch,
 )
-from tutorlib.decoding import run, run_batch
-from tutorlib.lm import LM
-from tutorlib.proof import exact_distribution
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.vocabularies import check_same_vocabulary
+from tutorlib.measures.proof import exact_distribution
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.model.vocabularies import check_same_vocabulary
+from tutorlib.running.decoding import run, run_batch
+from tutorlib.sampling.randomness import Seeded
 
 LARGE, SMALL = table(4), TableLM.random(3, 1, seed=8)
 SMALL.tokenizer = LARGE.tokenizer

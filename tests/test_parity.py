@@ -6,9 +6,9 @@ import pytest
 import torch
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, WINDOW, exactly
 
-from tutorlib.checking import walk
-from tutorlib.lm import LM
-from tutorlib.tree import TokenTree
+from tutorlib.drafting.checking import walk
+from tutorlib.model.lm import LM
+from tutorlib.model.tree import TokenTree
 
 PROMPT = [3, 1, 4, 1, 5]
 NEW = 24

@@ -12,12 +12,12 @@ import torch
 import transformers as hf
 from conftest import random_model
 
-from tutorlib import probe
-from tutorlib.cache import KeyValues
-from tutorlib.lm import LM
-from tutorlib.own_cache import OwnCache
-from tutorlib.tree import TokenTree
-from tutorlib.uncached import TokenCache
+from tutorlib.model import probe
+from tutorlib.model.cache import KeyValues
+from tutorlib.model.lm import LM
+from tutorlib.model.own_cache import OwnCache
+from tutorlib.model.tree import TokenTree
+from tutorlib.model.uncached import TokenCache
 
 SIZES = {"vocab_size": 29, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 1}
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}

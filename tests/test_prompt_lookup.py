@@ -4,9 +4,9 @@ import pytest
 from lossless import table
 
 from tutorlib.decoders.prompt_lookup import NGrams, prompt_lookup
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What it drafts

@@ -9,13 +9,13 @@ from conftest import exactly, random_model
 from lossless import EXACT, distance
 
 from tutorlib.decoders import greedy, sample
-from tutorlib.decoding import decoder, run
-from tutorlib.lm import LM
-from tutorlib.proof import empirical_check, exact_distribution, target_distribution, total_variation
-from tutorlib.randomness import Seeded
-from tutorlib.step import Step
-from tutorlib.table import TableLM
-from tutorlib.warp import probabilities, temperature
+from tutorlib.measures.proof import empirical_check, exact_distribution, target_distribution, total_variation
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import decoder, run
+from tutorlib.running.step import Step
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import probabilities, temperature
 
 # Sampling with one mistake each, as it has been published.
 

@@ -14,10 +14,10 @@ from conftest import exactly
 from full_passes import recomputed
 from lossless import EXACT
 
-from tutorlib import warp as warps
 from tutorlib.decoders import sample
-from tutorlib.proof import exact_distribution, total_variation
-from tutorlib.table import TableLM
+from tutorlib.measures.proof import exact_distribution, total_variation
+from tutorlib.model.table import TableLM
+from tutorlib.sampling import warp as warps
 
 INF = math.inf
 LENGTH = 3

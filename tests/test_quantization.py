@@ -15,14 +15,15 @@ from test_models import write_heads
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tutorlib import greedy, models, quantization, run, sample, speculative
-from tutorlib.cache import KeyValues
-from tutorlib.cost import weight_bytes
+from tutorlib import greedy, models, run, sample, speculative
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.lm import LM
-from tutorlib.ngram import KIND
-from tutorlib.quantization import Form, layer_bytes
+from tutorlib.loading.formats.ngram_files import KIND
+from tutorlib.measures.cost import weight_bytes
+from tutorlib.model import quantization
+from tutorlib.model.cache import KeyValues
+from tutorlib.model.lm import LM
+from tutorlib.model.quantization import Form, layer_bytes
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
 

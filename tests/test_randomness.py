@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tutorlib.randomness import Exhaustive, Greedy, Randomness, Seeded
+from tutorlib.sampling.randomness import Exhaustive, Greedy, Randomness, Seeded
 
 
 def enumerate_outcomes(method, **options):

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 import tutorlib
-from tutorlib import Seeded, models, run, sample, wheel
-from tutorlib.bench import chat_prompts
+from tutorlib import Seeded, models, run, sample
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import dynamic
-from tutorlib.sweeps import real_heads as sweep
-from tutorlib.sweeps import results, rounded
+from tutorlib.lab.bench import chat_prompts
+from tutorlib.lab.experiments import real_heads as sweep
+from tutorlib.lab.experiments import results, rounded
+from tutorlib.loading import wheel
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights"
 REAL = WEIGHTS / "smollm2"

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tutorlib.decoders import greedy, sample
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.warp import (
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import (
     min_p,
     no_repeat_ngram,
     probabilities,

@@ -5,13 +5,14 @@ import torch
 from conftest import exactly
 from lossless import unlike
 
-from tutorlib import models, sweeps
+from tutorlib import models
 from tutorlib.decoders import sample, sample_batch
-from tutorlib.decoding import run, run_batch
-from tutorlib.lm import Batch
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
-from tutorlib.warp import frequency_penalty, min_p, no_repeat_ngram, top_p
+from tutorlib.lab import experiments
+from tutorlib.model.lm import Batch
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run, run_batch
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import frequency_penalty, min_p, no_repeat_ngram, top_p
 
 
 def seeds(count):
@@ -42,7 +43,7 @@ def test_rows_of_very_different_lengths_are_what_they_are_alone(family, rngs):
 @pytest.mark.parametrize("rngs", [seeds, None], ids=["drawn", "greedy"])
 def test_so_are_the_bundled_targets_stories_in_float32(rngs):
     lm = models.load("storyworld", device="cpu", dtype="float32").target
-    assert_each_as_alone(lm, sweeps.village_prompts(3), 40, rngs, warp=[no_repeat_ngram(6), min_p(0.1)])
+    assert_each_as_alone(lm, experiments.village_prompts(3), 40, rngs, warp=[no_repeat_ngram(6), min_p(0.1)])
 
 
 def test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone():

@@ -9,9 +9,9 @@ from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_f
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.lm import LM
-from tutorlib.session import NaNLogits
-from tutorlib.tree import TokenTree
+from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
+from tutorlib.model.tree import TokenTree
 
 VERBS = ("feed", "feed_tree", "rollback", "advance_to")
 tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
@@ -32,8 +32,8 @@ def random_tree(data, room):
 
 @in_float64_and_slowly_in_float32([*EVERY_FAMILY, "table"], EVERY_HYBRID)
 def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
-    monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
-    monkeypatch.setattr("tutorlib.own_cache._AGAIN", 2)  # and snapshots are taken of it
+    monkeypatch.setattr("tutorlib.model.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.model.own_cache._AGAIN", 2)  # and snapshots are taken of it
     model = TABLE if family == "table" else models(family, dtype)
     lm = TABLE if family == "table" else LM(model, context=CONTEXT)
 
@@ -105,7 +105,7 @@ def test_the_first_feed_gives_the_prompts_last_row_and_what_is_computed_is_what_
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_branches_are_moved_in_the_tensors_of_a_cache_that_has_grown_since_the_last(models, family, monkeypatch):
-    monkeypatch.setattr("tutorlib.cache._SPARE_SLOTS", 1)
+    monkeypatch.setattr("tutorlib.model.cache._SPARE_SLOTS", 1)
     model, tree = models(family, torch.float64), TokenTree.from_paths([[1], [2, 3]])
     session = LM(model).session([1, 2, 3])
     with exactly(torch.float64):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import tutorlib
-from tutorlib import decoders, zoo
-from tutorlib.decoding import BatchSteps, Steps, decoder, run
-from tutorlib.step import Step
-from tutorlib.table import TableLM
+from tutorlib import decoders
+from tutorlib.course import zoo
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import BatchSteps, Steps, decoder, run
+from tutorlib.running.step import Step
 from tutorlib.viz.player import Player
 
 ROOT = Path(__file__).parents[1]
@@ -20,7 +21,7 @@ FRONT_DOOR = {name: getattr(tutorlib, name) for name in tutorlib.__all__}
 RETURNED = {
     name: inspect.signature(function).return_annotation
     for name, function in FRONT_DOOR.items()
-    if inspect.isroutine(function) and inspect.unwrap(function).__module__ != "tutorlib.checking"
+    if inspect.isroutine(function) and inspect.unwrap(function).__module__ != "tutorlib.drafting.checking"
 }  # rules for checking drafts are left out: methods call them, with all that they have
 METHODS = {name: FRONT_DOOR[name] for name, returned in RETURNED.items() if returned in ("Steps", "BatchSteps")}
 NOT_LOSSLESS = {
@@ -59,7 +60,7 @@ def test_decoders_exports_functions_alone():
 def test_a_method_is_in_every_place_that_the_developer_page_names():
     assert set(decoders.__all__) <= set(tutorlib.__all__), "step 1: a method is importable from tutorlib itself"
     api, measured, contract = (
-        (ROOT / name).read_text() for name in ("book/api.md", "tutorlib/bench/rows.py", "tests/lossless.py")
+        (ROOT / name).read_text() for name in ("book/api.md", "tutorlib/lab/bench/rows.py", "tests/lossless.py")
     )
 
     def used(name, source):  # imported, and then in a table
@@ -71,7 +72,7 @@ def test_a_method_is_in_every_place_that_the_developer_page_names():
         assert name in NOT_LOSSLESS or used(name, contract), (
             f"step 2: {name} has a line in tests/lossless.py, or it is lossy and belongs in NOT_LOSSLESS"
         )
-        assert name in NOT_MEASURED or used(name, measured), f"step 4: {name} has a row in tutorlib/bench/rows.py"
+        assert name in NOT_MEASURED or used(name, measured), f"step 4: {name} has a row in tutorlib/lab/bench/rows.py"
 
 
 def test_a_parameter_of_one_name_has_one_default_wherever_it_may_be_left_out():

@@ -6,13 +6,13 @@ import pytest
 from conftest import VOCAB
 from lossless import EXACT, WARPS, distance, on, tables, unlike
 
-from tutorlib import theory
 from tutorlib.decoders.speculative import adaptive, speculative
-from tutorlib.decoding import run
-from tutorlib.lm import LM
-from tutorlib.randomness import Seeded
-from tutorlib.step import Step
-from tutorlib.table import TableLM
+from tutorlib.measures import theory
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.running.step import Step
+from tutorlib.sampling.randomness import Seeded
 
 
 def test_keeps_it_while_gamma_follows_what_was_accepted():

@@ -5,14 +5,14 @@ import torch
 from conftest import exactly
 from lossless import EXACT, tables, unlike
 
-from tutorlib.batch import Batch
 from tutorlib.decoders.speculative import adaptive, speculative
 from tutorlib.decoders.speculative_batch import speculative_batch
-from tutorlib.decoding import run, run_batch
-from tutorlib.proof import target_distribution, total_variation
-from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.table import TableLM
-from tutorlib.warp import temperature
+from tutorlib.measures.proof import target_distribution, total_variation
+from tutorlib.model.batch import Batch
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run, run_batch
+from tutorlib.sampling.randomness import Exhaustive, Seeded
+from tutorlib.sampling.warp import temperature
 
 
 def seeds(count):

@@ -5,12 +5,12 @@ import torch
 from scripted import run_scripted
 
 from tutorlib import decoders
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.step import Candidates, Step
-from tutorlib.table import TableLM
-from tutorlib.tree import TokenTree
-from tutorlib.warp import frequency_penalty
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run
+from tutorlib.running.step import Candidates, Step
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import frequency_penalty
 
 LOGITS = torch.tensor([[0.1, 0.4, 0.4, 0.1], [0.0, 1.0, 0.0, 0.0]]).log()
 

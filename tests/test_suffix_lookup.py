@@ -7,9 +7,9 @@ from lossless import EXACT, distance, table
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.suffix_lookup import SuffixAutomaton, suffix_lookup
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.table import TableLM
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 
 TEXTS = [[0, 1, 1, 0, 1], [0, 0], [1, 0, 0, 1, 1, 1, 0]]
 
@@ -20,7 +20,8 @@ def test_it_keeps_the_models_distribution_with_larger_trees_and_further_texts():
 
 @pytest.mark.slow
 def test_on_the_bundled_model_it_is_greedy_with_fewer_calls_and_fewer_still_with_stories_to_look_in():
-    from tutorlib import bench, models, storyworld
+    from tutorlib import models, storyworld
+    from tutorlib.lab import bench
 
     lm = models.load("storyworld").target
     stories = [lm.encode(storyworld.story(seed)) for seed in range(20)]

@@ -7,13 +7,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tutorlib import metrics, sweeps
+from tutorlib import metrics
 from tutorlib.decoders import sample
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
+from tutorlib.lab import experiments
+from tutorlib.lab.experiments import __main__ as command
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 from tutorlib.storyworld import check
-from tutorlib.sweeps import __main__ as command
-from tutorlib.table import TableLM
 
 SETTING = {"tokens": 5, "seed": 7, "prompts": ("a", "b")}
 ROWS = ["one", "two", "three"]
@@ -22,7 +23,7 @@ ROWS = ["one", "two", "three"]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder in the place of the results."""
-    monkeypatch.setattr(sweeps, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(experiments, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
 
@@ -40,15 +41,15 @@ class Maker:
 
 
 def swept(maker, setting=SETTING, rows=ROWS, **options):
-    return sweeps.sweep("letters", setting, rows, maker, progress=False, **options)
+    return experiments.sweep("letters", setting, rows, maker, progress=False, **options)
 
 
 # The files.
 
 
 def test_what_was_written_is_read_back_rounded(folder):
-    sweeps.write("letters", SETTING, {"one": {"a": 1 / 3, "b": [2 / 3, math.nan], "c": 12345, "d": None}})
-    read = sweeps.results("letters")
+    experiments.write("letters", SETTING, {"one": {"a": 1 / 3, "b": [2 / 3, math.nan], "c": 12345, "d": None}})
+    read = experiments.results("letters")
     assert read["setting"] == {**SETTING, "prompts": ["a", "b"]}
     assert read["rows"] == {"one": {"a": 0.3333, "b": [0.6667, None], "c": 12345, "d": None}}
     assert [path.name for path in folder.iterdir()] == ["letters.json"]
@@ -56,11 +57,11 @@ def test_what_was_written_is_read_back_rounded(folder):
 
 def test_rounding_keeps_significant_digits_and_what_is_no_float():
     row = {"a": 123456.7, "b": 0.000123456, "c": (1, True, "x"), "d": math.inf}
-    assert sweeps.rounded(row) == {"a": 123500.0, "b": 0.0001235, "c": [1, True, "x"], "d": None}
+    assert experiments.rounded(row) == {"a": 123500.0, "b": 0.0001235, "c": [1, True, "x"], "d": None}
 
 
 def test_a_kill_while_writing_leaves_the_old_file(folder, monkeypatch):
-    path = sweeps.write("letters", SETTING, {"one": {"a": 1}})
+    path = experiments.write("letters", SETTING, {"one": {"a": 1}})
     old = path.read_text()
 
     def killed(*_):
@@ -68,28 +69,28 @@ def test_a_kill_while_writing_leaves_the_old_file(folder, monkeypatch):
 
     monkeypatch.setattr("os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        sweeps.write("letters", SETTING, {"one": {"a": 2}})
+        experiments.write("letters", SETTING, {"one": {"a": 2}})
     assert path.read_text() == old
 
 
 def test_a_row_is_a_line_so_that_a_change_shows_as_one(folder):
-    lines = sweeps.write("letters", SETTING, {"one": {"a": 1}, "two": {"a": 2}}).read_text().splitlines()
+    lines = experiments.write("letters", SETTING, {"one": {"a": 1}, "two": {"a": 2}}).read_text().splitlines()
     assert '  "two": {"a": 2}' in lines
 
 
 def test_unknown_results_are_an_error_that_names_the_known_and_the_command(folder):
     with pytest.raises(
-        ValueError, match="no results of a sweep 'x'; there are: none yet. `python -m tutorlib.sweeps NA"
+        ValueError, match="no results of a sweep 'x'; there are: none yet. `python -m tutorlib experiment NA"
     ):
-        sweeps.results("x")
-    sweeps.write("letters", {}, {})
+        experiments.results("x")
+    experiments.write("letters", {}, {})
     for name in ("x", "../results/letters", "", "a\0b", None):
         with pytest.raises(ValueError, match="there are: letters"):
-            sweeps.results(name)
+            experiments.results(name)
     for content in ("{", "[]", "{}", "[" * 100_000):
         (folder / "letters.json").write_text(content)
         with pytest.raises(ValueError, match="letters.json (is|must)"):
-            sweeps.results("letters")
+            experiments.results("letters")
 
 
 # Computing.
@@ -98,8 +99,8 @@ def test_unknown_results_are_an_error_that_names_the_known_and_the_command(folde
 def test_all_rows_are_computed_in_order_and_the_partial_file_goes(folder):
     maker = Maker()
     assert swept(maker) == folder / "letters.json"
-    assert maker.made == list(sweeps.results("letters")["rows"]) == ROWS
-    assert sweeps.results("letters")["rows"]["three"] == {"letters": 5, "third": 1.667}
+    assert maker.made == list(experiments.results("letters")["rows"]) == ROWS
+    assert experiments.results("letters")["rows"]["three"] == {"letters": 5, "third": 1.667}
     assert [path.name for path in folder.iterdir()] == ["letters.json"]
 
 
@@ -107,11 +108,11 @@ def test_a_killed_sweep_goes_on_with_the_rows_that_are_missing(folder):
     swept(Maker(factor=100))  # an old file
     with pytest.raises(KeyboardInterrupt):
         swept(Maker(killed_at="three"))
-    assert sweeps.results("letters")["rows"]["one"]["letters"] == 300  # which the kill leaves alone
+    assert experiments.results("letters")["rows"]["one"]["letters"] == 300  # which the kill leaves alone
     again = Maker()
     swept(again)
     assert again.made == ["three"]
-    assert [row["letters"] for row in sweeps.results("letters")["rows"].values()] == [3, 3, 5]
+    assert [row["letters"] for row in experiments.results("letters")["rows"].values()] == [3, 3, 5]
     assert not (folder / "letters.partial").exists()
 
 
@@ -135,23 +136,23 @@ def test_one_row_is_computed_anew_and_the_others_stay(folder):
     maker = Maker(factor=10)
     assert swept(maker, only=["two"]) == folder / "letters.json"
     assert maker.made == ["two"]
-    assert [row["letters"] for row in sweeps.results("letters")["rows"].values()] == [3, 30, 5]
+    assert [row["letters"] for row in experiments.results("letters")["rows"].values()] == [3, 30, 5]
 
 
 def test_one_row_without_a_file_waits_for_the_others(folder):
     assert swept(Maker(), only=["two"]) == folder / "letters.partial"
     with pytest.raises(ValueError, match="no results"):
-        sweeps.results("letters")
+        experiments.results("letters")
     maker = Maker()
     swept(maker)
     assert maker.made == ["one", "three"]
-    assert list(sweeps.results("letters")["rows"]) == ROWS
+    assert list(experiments.results("letters")["rows"]) == ROWS
 
 
 def test_a_row_that_is_new_joins_the_file_and_one_that_is_gone_leaves_it(folder):
     swept(Maker())
     swept(Maker(), rows=["zero", "one", "two"], only=["zero"])
-    assert list(sweeps.results("letters")["rows"]) == ["zero", "one", "two"]
+    assert list(experiments.results("letters")["rows"]) == ["zero", "one", "two"]
 
 
 def test_one_row_of_another_setting_is_refused(folder):
@@ -174,7 +175,7 @@ def test_a_file_that_lacks_rows_is_not_taken_for_whole(folder):
 @pytest.fixture
 def letters(folder, monkeypatch):
     """A module of a sweep, as if it lay beside the others."""
-    module = ModuleType("tutorlib.sweeps.letters")
+    module = ModuleType("tutorlib.lab.experiments.letters")
     module.SETTING, module.SETTINGS = SETTING, {"one": [1], "two": [2]}
     module.row = lambda lm, name: {"lm": lm, "value": module.SETTINGS[name][0]}
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -186,26 +187,26 @@ def letters(folder, monkeypatch):
 def test_the_command_computes_a_sweep_by_name(letters, folder, capsys):
     assert command.main(["letters", "--quiet"]) == 0
     assert capsys.readouterr().out.strip() == str(folder / "letters.json")
-    assert sweeps.results("letters")["rows"]["two"] == {"lm": "the target", "value": 2}
+    assert experiments.results("letters")["rows"]["two"] == {"lm": "the target", "value": 2}
     letters.SETTINGS = {"one": [10], "two": [20]}
     assert command.main(["letters", "--quiet", "--only", "two"]) == 0
-    assert [row["value"] for row in sweeps.results("letters")["rows"].values()] == [1, 20]
+    assert [row["value"] for row in experiments.results("letters")["rows"].values()] == [1, 20]
 
 
 def test_the_command_takes_the_model_that_the_sweep_names(letters, folder, monkeypatch):
     monkeypatch.setattr(command.models, "load", lambda name, **_: SimpleNamespace(target=f"the target of {name}"))
     assert command.main(["letters", "--quiet"]) == 0
-    assert sweeps.results("letters")["rows"]["one"]["lm"] == "the target of storyworld"
+    assert experiments.results("letters")["rows"]["one"]["lm"] == "the target of storyworld"
     letters.FAMILY = "smollm2"
     assert command.main(["letters", "--quiet"]) == 0
-    assert sweeps.results("letters")["rows"]["one"]["lm"] == "the target of smollm2"
+    assert experiments.results("letters")["rows"]["one"]["lm"] == "the target of smollm2"
 
 
 def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothing(letters, capsys):
     with pytest.raises(SystemExit):
         command.main(["nonsense"])
     assert "letters" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="tutorlib.sweeps: error: .*'three'"):
+    with pytest.raises(SystemExit, match="tutorlib.lab.experiments: error: .*'three'"):
         command.main(["letters", "--only", "three"])
     letters.row = Maker(killed_at="one")
     letters.row = lambda lm, name: Maker(killed_at=name)(name)
@@ -223,14 +224,14 @@ def parts(rows):
         yield from parts(part) if isinstance(part, dict) else ()
 
 
-@pytest.mark.parametrize("name", sweeps.names())
+@pytest.mark.parametrize("name", experiments.names())
 def test_every_sweep_has_what_the_command_needs_and_a_file_with_its_rows(name):
-    module = __import__(f"tutorlib.sweeps.{name}", fromlist=[name])
+    module = __import__(f"tutorlib.lab.experiments.{name}", fromlist=[name])
     assert callable(module.row) and isinstance(module.SETTING, dict) and isinstance(module.SETTINGS, dict)
-    found = sweeps.results(name)
+    found = experiments.results(name)
     assert found["setting"] == json.loads(json.dumps(module.SETTING))
     assert list(found["rows"]) == list(module.SETTINGS)
-    assert sweeps.rounded(found["rows"]) == found["rows"]
+    assert experiments.rounded(found["rows"]) == found["rows"]
     for part in parts(found["rows"]):
         for key, value in part.items():
             low, high = part.get(f"{key}_interval", (-math.inf, math.inf))
@@ -241,8 +242,8 @@ def test_every_sweep_has_what_the_command_needs_and_a_file_with_its_rows(name):
 
 
 def test_the_prompts_are_consistent_beginnings_all_different_and_always_the_same():
-    prompts = sweeps.village_prompts(12)
-    assert len(set(prompts)) == 12 and prompts[:5] == sweeps.village_prompts(5)
+    prompts = experiments.village_prompts(12)
+    assert len(set(prompts)) == 12 and prompts[:5] == experiments.village_prompts(5)
     assert all(one.verdict == "consistent" for prompt in prompts for one in check(prompt))
 
 
@@ -256,7 +257,7 @@ LM = TableLM.random(VOCAB, 1, seed=3, stop_tokens=["<end>"])
 def test_the_figures_are_those_of_the_metrics():
     prompts = [" The kite was with Tom.", " The kite was with Zoe."]
     traces = [run(sample(LM, prompt, rng=Seeded(seed)), 25) for seed, prompt in enumerate(prompts)]
-    figures = sweeps.figures(LM, prompts, traces)
+    figures = experiments.figures(LM, prompts, traces)
     texts = [[token for token in trace.tokens if token != 7] for trace in traces]
     assert any(len(text) < len(trace.tokens) for text, trace in zip(texts, traces))  # a stop token was left out
     assert figures["distinct_2"] == metrics.distinct_n(texts, 2)
@@ -276,7 +277,7 @@ def test_the_figures_are_those_of_the_metrics():
 def test_figures_of_texts_with_nothing_in_them_are_nan_and_no_error():
     only_end = TableLM({"": {"<end>": 1.0}}, vocab=VOCAB, stop_tokens=["<end>"])
     traces = [run(sample(only_end, " Tom", rng=Seeded(0)), 5)]
-    figures = sweeps.figures(only_end, [" Tom"], traces)
+    figures = experiments.figures(only_end, [" Tom"], traces)
     assert figures["length"] == figures["sentences"] == 0 and figures["perplexity"] == 1
     assert all(
         math.isnan(figures[name]) for name in ("distinct_1", "entropy_1", "repetition_4", "self_bleu", "readable")
@@ -286,11 +287,11 @@ def test_figures_of_texts_with_nothing_in_them_are_nan_and_no_error():
 def test_a_text_too_short_for_a_figure_is_left_out_of_its_mean():
     written = [[0, 1, 2, 0, 1, 2, 0], [3, 4]]  # 4-grams: 4 of which 1 is old, and none
     traces = [SimpleNamespace(tokens=tokens, text=LM.decode(tokens)) for tokens in written]
-    figures = sweeps.figures(LM, [" kite", " The"], traces)
+    figures = experiments.figures(LM, [" kite", " The"], traces)
     assert figures["repetition_4"] == 0.25
     assert figures["length"] == 4.5
 
 
 def test_every_trace_needs_its_prompt():
     with pytest.raises(ValueError, match="2 prompts and 0 traces"):
-        sweeps.figures(LM, [" Tom", " Zoe"], [])
+        experiments.figures(LM, [" Tom", " Zoe"], [])

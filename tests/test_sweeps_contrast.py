@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from tutorlib import TableLM, metrics, run, sweeps
+from tutorlib import TableLM, metrics, run
 from tutorlib.decoders.contrastive_decoding import contrastive_decoding, contrastive_sampling
-from tutorlib.randomness import Seeded
-from tutorlib.sweeps import contrast, results
+from tutorlib.lab import experiments
+from tutorlib.lab.experiments import contrast, results
+from tutorlib.sampling.randomness import Seeded
 
 
 def rows():
@@ -78,7 +79,7 @@ def test_a_row_is_averaged_as_its_docstring_says(monkeypatch):
 
     lm = models.load("storyworld", device="cpu", dtype="float32").target
     row = contrast.row(lm, contrast.cd_name(0.1))
-    prompts = sweeps.village_prompts(3)
+    prompts = experiments.village_prompts(3)
     texts = contrast.SETTINGS[contrast.cd_name(0.1)](lm, contrast.bundled_amateur(), prompts)
     alone = [run(contrastive_decoding(lm, contrast.bundled_amateur(), prompt), 24) for prompt in prompts]
     assert [text.tokens for text in texts] == [trace.tokens for trace in alone]

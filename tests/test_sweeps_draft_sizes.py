@@ -3,9 +3,9 @@
 import pytest
 
 from tutorlib import models
-from tutorlib.sweeps import draft_sizes as sweep
-from tutorlib.sweeps import results, rounded
-from tutorlib.training.train_village import RECIPES, build
+from tutorlib.lab.experiments import draft_sizes as sweep
+from tutorlib.lab.experiments import results, rounded
+from tutorlib.lab.training.train_village import RECIPES, build
 
 
 def rows():

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from tutorlib import TableLM, models, run, speculative, storyworld
-from tutorlib.randomness import Seeded
-from tutorlib.sweeps import drafts, results
+from tutorlib.lab.experiments import drafts, results
+from tutorlib.sampling.randomness import Seeded
 
 KINDS = ("story", "questions", "beginnings", "loop")
 

@@ -6,17 +6,17 @@ import pytest
 import torch
 from draft_networks import eagle1, eagle3, features_of, law, paths_in
 
-from tutorlib.checking import drawn
 from tutorlib.decoders.greedy import greedy
-from tutorlib.decoding import run, run_batch
+from tutorlib.drafting.checking import drawn
 from tutorlib.drafting.choices import grow
 from tutorlib.drafting.draft_trees import Draft, chain, drawn_tree, dynamic, static, without
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.lm import LM
-from tutorlib.randomness import Exhaustive, Seeded
-from tutorlib.sweeps import eagle as sweep
-from tutorlib.sweeps import results, rounded
-from tutorlib.tree import TokenTree
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab.experiments import eagle as sweep
+from tutorlib.lab.experiments import results, rounded
+from tutorlib.model.lm import LM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.decoding import run, run_batch
+from tutorlib.sampling.randomness import Exhaustive, Seeded
 
 SHAPES = {
     "chain": chain(3),

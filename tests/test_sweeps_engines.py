@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tutorlib.sweeps import _server, engines, results
+from tutorlib.lab.experiments import _server, engines, results
 
 METRICS = """\
 # TYPE vllm:spec_decode_num_drafts_total counter

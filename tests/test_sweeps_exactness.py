@@ -5,13 +5,14 @@ import math
 import pytest
 import torch
 
-from tutorlib import models, storyworld, theory
+from tutorlib import models, storyworld
 from tutorlib.decoders.greedy import greedy
 from tutorlib.decoders.speculative import speculative
-from tutorlib.decoding import run
-from tutorlib.randomness import Seeded
-from tutorlib.sweeps import acceptance, assisted, results, rounding, specimens, village_prompts
-from tutorlib.table import TableLM
+from tutorlib.lab.experiments import acceptance, assisted, results, rounding, specimens, village_prompts
+from tutorlib.measures import theory
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run
+from tutorlib.sampling.randomness import Seeded
 
 # ----------------------------------------------------------------------------------------------------------------------
 # acceptance

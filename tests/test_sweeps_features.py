@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 
-from tutorlib.sweeps import features as sweep
-from tutorlib.sweeps import results
-from tutorlib.training.own_text import Batches, OwnText
-from tutorlib.training.train_eagle import new_eagle, unroll
+from tutorlib.lab.experiments import features as sweep
+from tutorlib.lab.experiments import results
+from tutorlib.lab.training.own_text import Batches, OwnText
+from tutorlib.lab.training.train_eagle import new_eagle, unroll
 
 LENGTH = 9
 

@@ -4,9 +4,9 @@ import pytest
 
 from tutorlib import TableLM, metrics, models, run
 from tutorlib.decoders import context_contrast, contrastive_decoding, sample
-from tutorlib.randomness import Seeded
-from tutorlib.sweeps import five_prompts, results
-from tutorlib.warp import top_p
+from tutorlib.lab.experiments import five_prompts, results
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import top_p
 
 # Models that have no layers, and words for tokens.
 VOCAB = [" a", " b", " c", " d", " ."]

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tutorlib import TableLM, TokenTree, models
-from tutorlib.checking import exact, typical_acceptance
-from tutorlib.heads.medusa_heads import MedusaHeads
-from tutorlib.randomness import Seeded
-from tutorlib.sweeps import medusa as sweep
-from tutorlib.sweeps import results, rounded
+from tutorlib.drafting.checking import exact, typical_acceptance
+from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.lab.experiments import medusa as sweep
+from tutorlib.lab.experiments import results, rounded
+from tutorlib.sampling.randomness import Seeded
 
 
 def rows():

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tutorlib import TableLM, models
+from tutorlib.lab.experiments import results
+from tutorlib.lab.experiments import speculative as sweep
+from tutorlib.lab.experiments.speculative import BEGINNING, COUNT, INSIDE, LINK, MARK, OTHER, THING, VERB, WHERE, WHO
 from tutorlib.storyworld.narrate import told
-from tutorlib.sweeps import results
-from tutorlib.sweeps import speculative as sweep
-from tutorlib.sweeps.speculative import BEGINNING, COUNT, INSIDE, LINK, MARK, OTHER, THING, VERB, WHERE, WHO
 
 
 def rows():

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tutorlib import greedy, metrics, models, run, sweeps
-from tutorlib.sweeps import beams, penalties, sampling
+from tutorlib import greedy, metrics, models, run
+from tutorlib.lab import experiments
+from tutorlib.lab.experiments import beams, penalties, sampling
 
 # ----------------------------------------------------------------------------------------------------------------------
 # beams
@@ -19,11 +20,11 @@ def target():
 
 def test_one_beam_is_greedy_whatever_the_length_penalty(target, monkeypatch):
     monkeypatch.setattr(beams, "SETTING", {**beams.SETTING, "prompts": 2, "max_new_tokens": 12})
-    prompts = sweeps.village_prompts(2)
+    prompts = experiments.village_prompts(2)
     traces = [run(greedy(target, prompt), 12) for prompt in prompts]
     logs = [metrics.log_probabilities(target, prompt, trace.tokens) for prompt, trace in zip(prompts, traces)]
     rows = [beams.row(target, f"1 beams, length_penalty {penalty}") for penalty in (0, 1)]
-    assert sweeps.rounded(rows[0]) == sweeps.rounded(rows[1])
+    assert experiments.rounded(rows[0]) == experiments.rounded(rows[1])
     assert rows[0]["length"] == sum(len(trace.tokens) for trace in traces) / 2
     assert rows[0]["log_prob"] == pytest.approx(float(torch.stack([log.sum() for log in logs]).mean()), abs=0.006)
     assert rows[0]["log_prob_per_token"] == pytest.approx(
@@ -51,7 +52,7 @@ def test_empty_stories_are_counted(target, monkeypatch):
 
 
 def test_a_text_is_less_likely_than_each_of_its_tokens_on_average():
-    for name, row in sweeps.results("beams")["rows"].items():
+    for name, row in experiments.results("beams")["rows"].items():
         assert 0 <= row["empty"] <= beams.SETTING["prompts"], name
         assert row["log_prob"] < row["log_prob_per_token"] < 0, name
 
@@ -59,7 +60,7 @@ def test_a_text_is_less_likely_than_each_of_its_tokens_on_average():
 @pytest.mark.slow
 def test_a_row_of_beams_is_what_is_computed_today(target):
     name = "2 beams, length_penalty 0"
-    agree(beams.row(target, name), sweeps.results("beams")["rows"][name])
+    agree(beams.row(target, name), experiments.results("beams")["rows"][name])
 
 
 def agree(computed, stored):
@@ -75,11 +76,11 @@ def agree(computed, stored):
 
 @pytest.mark.slow
 def test_a_row_of_sampling_is_what_is_computed_today(target):
-    agree(sampling.row(target, "top-p 0.7"), sweeps.results("sampling")["rows"]["top-p 0.7"])
+    agree(sampling.row(target, "top-p 0.7"), experiments.results("sampling")["rows"]["top-p 0.7"])
 
 
 def test_shares_and_kinds_of_sampled_texts_fit_together():
-    rows = sweeps.results("sampling")["rows"]
+    rows = experiments.results("sampling")["rows"]
     for name, row in rows.items():
         assert all(0 <= row[key] <= 1 for key in ("readable", "consistent", "distinct_2_within")), name
         shares = list(row["commonest_kinds"].values())
@@ -109,7 +110,7 @@ def test_after_prompts_a_warp_sees_the_new_tokens_of_each_row():
 
 
 def test_what_the_chapter_says_of_penalties_is_so():
-    rows = sweeps.results("penalties")["rows"]
+    rows = experiments.results("penalties")["rows"]
 
     def true_share(name):
         return rows[name]["readable"] * rows[name]["consistent"]
@@ -133,6 +134,6 @@ def test_what_the_chapter_says_of_penalties_is_so():
 @pytest.mark.slow
 def test_a_row_of_penalties_computed_anew_is_that_of_the_file(target):
     name = "greedy, no_repeat_ngram 4"
-    again, stored = penalties.row(target, name), sweeps.results("penalties")["rows"][name]
+    again, stored = penalties.row(target, name), experiments.results("penalties")["rows"][name]
     for key in ("repetition_4", "readable", "consistent"):
         assert again[key] == pytest.approx(stored[key], abs=0.02)

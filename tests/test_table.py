@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from tutorlib.lm import LM
-from tutorlib.table import TableLM
-from tutorlib.tree import TokenTree
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
 
 TINY = {"": [0.5, 0.5], "a": [0.1, 0.9], "ba": [1.0, 0.0]}
 

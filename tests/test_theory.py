@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tutorlib import theory
-from tutorlib.cost import CallTimes, shape_of
-from tutorlib.lm import LM
-from tutorlib.randomness import Exhaustive
+from tutorlib.measures import theory
+from tutorlib.measures.cost import CallTimes, shape_of
+from tutorlib.model.lm import LM
+from tutorlib.sampling.randomness import Exhaustive
 
 
 def test_operations_by_hand():

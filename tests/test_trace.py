@@ -11,7 +11,6 @@ import pytest
 import torch
 from scripted import ABC, run_scripted, scripted
 
-from tutorlib import trace as trace_module
 from tutorlib.decoders import (
     greedy,
     prompt_lookup,
@@ -21,13 +20,14 @@ from tutorlib.decoders import (
     speculative_batch,
     token_intersection,
 )
-from tutorlib.decoding import decoder, run, run_batch
-from tutorlib.randomness import Seeded
-from tutorlib.step import Step
-from tutorlib.table import TableLM
-from tutorlib.trace import Trace
-from tutorlib.tree import TokenTree
-from tutorlib.warp import frequency_penalty
+from tutorlib.model.table import TableLM
+from tutorlib.model.tree import TokenTree
+from tutorlib.running import trace as trace_module
+from tutorlib.running.decoding import decoder, run, run_batch
+from tutorlib.running.step import Step
+from tutorlib.running.trace import Trace
+from tutorlib.sampling.randomness import Seeded
+from tutorlib.sampling.warp import frequency_penalty
 
 
 class TestCutting:
@@ -113,7 +113,8 @@ class TestCounts:
 
     def test_a_vocabulary_is_read_once_for_all_runs_with_a_model(self, monkeypatch):
         lm, read = TableLM.random(3, 1, 0), []
-        monkeypatch.setattr("tutorlib.vocabularies.token_bytes", lambda tokenizer, token: read.append(token) or b"abc")
+        counted = lambda tokenizer, token: read.append(token) or b"abc"  # noqa: E731
+        monkeypatch.setattr("tutorlib.model.vocabularies.token_bytes", counted)
         for _ in range(2):
             run(token_intersection(lm, lm, "a"), 3)
         assert read == [0, 1, 2]

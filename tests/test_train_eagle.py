@@ -12,11 +12,11 @@ from training_runs import ODD, arguments, drafted, features, fit, habits, loss_o
 from tutorlib import greedy, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.draft_trees import dynamic
-from tutorlib.heads.formats import load_eagle
-from tutorlib.lm import LM
-from tutorlib.training import train_eagle as training
-from tutorlib.training.__main__ import main
-from tutorlib.training.own_text import Batches, OwnText, frequent
+from tutorlib.lab.training import train_eagle as training
+from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.own_text import Batches, OwnText, frequent
+from tutorlib.loading.formats import load_eagle
+from tutorlib.model.lm import LM
 
 KINDS = ("eagle", "eagle3")
 

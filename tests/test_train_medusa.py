@@ -9,11 +9,11 @@ from safetensors.torch import load_file
 from training_runs import COLD, ODD, fit, habits, loss_of, new, weights
 
 from tutorlib.drafting.choices import grow
-from tutorlib.heads.formats import load_medusa
-from tutorlib.lm import LM
-from tutorlib.training import learner
-from tutorlib.training import train_medusa as training
-from tutorlib.training.own_text import Batches, OwnText
+from tutorlib.lab.training import learner
+from tutorlib.lab.training import train_medusa as training
+from tutorlib.lab.training.own_text import Batches, OwnText
+from tutorlib.loading.formats import load_medusa
+from tutorlib.model.lm import LM
 
 # -- the loss --
 

@@ -7,12 +7,12 @@ from functools import cache, partial
 import pytest
 import torch
 
+from tutorlib.lab.training import accuracy, hints, loop, train_village
+from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.corpus import IGNORED, Stories
+from tutorlib.lab.training.devices import Devices
+from tutorlib.lab.training.tokenizers import END, START, learn
 from tutorlib.storyworld import story, told
-from tutorlib.training import accuracy, hints, loop, train_village
-from tutorlib.training.__main__ import main
-from tutorlib.training.corpus import IGNORED, Stories
-from tutorlib.training.devices import Devices
-from tutorlib.training.tokenizers import END, START, learn
 
 TINY = train_village.Recipe(
     16, 2, 400, "tiny", (START, END), (train_village.Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),)
@@ -253,8 +253,8 @@ def test_the_schedule_warms_up_and_decays():
 
 def test_the_command_writes_models_a_card_and_checksums(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(train_village, "RECIPES", {"target": TINY, "draft": TINY})
-    monkeypatch.setattr("tutorlib.training.card.RECIPES", train_village.RECIPES)
-    monkeypatch.setattr("tutorlib.training.card.PROMPTS", 2)
+    monkeypatch.setattr("tutorlib.lab.training.card.RECIPES", train_village.RECIPES)
+    monkeypatch.setattr("tutorlib.lab.training.card.PROMPTS", 2)
     assert main(["storyworld", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     assert "target:" in capsys.readouterr().out
     sums = json.loads((tmp_path / "out" / "checksums.json").read_text())

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.checking import walk
-from tutorlib.tree import TokenTree
+from tutorlib.drafting.checking import walk
+from tutorlib.model.tree import TokenTree
 
 
 @st.composite

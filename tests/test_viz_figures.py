@@ -14,9 +14,9 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 
 from tutorlib import TableLM, TokenTree, greedy, run
-from tutorlib.bench import Spread
 from tutorlib.decoders.beam_search import beam_search
-from tutorlib.trace import Trace
+from tutorlib.lab.bench import Spread
+from tutorlib.running.trace import Trace
 from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, trees
 from tutorlib.viz.search_nodes import search_nodes
 

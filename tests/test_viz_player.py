@@ -10,9 +10,9 @@ from importlib.resources import files
 import pytest
 
 from tutorlib import TableLM, greedy, run
-from tutorlib.step import Step
-from tutorlib.trace import Trace
-from tutorlib.tree import TokenTree
+from tutorlib.model.tree import TokenTree
+from tutorlib.running.step import Step
+from tutorlib.running.trace import Trace
 from tutorlib.viz.labels import Labels, flowing, visible
 from tutorlib.viz.palette import KINDS
 from tutorlib.viz.player import _CLASSES, MOST_STEPS, Player, added_kinds, drafted_kinds, tree_kinds

@@ -151,7 +151,7 @@ def test_the_static_form_shows_one_picture_a_temperature():
 @pytest.mark.slow
 def test_the_front_door_and_the_player_import_neither_matplotlib_nor_ipywidgets():
     code = (
-        "import sys, tutorlib, tutorlib.decoding, tutorlib.viz.player, tutorlib.viz.palette\n"
+        "import sys, tutorlib, tutorlib.running.decoding, tutorlib.viz.player, tutorlib.viz.palette\n"
         "print([name for name in ('matplotlib', 'ipywidgets', 'seaborn') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ from two_tokenizers import letters_tokenizer
 from tutorlib import models as bundled
 from tutorlib import storyworld
 from tutorlib.decoders.token_intersection import token_intersection
-from tutorlib.table import TableLM, TableTokenizer
-from tutorlib.vocabularies import (
+from tutorlib.model.table import TableLM, TableTokenizer
+from tutorlib.model.vocabularies import (
     LONGEST_WORD,
     Translation,
     check_pair,

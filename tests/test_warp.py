@@ -19,9 +19,9 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from tutorlib.exercises.sampling import nucleus
-from tutorlib.known_text import Followers, TokenCounts
-from tutorlib.warp import (
+from tutorlib.course.exercises.sampling import nucleus
+from tutorlib.sampling.known_text import Followers, TokenCounts
+from tutorlib.sampling.warp import (
     checked_warp,
     frequency_penalty,
     min_p,

@@ -18,8 +18,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from tutorlib import greedy, models, run, weight_files
-from tutorlib.heads.formats import load_eagle, load_medusa
+from tutorlib import greedy, models, run
+from tutorlib.loading import weight_files
+from tutorlib.loading.formats import load_eagle, load_medusa
 
 IDS = torch.tensor([[5, 7, 9, 11]])
 

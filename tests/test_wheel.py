@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tutorlib import disk, greedy, hub, models, run, wheel
+from tutorlib import disk, greedy, models, run
+from tutorlib.loading import hub, wheel
 
 CONTENT = b"as if it were a model"
 

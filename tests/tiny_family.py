@@ -12,8 +12,8 @@ def write_model(folder, vocab_size, seed, specials=None, weights_seed=None):
     """A tiny Llama with a tokenizer of the village, written by what writes the bundled ones."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from tutorlib.training.tokenizers import END, START, learn
-    from tutorlib.training.train_village import save
+    from tutorlib.lab.training.tokenizers import END, START, learn
+    from tutorlib.lab.training.train_village import save
 
     specials = specials or (START, END)
     config = LlamaConfig(
@@ -29,7 +29,7 @@ def write_model(folder, vocab_size, seed, specials=None, weights_seed=None):
 @pytest.fixture(scope="session")
 def pristine_weights(tmp_path_factory):
     from tutorlib import models
-    from tutorlib.training.tokenizers import END, START
+    from tutorlib.lab.training.tokenizers import END, START
 
     root = tmp_path_factory.mktemp("weights") / "storyworld"
     write_model(root / "target", 300, "one")
@@ -44,7 +44,7 @@ def pristine_weights(tmp_path_factory):
 @pytest.fixture
 def weights(pristine_weights, tmp_path, monkeypatch):
     """A tiny family that may be damaged, in the place of the bundled one; no GPU, and nothing in the environment."""
-    from tutorlib import families, hub
+    from tutorlib.loading import families, hub
 
     shutil.copytree(pristine_weights, tmp_path / "weights" / "storyworld")
     monkeypatch.setattr(hub, "WEIGHTS", tmp_path / "weights")

@@ -13,11 +13,11 @@ import torch
 from conftest import random_model
 from tiny_family import write_model
 
-from tutorlib.lm import LM
-from tutorlib.training import learner, train_eagle, train_medusa
-from tutorlib.training.devices import ALONE, find_devices
-from tutorlib.training.loop import train
-from tutorlib.training.own_text import Batches, OwnText, Telling, own_texts
+from tutorlib.lab.training import learner, train_eagle, train_medusa
+from tutorlib.lab.training.devices import ALONE, find_devices
+from tutorlib.lab.training.loop import train
+from tutorlib.lab.training.own_text import Batches, OwnText, Telling, own_texts
+from tutorlib.model.lm import LM
 
 KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
 COLD = 0.1
@@ -120,7 +120,7 @@ def arguments(kind, family, folder, *more):
     return [kind.split()[0], *options, *its_own.get(kind, []), "--device", "cpu", "--quiet", *more]
 
 
-def started(arguments, *launcher, program=("-m", "tutorlib.training")):
+def started(arguments, *launcher, program=("-m", "tutorlib.lab.training")):
     """A training as a process of its own, perhaps through a module that launches several."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launcher, *program, *arguments]

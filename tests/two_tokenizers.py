@@ -8,8 +8,8 @@ from conftest import random_model
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedTokenizerFast
 
-from tutorlib.lm import LM
-from tutorlib.table import TableLM, TableTokenizer
+from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM, TableTokenizer
 
 
 def tables(target_vocab, draft_vocab, seed=0, **settings):

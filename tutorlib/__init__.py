@@ -4,8 +4,10 @@ The names that the book uses most can be imported from here. Everything else is 
 drawings are in `tutorlib.viz`, the only module that loads matplotlib.
 """
 
-from . import checking, metrics, models, proof, storyworld, sweeps, zoo
-from .checking import exact, typical_acceptance, walk
+import sys
+
+from . import measures as metrics
+from . import storyworld
 from .decoders import (
     adaptive,
     beam_search,
@@ -31,19 +33,24 @@ from .decoders import (
     token_intersection,
     upper_layers,
 )
-from .decoding import decoder, run, run_batch
+from .drafting import checking
+from .drafting.checking import exact, typical_acceptance, walk
 from .drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
-from .heads.eagle_head import Eagle3Head, EagleHead
-from .heads.medusa_heads import MedusaHeads
-from .hugging_face import custom_generate
-from .lm import LM
-from .randomness import Exhaustive, Greedy, Seeded
-from .session import NaNLogits
-from .step import Step
-from .table import TableLM
-from .trace import Trace
-from .tree import TokenTree
-from .warp import (
+from .drafting.eagle_head import Eagle3Head, EagleHead
+from .drafting.medusa_heads import MedusaHeads
+from .hugging_face.generate import custom_generate
+from .loading import models
+from .measures import proof
+from .model.lm import LM
+from .model.session import NaNLogits
+from .model.table import TableLM
+from .model.tree import TokenTree
+from .moved import Moved
+from .running.decoding import decoder, run, run_batch
+from .running.step import Step
+from .running.trace import Trace
+from .sampling.randomness import Exhaustive, Greedy, Seeded
+from .sampling.warp import (
     frequency_penalty,
     min_p,
     no_repeat_ngram,
@@ -56,6 +63,8 @@ from .warp import (
 )
 
 __version__ = "0.1.0"
+
+sys.meta_path.insert(0, Moved())
 
 __all__ = [
     "Eagle3Head",
@@ -111,7 +120,6 @@ __all__ = [
     "storyworld",
     "string_match",
     "suffix_lookup",
-    "sweeps",
     "temperature",
     "token_intersection",
     "top_k",
@@ -120,5 +128,4 @@ __all__ = [
     "typical_acceptance",
     "upper_layers",
     "walk",
-    "zoo",
 ]

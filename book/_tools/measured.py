@@ -11,7 +11,7 @@ named without them: of its settings, the fastest counts. So a page never says ot
 
 from docutils import nodes
 
-from tutorlib.bench.report import COMMITTED, read_report, where
+from tutorlib.lab.bench.report import COMMITTED, read_report, where
 
 
 def report_of(family):

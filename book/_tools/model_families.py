@@ -17,9 +17,9 @@ import torch
 import transformers as hf
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 
-from tutorlib.cache import KeyValues
-from tutorlib.lm import LM
-from tutorlib.own_cache import OwnCache
+from tutorlib.model.cache import KeyValues
+from tutorlib.model.lm import LM
+from tutorlib.model.own_cache import OwnCache
 
 PAGE = Path(__file__).parents[1] / "models.md"
 BEGIN, END = "<!-- families: made by book/_tools/model_families.py -->", "<!-- end of families -->"

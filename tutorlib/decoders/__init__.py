@@ -1,4 +1,4 @@
-"""The decoding methods, one in each file. Each is a generator of steps: see `tutorlib.decoding`."""
+"""The decoding methods, one in each file. Each is a generator of steps: see `tutorlib.running.decoding`."""
 
 from .beam_search import beam_search
 from .best_first_beam_search import best_first_beam_search

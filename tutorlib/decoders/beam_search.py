@@ -10,11 +10,11 @@ from typing import Literal
 
 import torch
 
-from ..batch import Batch
-from ..decoding import Prompt, checked_budget, checked_stop, decoder
-from ..lm import LM
-from ..step import Step
-from ..warp import Warp, probabilities
+from ..model.batch import Batch
+from ..model.lm import LM
+from ..running.decoding import Prompt, checked_budget, checked_stop, decoder
+from ..running.step import Step
+from ..sampling.warp import Warp, probabilities
 
 
 @dataclass(slots=True)

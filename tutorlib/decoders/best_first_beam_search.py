@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ..decoding import Prompt, checked_stop, decoder
-from ..lm import LM
-from ..step import Step
-from ..warp import Warp, probabilities, takes
+from ..model.lm import LM
+from ..running.decoding import Prompt, checked_stop, decoder
+from ..running.step import Step
+from ..sampling.warp import Warp, probabilities, takes
 from .beam_search import check as check_beams
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from ..arguments import is_number
-from ..decoding import Prompt, checked_stop, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Candidates, Step
-from ..vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..warp import Warp, in_float64, min_p, probabilities
+from ..model.lm import LM
+from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
+from ..running.decoding import Prompt, checked_stop, decoder
+from ..running.step import Candidates, Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, in_float64, min_p, probabilities
 from .beam_search import Group, feed_running
 from .beam_search import check as check_beams
 

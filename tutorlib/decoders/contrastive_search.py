@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import torch
 
 from ..arguments import check_whole_number, is_number
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..step import Candidates, Step, likeliest
-from ..tree import TokenTree
-from ..warp import in_float64, probabilities
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..running.decoding import Prompt, decoder
+from ..running.step import Candidates, Step, likeliest
+from ..sampling.warp import in_float64, probabilities
 
 
 class Directions:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Candidates, Step
-from ..warp import Warp, probabilities
+from ..model.lm import LM
+from ..running.decoding import Prompt, decoder
+from ..running.step import Candidates, Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, probabilities
 from .contrastive_decoding import check_alpha, contrastive_scores, log_probabilities
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..checking import check_tree, exact
-from ..decoding import Prompt, decoder
+from ..drafting.checking import check_tree, exact
 from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
-from ..heads.eagle_head import DraftNetwork, check_target
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import TokenTree
-from ..warp import Warp, takes
+from ..drafting.eagle_head import DraftNetwork, check_target
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, takes
 
 
 def check(target, head, tree):
@@ -60,7 +60,7 @@ def eagle(
     ----------
     target : LM
     head : EagleHead or Eagle3Head
-        A network trained on this target, see ``python -m tutorlib.training eagle`` and ``eagle3``.
+        A network trained on this target, see ``python -m tutorlib train eagle`` and ``eagle3``.
     prompt : str or list of int
     tree : function
         `dynamic(nodes, depth, top_k)`, `static(paths)`, `chain(length)`, `drawn_tree(paths)` or `drawn_chain(length)`,

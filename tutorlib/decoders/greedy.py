@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import torch
 
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..step import Candidates, Step
-from ..warp import probabilities
+from ..model.lm import LM
+from ..running.decoding import Prompt, decoder
+from ..running.step import Candidates, Step
+from ..sampling.warp import probabilities
 
 
 def likeliest(logits: torch.Tensor) -> int:

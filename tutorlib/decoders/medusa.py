@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..checking import Accept, check_rule, check_tree, exact
-from ..decoding import Prompt, decoder
+from ..drafting.checking import Accept, check_rule, check_tree, exact
 from ..drafting.choices import Choices, checked_choices
-from ..heads.medusa_heads import MedusaHeads, check_depth, check_target
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import ROOT, TokenTree
-from ..warp import Warp
+from ..drafting.medusa_heads import MedusaHeads, check_depth, check_target
+from ..model.lm import LM
+from ..model.tree import ROOT, TokenTree
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp
 
 
 def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], depth: int) -> TokenTree:
@@ -71,7 +71,7 @@ def medusa(
 
     With ``accept=exact`` it is *lossless* by construction: every token is drawn from the target's warped distribution,
     and the tree only decides how many tokens one call gives. With the same seed it gives exactly the text of `sample`.
-    With a rule such as ``typical_acceptance(0.09, 0.3)`` it is *lossy*: see `tutorlib.checking`.
+    With a rule such as ``typical_acceptance(0.09, 0.3)`` it is *lossy*: see `tutorlib.drafting.checking`.
 
     Cost: one call of `target`, with one token more than the tree has, and one call of the heads, for one or more new
     tokens. The first call, which reads the prompt, gives one token.
@@ -84,7 +84,7 @@ def medusa(
     ----------
     target : LM
     heads : MedusaHeads
-        Heads trained on this target, see ``python -m tutorlib.training medusa``.
+        Heads trained on this target, see ``python -m tutorlib train medusa``.
     prompt : str or list of int
     tree : sequence of tuples of int, optional
         The guesses that are tried, as paths of ranks, one rank for each head: see `tutorlib.drafting.choices`. By

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..arguments import check_whole_number
-from ..checking import check_tree
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import TokenTree
-from ..warp import Warp
+from ..drafting.checking import check_tree
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp
 
 
 class NGrams:

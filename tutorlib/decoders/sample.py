@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Candidates, Step
-from ..warp import Warp, probabilities
+from ..model.lm import LM
+from ..running.decoding import Prompt, decoder
+from ..running.step import Candidates, Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, probabilities
 
 
 @decoder

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from ..arguments import check_whole_number, is_number, takes_iterators
-from ..checking import check_tree, drawn
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..theory import measured_factor
-from ..tree import TokenTree
-from ..vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..warp import Warp, draft_probabilities, over_ids, takes
+from ..drafting.checking import check_tree, drawn
+from ..measures.theory import measured_factor
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, draft_probabilities, over_ids, takes
 
 # How many tokens to draft: a fixed number, or a function of the rounds so far, each a pair (drafted, accepted).
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]

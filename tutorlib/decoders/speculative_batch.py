@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..batch import Batch
-from ..checking import check, drawn
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import TokenTree
-from ..vocabularies import check_prompt_of_both
-from ..warp import Warp, draft_probabilities, over_ids
+from ..drafting.checking import check, drawn
+from ..model.batch import Batch
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..model.vocabularies import check_prompt_of_both
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, draft_probabilities, over_ids
 from .speculative import Gamma, check_pair, is_unsure, tokens_to_draft
 
 

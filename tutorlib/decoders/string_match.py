@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..checking import check_tree
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import TokenTree
-from ..vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
-from ..warp import Warp
+from ..drafting.checking import check_tree
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..model.vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp
 
 
 @decoder(check=check_pair)

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..arguments import check_whole_number, is_number
-from ..checking import check_tree
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import ROOT, TokenTree
-from ..warp import Warp
+from ..drafting.checking import check_tree
+from ..model.lm import LM
+from ..model.tree import ROOT, TokenTree
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp
 
 
 class SuffixAutomaton:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..checking import check_tree, drawn
-from ..decoding import Prompt, decoder
-from ..lm import LM
-from ..randomness import Randomness
-from ..step import Step
-from ..tree import TokenTree
-from ..vocabularies import Translation, check_pair, room_to_draft, shared_tokens
-from ..warp import Warp, draft_probabilities, in_float64
+from ..drafting.checking import check_tree, drawn
+from ..model.lm import LM
+from ..model.tree import TokenTree
+from ..model.vocabularies import Translation, check_pair, room_to_draft, shared_tokens
+from ..running.decoding import Prompt, decoder
+from ..running.step import Step
+from ..sampling.randomness import Randomness
+from ..sampling.warp import Warp, draft_probabilities, in_float64
 
 
 def check(target, draft, gamma):

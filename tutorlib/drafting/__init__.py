@@ -1,1 +1,1 @@
-"""Choose which guesses become candidates: trees of a fixed shape, and trees that depend on the guesses."""
+"""What is drafted and how it is checked: trees of guesses, the networks that guess, and the rules of acceptance."""

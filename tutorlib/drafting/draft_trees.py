@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..arguments import check_whole_number, is_number
-from ..checking import Accept, drawn, exact
-from ..tree import ROOT, TokenTree
-from ..warp import draft_probabilities, in_float64, one_hot
+from ..model.tree import ROOT, TokenTree
+from ..sampling.warp import draft_probabilities, in_float64, one_hot
+from .checking import Accept, drawn, exact
 from .choices import Choices, checked_choices
 
 
@@ -42,7 +42,7 @@ class Draft:
     Attributes
     ----------
     accept : function
-        The rule of `tutorlib.checking` by which the candidates have to be checked.
+        The rule of `tutorlib.drafting.checking` by which the candidates have to be checked.
     """
 
     def __init__(self, session, logits: torch.Tensor, text: list[int], warp, depth: int, rng=None):
@@ -176,7 +176,7 @@ def drawn_tree(paths: Choices) -> Shape:
 
     The children of a node are drawn without replacement: each is drawn from the network's distribution q without the
     earlier children, normalised again. They are checked with min(1, p/q) and the residual, which is lossless; see
-    `tutorlib.checking.drawn`. (The method then makes other random draws than `sample`. Its texts have the same
+    `tutorlib.drafting.checking.drawn`. (The method then makes other random draws than `sample`. Its texts have the same
     distribution, but the same seed gives another text.)
 
     If tokens are drawn from the target, a drawn guess is accepted more often than the most likely token: with

@@ -171,7 +171,7 @@ def speed_bars(ax, rows: Mapping[str, Sequence], *, title=None):
 
     Parameters
     ----------
-    rows : mapping from names to sequences of `tutorlib.bench.Result`
+    rows : mapping from names to sequences of `tutorlib.lab.bench.Result`
         The results of one or more machines. Each machine has one bar for each method. Three attributes of a result are
         used: `name`; `over_plain`, the speed (median, low, high), drawn as a bar with a thin line from low to high; and
         `predicted`, drawn as a diamond if it is not None. The methods are in the order of the first machine. Methods
@@ -243,7 +243,7 @@ def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None 
 
     Parameters
     ----------
-    results : sequence of `tutorlib.bench.GammaResult`
+    results : sequence of `tutorlib.lab.bench.GammaResult`
         Each has `gamma`; `over_plain`, how many times as fast as the plain loop it is (median, low, high); and
         `predicted`, the speed-up predicted from the measured cost of calls.
     formula : mapping from γ to float, optional

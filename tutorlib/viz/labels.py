@@ -8,7 +8,7 @@ small box, `flowing` for running text. Nothing here escapes text for HTML or mat
 import codecs
 import unicodedata
 
-from ..vocabularies import token_bytes
+from ..model.vocabularies import token_bytes
 
 _SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from ..arguments import takes_iterators
-from ..tree import ROOT
+from ..model.tree import ROOT
 from .labels import labels_of
 from .palette import LIGHT, LINES, MARKS, color
 from .search_nodes import Node, search_nodes

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ..arguments import takes_iterators
-from ..warp import min_p, probabilities, top_k, top_p, typical
-from ..warp import temperature as temperature_warp
+from ..sampling.warp import min_p, probabilities, top_k, top_p, typical
+from ..sampling.warp import temperature as temperature_warp
 from .distributions import next_token_bars, warp_bars
 from .labels import Labels
 from .palette import STYLE

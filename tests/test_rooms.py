@@ -1,0 +1,87 @@
+"""The plan of the package: three wings, rooms on floors, and old paths that name the new ones."""
+
+import ast
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tutorlib import moved
+from tutorlib.__main__ import main
+
+ROOT = Path(__file__).parents[1] / "tutorlib"
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}
+WINGS = ("course", "lab")
+
+
+def imported(name: str) -> set[str]:
+    """The modules of the package that a module imports, also inside functions, as paths after "tutorlib."."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*name.split(".")[: -node.level], *(node.module or "").split(".")]
+            base = ".".join(part for part in base if part)
+            found |= {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
+    return {one for one in found if one}
+
+
+def room(name: str) -> str:
+    """The folder or file below the package in which a module is; a wing is divided into its rooms."""
+    parts = name.split(".")
+    return ".".join(parts[:2] if parts[0] in WINGS else parts[:1])
+
+
+def arrows() -> dict[str, set[str]]:
+    rooms = {room(name) for name in MODULES if name not in ("__init__", "__main__")}
+    drawn = {one: set() for one in rooms}
+    for name in MODULES:
+        if room(name) in rooms:
+            drawn[room(name)] |= {room(other) for other in imported(name)} & rooms - {room(name)}
+    return drawn
+
+
+def test_no_method_imports_the_course_or_the_laboratory():
+    upward = {name: sorted(one for one in imported(name) if one.split(".")[0] in WINGS) for name in MODULES}
+    assert [(name, to) for name, to in upward.items() if to and name.split(".")[0] not in WINGS] == []
+    of_the_course = {one.split(".")[0] for name in MODULES if name.startswith("course") for one in imported(name)}
+    assert "lab" not in of_the_course
+
+
+def test_rooms_stand_on_at_most_twelve_floors_without_a_circle():
+    drawn = arrows()
+    assert len({one for one in drawn if "." not in one} | set(WINGS)) <= 20
+    floors: dict[str, int] = {}
+    for one in TopologicalSorter(drawn).static_order():  # raises CycleError for a circle
+        floors[one] = 1 + max((floors[below] for below in drawn[one]), default=0)
+    assert max(floors.values()) + 2 <= 12, floors  # the front door and the command stand above
+
+
+@pytest.mark.parametrize("old", [*moved.RENAMED, *(name for names in moved.ROOMS.values() for name in names.split())])
+def test_an_old_path_is_an_error_that_names_the_new_one(old):
+    new = moved.new_name(old)
+    first = old.split(".")[0]  # a module in a folder that has moved is not even looked for
+    says = rf"tutorlib\.({old}|{first}) is now tutorlib\.({new}|{moved.new_name(first)}):"
+    with pytest.raises(ImportError, match=says):
+        import_module(f"tutorlib.{old}")
+    import_module(f"tutorlib.{new}")
+
+
+def test_what_has_left_the_front_door_says_where_it_is():
+    with pytest.raises(ImportError, match="tutorlib.zoo is now tutorlib.course.zoo"):
+        from tutorlib import zoo  # noqa: F401
+
+
+@pytest.mark.parametrize("command", ["bench", "train", "export", "experiment"])
+def test_the_one_command_explains_each_of_its_parts(command, capsys):
+    for asked, usage in (([], ""), ([command], f" {command}")):
+        with pytest.raises(SystemExit) as end:
+            main([*asked, "--help"])
+        assert end.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: python -m tutorlib{usage} [-h]")
+
+
+def test_a_command_that_is_none_is_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["measure"])
+    assert "invalid choice: 'measure'" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""What only the chapters use: exercises with their checkers, drawings, and the zoo of published mistakes."""

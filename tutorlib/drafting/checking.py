@@ -1,0 +1,400 @@
+"""How drafts are checked: a rule for drafts that were drawn at random, one for those that were not, and a lossy one.
+
+Candidates are given as a `TokenTree`; the tokens of a draft model are a tree with one branch, a chain. A *rule* is a
+function ``accept(tree, probs_at, rng) -> (path, token)``. ``probs_at(node)`` returns the target's warped probabilities
+after a node, a float64 tensor of shape (vocab,); the node -1 stands for the end of the text. `path` is the list of
+accepted nodes, from the top of the tree down, and `token` is the token after the last of them.
+
+The rule `exact` checks candidates that were not drawn at random (for example looked up in the text, or the most likely
+tokens of a network). The rule `drawn` checks tokens that were drawn from a draft's probabilities. Both are *lossless*:
+the tokens they emit have the target's distribution. `typical_acceptance` is *lossy*. `check_tree` scores the candidates
+in one call of the target and applies a rule.
+
+Sometimes a row cannot be warped, for example because the filters leave no token in it. This is an error only if plain
+sampling would have come to the same row. After an accepted token, such a row ends the round: the returned token is
+None. The next round begins with this row and raises the error, unless the run is over by then.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from ..arguments import is_number
+from ..model.tree import ROOT, TokenTree
+from ..running.step import Candidates
+from ..sampling.randomness import Randomness
+from ..sampling.warp import ROUNDING, probabilities, reads_histories, takes, warp_names
+
+# Up to this many logits, a softmax over all rows takes no longer than over two or three rows one by one.
+FEW_NUMBERS = 2**13
+
+ProbsAt = Callable[[int], torch.Tensor]
+Accept = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int | None]]
+
+
+class NotWarped(ValueError):
+    """The row after a candidate cannot be warped. If a rule has accepted this candidate, the round ends there."""
+
+
+class Rows:
+    """The target's probabilities after each node of a tree, which are warped only when a rule needs them.
+
+    Parameters
+    ----------
+    logits : tensor, shape (nodes + 1, vocab)
+        The logits after the text, and then those after each node.
+    warp : sequence of functions
+    text : list of int
+    tree : TokenTree
+
+    Raises
+    ------
+    NotWarped
+        If the row of a node cannot be warped. For the row after the text, the original error is raised.
+    """
+
+    def __init__(self, logits: torch.Tensor, warp, text: list[int], tree: TokenTree):
+        self.logits, self.warp, self.text, self.tree = logits, warp, text, tree
+        self._probs: dict[int, torch.Tensor] = {}
+        # In a chain most rows are needed, and warping all of them at once is faster. In a small tree, so is a plain
+        # softmax, or one_hot, over all rows.
+        if tree.is_chain or (logits.numel() <= FEW_NUMBERS and not reads_histories(warp)):
+            with contextlib.suppress(Exception):  # if one row cannot be warped, each is warped when it is needed
+                nodes = [ROOT, *range(len(tree))]
+                self._probs = dict(zip(nodes, self._warped(nodes).unbind(), strict=True))
+
+    def __call__(self, node: int) -> torch.Tensor:
+        if node not in self._probs:
+            try:
+                self._probs[node] = self._warped([node])[0]
+            except Exception as error:  # a warp may be anybody's, and raise anything
+                if node == ROOT:
+                    raise
+                raise NotWarped(str(error)) from error
+        return self._probs[node]
+
+    def _warped(self, nodes: list[int]) -> torch.Tensor:
+        histories = None
+        if reads_histories(self.warp):
+            histories = [self.text + [self.tree.tokens[above] for above in self.tree.path(node)] for node in nodes]
+        return probabilities(self.logits[nodes[0] + 1 : nodes[-1] + 2], self.warp, histories)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Candidates that were not drawn at random
+
+
+def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) -> tuple[list[int], list[int]]:
+    """Go down a tree of candidates that were not drawn at random, and draw each token from the target.
+
+    At each node, draw a token from the target's warped distribution. If a child has this token, go to the child;
+    otherwise stop. The result is lossless by construction: every token is drawn from the target's own distribution, and
+    the tree only decides how many tokens are drawn in one step.
+
+    Parameters
+    ----------
+    tree : TokenTree
+    choose_at : callable
+        `choose_at(node) -> token` draws the token that follows `node`; -1 stands for the session's last token.
+    start : int
+        The node to start from: -1 (default), or a node whose token is already accepted.
+
+    Returns
+    -------
+    path : list of int
+        The nodes passed below `start`. (`Session.keep` needs them after the path to `start`.)
+    tokens : list of int
+        Their tokens, and at the end the token that no child has, so one more than in `path`. The last token is missing
+        if `choose_at` raises `NotWarped`.
+    """
+    node, path, tokens = start, [], []
+    while True:
+        try:
+            token = int(choose_at(node))
+        except NotWarped:
+            return path, tokens
+        tokens.append(token)
+        node = next((child for child in tree.children(node) if tree.tokens[child] == token), None)
+        if node is None:
+            return path, tokens
+        path.append(node)
+
+
+def exact(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int], int | None]:
+    """Draw each token from the target, and continue as long as the tree contains it. *Lossless*: see `walk`."""
+    path, tokens = walk(tree, lambda node: rng.choose(probs_at(node)))
+    return path, tokens[-1] if len(tokens) > len(path) else None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Candidates that were drawn at random
+
+
+def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
+    """Keep each drafted token with probability min(1, p/q); if it is rejected, draw from the normalised max(p - q, 0).
+
+    *Lossless*. With one child after each node, the token has the distribution p. It is x with probability q(x) · min(1,
+    p(x)/q(x)) = min(p(x), q(x)) because x was drafted and kept; the rest, p(x) - min(p(x), q(x)), comes from the
+    `residual`. If a node has several children, they are tried in the order in which they were drawn. After a rejection,
+    the token must have the distribution of the residual. So the residual takes the place of p, and the next child is
+    checked in the same way. Only if all children are rejected is the token drawn from the last residual. If a node has
+    no children, the token is drawn from p, as a bonus.
+
+    Source: Leviathan, Kalman and Matias (2023), "Fast Inference from Transformers via Speculative Decoding", algorithm
+    1, proof in appendix A.1; Chen et al. (2023), "Accelerating Large Language Model Decoding with Speculative
+    Sampling", algorithm 2. With several children: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking
+    Feature Uncertainty".
+
+    Parameters
+    ----------
+    draft_probs : sequence of float64 tensors of shape (vocab,)
+        For each node, the distribution q from which its token was actually drawn, after warps. If children were drawn
+        without replacement, this is q without the earlier children, normalised again.
+
+    Returns
+    -------
+    function, a rule
+        It raises ValueError if a drafted token has probability 0 in its row of `draft_probs`, because it was then drawn
+        from another distribution.
+    """
+
+    def accept_drawn(tree, probs_at, rng):
+        path, node = [], ROOT
+        while True:
+            row = row_or_none(probs_at, node)
+            if row is None:
+                return path, None
+            for child in tree.children(node):
+                token = tree.tokens[child]
+                draft_prob = float(draft_probs[child][token])
+                if not draft_prob > 0:
+                    raise ValueError(
+                        f"token {token}, drafted at node {child}, has probability {draft_prob} in draft_probs: they "
+                        "must be the probabilities it was drawn from"
+                    )
+                if rng.accept(float(row[token]) / draft_prob):
+                    path.append(child)
+                    node = child
+                    break
+                row = residual(row, draft_probs[child])
+            else:
+                return path, rng.choose(row)
+
+    return accept_drawn
+
+
+def check_sampled(
+    drafted: Sequence[int],
+    draft_probs: torch.Tensor | Sequence[torch.Tensor],
+    target_probs: torch.Tensor,
+    rng: Randomness,
+) -> tuple[int, int]:
+    """Apply the rule `drawn` to a chain whose rows have all been computed.
+
+    Parameters
+    ----------
+    drafted : sequence of int, length n
+    draft_probs : float64 tensor, shape (n, vocab), or n rows of shape (vocab,)
+    target_probs : float64 tensor, shape (n + 1, vocab)
+        Row i holds the target's probabilities after the text and the first i drafted tokens.
+    rng : Randomness
+
+    Returns
+    -------
+    accepted : int
+        How many drafted tokens are kept. They are the first ones.
+    token : int
+        The token after them.
+    """
+    path, token = drawn(draft_probs)(TokenTree.chain(drafted), lambda node: target_probs[node + 1], rng)
+    return len(path), token
+
+
+def residual(target_row: torch.Tensor, draft_row: torch.Tensor) -> torch.Tensor:
+    """The part of p that exceeds q: max(p - q, 0), divided by its sum.
+
+    If p and q are equal except for rounding, the sum may be 0; then p itself is returned. (A token is almost never
+    rejected in that case, but it can happen.)
+
+    Parameters
+    ----------
+    target_row, draft_row : tensors of floats, shape (vocab,)
+        Each sums to 1.
+
+    Returns
+    -------
+    tensor of floats, shape (vocab,), that sums to 1
+
+    Examples
+    --------
+    >>> residual(torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.75, 0.0, 0.25]))
+    tensor([0., 1., 0.])
+    """
+    excess = (target_row - draft_row).clamp(min=0)
+    total = float(excess.sum())
+    return excess / total if total > 0 else target_row
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Candidates that are likely enough
+
+
+def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Accept:
+    """Accept every candidate that is likely enough under the target: p(x) > min(ε, δ·exp(−H(p))).
+
+    *Lossy*. If the target is sure of the next token, its entropy H is near 0, and a candidate needs a probability of
+    about δ or ε, whichever is smaller. If the target is unsure, a smaller probability is enough. Among the paths on
+    which every candidate is accepted, the longest is kept; among equally long ones, the most probable. Accepting takes
+    no random draws. The only draw is that of the token after the path, from the target. (The authors' code also takes
+    this token greedily, as the root of the next tree.)
+
+    Source: Cai et al. (2024), "Medusa", section 2.3.1. In the authors' runs the cap is ε = 0.09 and the factor is δ =
+    0.3 = √ε. One function in their code swaps the two, and so does a survey that quotes it.
+
+    Parameters
+    ----------
+    epsilon : float
+        From 0 (every candidate of nonzero probability is accepted) to 1.
+    delta : float
+        Above 0.
+
+    Returns
+    -------
+    function, a rule
+
+    Raises
+    ------
+    ValueError
+        For a number outside these bounds.
+    """
+    if not is_number(epsilon) or not 0 <= epsilon <= 1:
+        raise ValueError(f"epsilon, the cap on the probability asked for, must be from 0 to 1, got {epsilon!r}")
+    if not is_number(delta) or delta <= 0:
+        raise ValueError(f"delta, the factor of exp(-entropy), must be a finite number above 0, got {delta!r}")
+
+    def accept_typical(tree, probs_at, rng):
+        logs = {ROOT: (0, 0.0)}  # accepted node -> its depth, and the log-probability of its path
+        rows = {}  # the target's probabilities after the nodes looked at so far
+        for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+            if parent not in logs:
+                continue
+            if parent not in rows:
+                rows[parent] = row_or_none(probs_at, parent)
+            if rows[parent] is None:
+                continue
+            prob = float(rows[parent][token])
+            if prob > threshold(rows[parent], epsilon, delta) * (1 + ROUNDING):
+                depth, log = logs[parent]
+                logs[node] = depth + 1, log + math.log(prob)
+        best = max(logs, key=lambda node: logs[node])
+        row = rows[best] if best in rows else row_or_none(probs_at, best)
+        return tree.path(best), None if row is None else rng.choose(row)
+
+    return accept_typical
+
+
+def threshold(probs: torch.Tensor, epsilon: float, delta: float) -> float:
+    """The probability that `typical_acceptance` requires if the target gives `probs`: min(ε, δ·exp(−H)), H in nats.
+
+    Examples
+    --------
+    >>> round(threshold(torch.tensor([1.0, 0.0]), 0.09, 0.3), 6), round(threshold(torch.full((10,), 0.1), 0.09, 0.3), 6)
+    (0.09, 0.03)
+    """
+    entropy = float(torch.special.entr(probs).sum())
+    return min(epsilon, delta * math.exp(-entropy))
+
+
+def check_rule(accept) -> None:
+    """Raise ValueError unless `accept` is a rule (tree, probs_at, rng) -> (path, token)."""
+    if not takes(accept, 3):
+        raise ValueError(
+            "accept must be a rule (tree, probs_at, rng) -> (path, token), such as exact or "
+            f"typical_acceptance(0.09, 0.3), got {warp_names([accept])}: typical is the filter, typical_acceptance is "
+            "the rule"
+        )
+
+
+def row_or_none(probs_at: ProbsAt, node: int) -> torch.Tensor | None:
+    """The target's probabilities after a node; None if the row cannot be warped, and the round ends."""
+    try:
+        return probs_at(node)
+    except NotWarped:
+        return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One call of the target
+
+
+class Checked(NamedTuple):
+    """The result of checking a tree of candidates.
+
+    Attributes
+    ----------
+    path : list of int
+        The nodes of the tree that were accepted.
+    tokens : list of int
+        Their tokens, and one more token (unless the row after them cannot be warped).
+    weighed : Candidates
+        The target's most likely tokens, after warps, at the position of each of the tokens.
+    logits : tensor, shape (nodes + 1, vocab)
+        The logits after the text, and then those after each node.
+    """
+
+    path: list[int]
+    tokens: list[int]
+    weighed: Candidates
+    logits: torch.Tensor
+
+    @property
+    def rows(self) -> list[int]:
+        """For each token, the row of `logits` (and of the session's hidden states) from which it was chosen."""
+        return [0, *(node + 1 for node in self.path)][: len(self.tokens)]
+
+
+def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Accept = exact) -> Checked:
+    """Score candidates in one call, accept a path down their tree, and keep this path in the session.
+
+    Parameters
+    ----------
+    session : Session
+        It must hold all of `text` except its last token. Afterwards it holds all new tokens except the last.
+    text : list of int
+    tree : TokenTree
+        The candidates that may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so
+        that the context also has room for the token after the path.
+    rng, warp
+    accept : function
+        A rule. Only the rows that it needs are warped; the rows of a chain are warped together.
+
+    Raises
+    ------
+    ValueError
+        If the session holds a different number of tokens.
+    """
+    held = session.lm.context - session.room  # computed like this, no list of tokens has to be copied
+    if held != len(text) - 1:
+        raise ValueError(
+            f"the session holds {held} tokens and the text {len(text)}: check_tree feeds the last token "
+            "of the text itself, so call session.rollback(1) before the first step"
+        )
+    # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
+    # n.
+    rooted = TokenTree([text[-1], *tree.tokens], [ROOT, *(parent + 1 for parent in tree.parents)])
+    checked = check(session.feed_tree(rooted), text, tree, rng, warp, accept)
+    session.keep(checked.rows)
+    return checked
+
+
+def check(logits: torch.Tensor, text: list[int], tree: TokenTree, rng, warp, accept: Accept = exact) -> Checked:
+    """Like `check_tree`, for candidates whose logits (nodes + 1, vocab) are already known."""
+    probs_at = Rows(logits, warp, text, tree)
+    path, token = accept(tree, probs_at, rng)
+    tokens = [tree.tokens[node] for node in path] + ([] if token is None else [token])
+    rows = [0, *(node + 1 for node in path)][: len(tokens)]
+    histories = [text + tokens[:count] for count in range(len(tokens))] if reads_histories(warp) else None
+    return Checked(path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)

@@ -1,0 +1,518 @@
+"""EAGLE's draft networks: a single layer that predicts the target's next feature, and from it the next token.
+
+A feature is a hidden state of the target. At position t the input of a network is the feature f_t *and the token after
+it*, x_{t+1}. From these two it predicts the target's next feature f_{t+1}, which an output head turns into the
+distribution of x_{t+2}. Then the network takes its own prediction as input and continues without the target.
+
+A step of such a network consists of a few dozen small operations, so any overhead matters. Modules here call each
+other's `forward` directly and bypass PyTorch's hooks, which are not used and would take a fifth of the time.
+
+What this file does not do: decide which guesses are extended (`tutorlib.drafting.draft_trees`), train
+(`tutorlib.lab.training.train_eagle`), or read files (`tutorlib.loading.formats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from ..arguments import ints
+from ..model.lm import LM
+from ..model.session import NaNLogits
+from ..model.tree import ROOT
+
+# How queries attend to keys and values, each (rows, heads, length, head size). The result has the queries' shape.
+Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Rotation = tuple[torch.Tensor, torch.Tensor]  # cosines and sines, each (rows or 1, 1, length, head size)
+
+# The default tree, until a better one has been measured: EAGLE-2's 60 nodes, including the root.
+TREE = {"nodes": 59, "depth": 8, "top_k": 10}
+
+_SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
+
+
+def causal(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Each position attends to itself and to the positions before it."""
+    return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
+
+
+class Attention(nn.Module):
+    """Self-attention as in Llama, from states of any width.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+    inputs : int
+        Width of the states it reads. The width of its output is `config.hidden_size`.
+    """
+
+    def __init__(self, config: LlamaConfig, inputs: int):
+        super().__init__()
+        self.head_dim = config.head_dim
+        bias = bool(config.attention_bias or getattr(config, "qkv_bias", False))
+        self.q_proj = nn.Linear(inputs, config.num_attention_heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(inputs, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(inputs, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.o_proj = nn.Linear(
+            config.num_attention_heads * self.head_dim, config.hidden_size, bias=bool(config.attention_bias)
+        )
+
+    def forward(self, states: torch.Tensor, rotation: Rotation, mix: Mix) -> torch.Tensor:
+        """From states (rows, length, inputs) to (rows, length, hidden_size)."""
+        rows, length, _ = states.shape
+        queries, keys = self.q_proj.forward(states), self.k_proj.forward(states)
+        turned = torch.cat([queries, keys], dim=-1).view(rows, length, -1, self.head_dim).transpose(1, 2)
+        values = self.v_proj.forward(states).view(rows, length, -1, self.head_dim).transpose(1, 2)
+        queries, keys = rotated(turned, rotation).split([turned.shape[1] - values.shape[1], values.shape[1]], dim=1)
+        mixed = mix(queries, keys, values)
+        return self.o_proj.forward(mixed.transpose(1, 2).flatten(-2))
+
+
+def rotated(states: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """Rotary position embeddings (Su et al., 2021): the two halves of a head are rotated against each other."""
+    cos, sin = rotation
+    first, second = states.chunk(2, dim=-1)
+    return states * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+class FeedForward(nn.Module):
+    """SwiGLU, as in Llama."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.down_proj.forward(F.silu(self.gate_proj.forward(states)) * self.up_proj.forward(states))
+
+
+class Layer(nn.Module):
+    """A decoder layer whose attention may read other states than those to which its result is added."""
+
+    def __init__(self, config: LlamaConfig, inputs: int):
+        super().__init__()
+        self.self_attn = Attention(config, inputs)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.mlp = FeedForward(config)
+
+    def forward(self, residual: torch.Tensor, states: torch.Tensor, rotation: Rotation, mix: Mix) -> torch.Tensor:
+        hidden = residual + self.self_attn.forward(states, rotation, mix)
+        return hidden + self.mlp.forward(self.post_attention_layernorm.forward(hidden))
+
+
+class DraftNetwork(nn.Module):
+    """The common part of the networks of EAGLE-1 and EAGLE-3.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+        Sizes of the one layer. `hidden_size` is the width of the target's features, `vocab_size` the target's.
+
+    Attributes
+    ----------
+    feature_layers : tuple of int
+        The target's layers whose hidden states, joined, are the features; numbered as in transformers.
+    width, vocab_size : int
+    tree : dict
+        Arguments of `tutorlib.drafting.draft_trees.dynamic`, for the tree that suits this network.
+    """
+
+    feature_layers: tuple[int, ...]
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.config = config
+        self.width, self.vocab_size = config.hidden_size, config.vocab_size
+        self.tree = dict(TREE)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+
+    def features(self, hidden: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """The target's features (..., width * layers): its hidden states (..., width) by layer, joined."""
+        return torch.cat([hidden[layer] for layer in self.feature_layers], dim=-1)
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        """Convert the target's features (..., width * layers) to the input of the network (..., width)."""
+        raise NotImplementedError
+
+    def forward(
+        self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
+    ) -> torch.Tensor:
+        """One step: predict the target's features after it has read `tokens`.
+
+        Parameters
+        ----------
+        tokens : int64 tensor of shape (rows, length)
+            At position t, the token *after* the one to which the feature at t belongs.
+        hidden : tensor of shape (rows, length, width)
+            Features converted by `start`, or the output of an earlier step.
+        rotation : pair of tensors
+            For the positions, see `rotation`.
+        mix : function
+            How positions attend to each other; by default each attends to itself and to those before it.
+
+        Returns
+        -------
+        tensor of shape (rows, length, width)
+        """
+        raise NotImplementedError
+
+    def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
+        """Logits (..., vocab_size) of the token after next, from the output of a step; -inf for unknown tokens."""
+        raise NotImplementedError
+
+    def rotation(self, positions: torch.Tensor) -> Rotation:
+        """Cosines and sines for given positions (rows or 1, length)."""
+        # Made each time, because `half()` would also round the angles of a module stored here.
+        rotary = LlamaRotaryEmbedding(self.config).to(positions.device)
+        cos, sin = rotary(self.embed_tokens.weight, positions)
+        return cos[:, None], sin[:, None]
+
+    def session(self, target: LM) -> DraftSession:
+        """One sequence of drafts for a target; see `DraftSession`."""
+        return DraftSession(self, target)
+
+
+class EagleHead(DraftNetwork):
+    """EAGLE-1's network. It predicts the target's feature after the final norm, which the target's own head then reads.
+
+    Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1.
+    Parameters have the names of the published files. As in these, there is no norm before the attention and none after
+    the layer.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+    bias : bool
+        Whether the layer that joins token and feature has a bias.
+
+    Examples
+    --------
+    >>> head = EagleHead(LlamaConfig(vocab_size=5, hidden_size=8, intermediate_size=8, num_attention_heads=2))
+    >>> head.feature_layers, tuple(head.fc.weight.shape)
+    ((-1,), (8, 16))
+    """
+
+    feature_layers = (-1,)
+
+    def __init__(self, config: LlamaConfig, *, bias: bool = True):
+        super().__init__(config)
+        self.fc = nn.Linear(2 * self.width, self.width, bias=bias)
+        self.layers = nn.ModuleList([Layer(config, self.width)])
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        return features
+
+    def forward(
+        self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
+    ) -> torch.Tensor:
+        joined = self.fc.forward(torch.cat([self.embed_tokens.forward(tokens), hidden], dim=-1))
+        return self.layers[0].forward(joined, joined, rotation, mix)
+
+    def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
+        return target.read_out(hidden.to(target.dtype), normed=True)
+
+
+class MidLayer(Layer):
+    """EAGLE-3's layer. Its attention reads token and feature side by side, both normed."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__(config, 2 * config.hidden_size)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+
+class Eagle3Head(DraftNetwork):
+    """EAGLE-3's network. It reads features of a low, a middle and a high layer, and has an output head of its own.
+
+    Unlike EAGLE-1, it does not have to predict the target's feature, only the right token. So it can be trained over
+    several steps on its own outputs. It continues from its state before the norm, unless `norm_output` is set. Its
+    vocabulary may be smaller than the target's.
+
+    Source: Li et al. (2025), "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
+    Test", sections 3.1 and 3.2. Parameters have the names of the published files.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+    feature_layers : sequence of int
+        The target's layers whose hidden states are the input. The published choice is `usual_layers`.
+    tokens : sequence of int, optional
+        The target's tokens that this network knows, ascending; by default all.
+    norm_before_residual : bool
+        Whether the layer adds its result to its normed input. Networks made with `speculators` may do so; published
+        ones do not.
+    norm_before_fc, fc_norm : bool
+        Whether the joined features are normed before `fc`, or each of them by itself; at most one of the two.
+    norm_output : bool
+        Whether the network continues from its state after the norm. This and `fc_norm` make EAGLE-3.1
+        (arXiv:2605.09992), whose guesses stay as good many tokens ahead.
+
+    Raises
+    ------
+    ValueError
+        If there are no layers, if `tokens` is empty, not ascending, or has ids outside the vocabulary, or if both
+        `norm_before_fc` and `fc_norm` are given.
+    """
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        feature_layers: Sequence[int],
+        tokens: Sequence[int] | None = None,
+        *,
+        norm_before_residual: bool = False,
+        norm_before_fc: bool = False,
+        fc_norm: bool = False,
+        norm_output: bool = False,
+    ):
+        super().__init__(config)
+        self.feature_layers = tuple(feature_layers)
+        if not self.feature_layers:
+            raise ValueError("an EAGLE-3 network needs feature_layers: numbers of the target's layers, such as 2, 6, 9")
+        tokens = range(self.vocab_size) if tokens is None else tokens
+        # The maps are not weights: they exist even in a network made on the meta device, whose weights come from a
+        # file.
+        tokens = ints(tokens, "tokens must hold token ids (ints)")
+        known = torch.tensor(tokens, dtype=torch.int64, device="cpu")
+        if len(known) == 0 or known[0] < 0 or known[-1] >= self.vocab_size or bool((known.diff() <= 0).any()):
+            raise ValueError(
+                f"tokens must be ids of a vocabulary of {self.vocab_size}, each once and ascending, got {tokens}"
+            )
+        if norm_before_fc and fc_norm:
+            raise ValueError("norm_before_fc and fc_norm are two ways to norm the features: choose one of them")
+        self.norm_before_residual, self.norm_output = norm_before_residual, norm_output
+        joined, eps = len(self.feature_layers) * self.width, config.rms_norm_eps
+        self.input_norm = nn.RMSNorm(joined, eps=eps) if norm_before_fc else None
+        each = [nn.RMSNorm(self.width, eps=eps) for _ in self.feature_layers] if fc_norm else None
+        self.fc_norm = None if each is None else nn.ModuleList(each)
+        self.fc = nn.Linear(joined, self.width, bias=False)
+        self.midlayer = MidLayer(config)
+        self.norm = nn.RMSNorm(self.width, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(self.width, len(known), bias=False)
+        # As in the published files: the offset from a token of this network to the target's token, and which of the
+        # target's tokens this network knows.
+        self.register_buffer("d2t", known - torch.arange(len(known), device="cpu"))
+        self.register_buffer("t2d", torch.zeros(self.vocab_size, dtype=torch.bool, device="cpu"))
+        self.t2d[known] = True
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """The target's tokens that this network knows: int64, one for each row of its output head."""
+        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        if self.input_norm is not None:
+            features = self.input_norm(features)
+        if self.fc_norm is not None:
+            parts = features.split(self.width, dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return self.fc(features)
+
+    def forward(
+        self, tokens: torch.Tensor, hidden: torch.Tensor, rotation: Rotation, mix: Mix = causal
+    ) -> torch.Tensor:
+        normed = self.midlayer.hidden_norm.forward(hidden)
+        states = torch.cat([self.midlayer.input_layernorm.forward(self.embed_tokens.forward(tokens)), normed], dim=-1)
+        made = self.midlayer.forward(normed if self.norm_before_residual else hidden, states, rotation, mix)
+        return self.norm.forward(made) if self.norm_output else made
+
+    def read_out(self, hidden: torch.Tensor, target: LM | None = None) -> torch.Tensor:
+        logits = self.lm_head.forward(hidden if self.norm_output else self.norm.forward(hidden))
+        if len(self.d2t) == self.vocab_size:
+            return logits
+        return logits.new_full((*logits.shape[:-1], self.vocab_size), -torch.inf).index_copy_(-1, self.tokens, logits)
+
+
+def usual_layers(layers: int) -> tuple[int, int, int]:
+    """EAGLE-3's published choice of three feature layers, a low, a middle and a high one, for a given number of layers.
+
+    The features are the inputs of layers 2, n // 2 and n - 3, counted from 0.
+
+    Examples
+    --------
+    >>> usual_layers(32)
+    (2, 16, 29)
+
+    Raises
+    ------
+    ValueError
+        If the target has fewer than 7 layers, because these would not be three different layers in this order.
+    """
+    chosen = (2, layers // 2, layers - 3)
+    if not chosen[0] < chosen[1] < chosen[2]:
+        raise ValueError(
+            f"in a target of {layers} layers the usual three would be {chosen}: choose three, feature_layers=(1, 2, 3) "
+            "for instance"
+        )
+    return chosen
+
+
+def check_target(target, head: DraftNetwork) -> None:
+    """Raise ValueError if a draft network does not fit a target."""
+    if head.vocab_size != target.vocab_size:
+        raise ValueError(
+            f"the draft network knows {head.vocab_size} tokens, the target {target.vocab_size}: it does not fit"
+        )
+    if head.width != target.width:
+        raise ValueError(
+            f"the draft network reads features of width {head.width}, the target's have {target.width}: it does not fit"
+        )
+    beyond = [layer for layer in head.feature_layers if not -target.layers - 1 <= layer <= target.layers]
+    if beyond:
+        raise ValueError(
+            f"the draft network reads features of layer {beyond[0]}, but the target has hidden states 0 to "
+            f"{target.layers}: it does not fit"
+        )
+
+
+class DraftSession:
+    """One sequence of a draft network, with a cache: confirmed positions, followed by a tree of its own guesses.
+
+    Made by `DraftNetwork.session(target)`.
+
+    Attributes
+    ----------
+    length : int
+        The number of confirmed positions, for which the target's features were fed.
+    calls : int
+    """
+
+    def __init__(self, head: DraftNetwork, target):
+        check_target(target, head)
+        self.head, self.target = head, target
+        self.length = self.calls = 0
+        self._device, self._dtype = head.fc.weight.device, head.fc.weight.dtype
+        self._cache = None  # keys and values, (2, 1, heads, slots, head size), with spare slots
+        self._rotation = None  # for the first positions
+        self._hidden: list[torch.Tensor] = []  # (width,): outputs of the last confirmed position and of the nodes
+        self._paths: list[list[int]] = []  # for each node of the tree, the nodes down to it
+
+    def feed(self, tokens: Sequence[int], features: torch.Tensor) -> torch.Tensor:
+        """Add confirmed tokens with their features, and forget the tree of guesses.
+
+        Parameters
+        ----------
+        tokens : sequence of int, at least one
+            The next tokens of the text.
+        features : tensor of shape (tokens, width * layers)
+            The target's features for the token *before* each of them.
+
+        Returns
+        -------
+        logits (1, vocab_size)
+            The logits for the token after the last one.
+
+        Raises
+        ------
+        NaNLogits
+        ValueError
+            If there are no tokens, if the number of features differs from the number of tokens or their width is wrong,
+            or if a token is outside the vocabulary.
+        """
+        expected = (len(tokens), len(self.head.feature_layers) * self.head.width)
+        if not len(tokens) or tuple(features.shape) != expected:
+            raise ValueError(
+                f"{len(tokens)} tokens and features of shape {tuple(features.shape)}, expected {expected}: each token "
+                "needs the feature of the token before it"
+            )
+        self._check(tokens)
+        start, end = self.length, self.length + len(tokens)
+        with torch.inference_mode():
+            hidden = self.head.start(features.to(self._device, self._dtype))
+            # No mask: with a single layer, only the output of the last position is needed, and it attends to all of
+            # them.
+            hidden = self._call(tokens, hidden, start, slice(start, end), None)
+            self.length = end
+            self._hidden, self._paths = [hidden[-1]], []
+            return self._read_out(hidden[-1:])
+
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Add the nodes of one level to the tree of guesses, and guess what follows each of them.
+
+        Parameters
+        ----------
+        tokens : sequence of int
+        parents : sequence of int
+            The node that each of them follows; -1 for the text itself. Nodes are numbered in the order in which they
+            were added since the last `feed`.
+
+        Returns
+        -------
+        logits (tokens, vocab_size)
+
+        Raises
+        ------
+        NaNLogits
+        ValueError
+            If there are no tokens, if the number of parents differs from the number of tokens or a parent does not
+            exist, if the nodes are on several levels, or if a token is outside the vocabulary.
+        """
+        self._check(tokens)
+        first, nodes = len(self._paths), len(self._paths) + len(tokens)
+        if not len(tokens) or len(tokens) != len(parents) or not all(ROOT <= parent < first for parent in parents):
+            raise ValueError(f"{list(tokens)} after {list(parents)}: each token needs a parent from -1 to {first - 1}")
+        paths = [
+            [*(self._paths[parent] if parent != ROOT else ()), first + place] for place, parent in enumerate(parents)
+        ]
+        depth = len(paths[0])
+        if any(len(path) != depth for path in paths):
+            raise ValueError(f"{list(parents)} are parents of several levels: add the nodes of one level at a time")
+        mask = None
+        if depth < nodes:
+            mask = np.zeros((len(paths), self.length + nodes), dtype=bool)
+            mask[:, : self.length] = True
+            for row, path in zip(mask, paths, strict=True):
+                row[[self.length + node for node in path]] = True
+            mask = torch.from_numpy(mask).to(self._device)
+        place = self.length + depth - 1
+        with torch.inference_mode():
+            above = torch.stack([self._hidden[parent + 1] for parent in parents])
+            hidden = self._call(tokens, above, self.length + first, slice(place, place + 1), mask)
+            self._hidden += hidden.unbind()
+            self._paths += paths
+            return self._read_out(hidden)
+
+    def _check(self, tokens):
+        if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.head.vocab_size:
+            raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {self.head.vocab_size}")
+
+    def _call(self, tokens, hidden, start, places, mask):
+        """One step of the network for tokens (n) and hidden (n, width), whose keys go to slots from `start` on."""
+        self.calls += 1
+        end = start + len(tokens)
+
+        def cached(queries, keys, values):
+            if self._cache is None or end > self._cache.shape[3]:
+                old = keys.new_zeros(2, *keys.shape[:2], 0, keys.shape[3]) if self._cache is None else self._cache
+                spare = old.new_zeros(*old.shape[:3], end + _SPARE_SLOTS, old.shape[4])
+                self._cache = torch.cat([old[:, :, :, :start], spare], dim=3)
+            self._cache[0, :, :, start:end], self._cache[1, :, :, start:end] = keys, values
+            keys, values = self._cache[:, :, :, :end]
+            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
+
+        if self._rotation is None or end > self._rotation.shape[-2]:
+            # Not beyond the context, where some kinds of rotation change.
+            most = max(end, min(2 * end + _SPARE_SLOTS, self.target.context))
+            positions = torch.arange(most, device=self._device)[None]
+            self._rotation = torch.stack(self.head.rotation(positions))
+        rotation = self._rotation[..., places, :].unbind()
+        given = torch.tensor([list(tokens)], device=self._device)
+        return self.head.forward(given, hidden[None], rotation, cached)[0]
+
+    def _read_out(self, hidden):
+        logits = self.head.read_out(hidden, self.target)
+        top = float(logits.max())  # NaN if any of them is
+        if top != top:
+            raise NaNLogits(
+                "the draft network returned logits that are NaN: its weights may be damaged, its dtype too narrow "
+                "(load it in bfloat16 or float32), or the target's features not finite"
+            )
+        return logits

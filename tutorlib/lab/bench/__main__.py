@@ -1,0 +1,148 @@
+"""The command line of the benchmark: its rows as tables, or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import transformers
+
+from ...arguments import USER_ERRORS, check_whole_number, number_text
+from ...disk import differences, locked
+from ...loading import models
+from . import chat_prompts, story_prompts
+from .costs import measured_costs, reading
+from .measuring import Condition, drafts_of, measure, rows_at, that_can_run, with_peers
+from .report import VERSION, as_json, as_text, file_name, machine, own_folder, read_report, write_report
+from .rows import OF_EACH_KIND, ROWS
+
+# (chat format, quick) -> prompts of each kind, new tokens, rounds, temperatures, batch sizes
+DEFAULTS = {
+    (False, False): (4, 64, 5, (0.0, 0.5, 0.7, 1.0), (1, 4, 16)),
+    (False, True): (2, 32, 3, (0.0, 1.0), (1, 4)),
+    (True, False): (3, 48, 2, (0.0, 1.0), (1,)),
+    (True, True): (2, 32, 1, (0.0,), (1,)),
+}
+
+
+def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[Sequence[int]] | None = None) -> None:
+    """The command line; `family` and `prompts` replace the bundled ones."""
+    parser = argparse.ArgumentParser(prog="python -m tutorlib bench", description="How fast are the methods here?")
+    parser.add_argument(
+        "--family", default="storyworld", help="a family of models, or a folder with one (default: %(default)s)"
+    )
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: the family's own)")
+    parser.add_argument("--quick", action="store_true", help="fewer prompts, tokens, rounds and conditions")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
+    parser.add_argument(
+        "--results", type=Path, nargs="?", const="", metavar="FILE",
+        help="save to this file, and continue from there (without FILE: a file named after the model in bench_results, "
+        "or in the folder that $TUTORLIB_BENCH names)",
+    )  # fmt: skip
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of this file, without measuring")
+    parser.add_argument(
+        "--rows", nargs="+", metavar="ROW",
+        help="only these rows, and those they are compared with (default: all; for a chat model, some)",
+    )  # fmt: skip
+    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kinds of prompt (default: all)")
+    parser.add_argument(
+        "--temperatures", nargs="+", type=float, metavar="T",
+        help="0 is greedy (default: 0 0.5 0.7 1, quick: 0 1; for a chat model: 0 1, quick: 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batches", nargs="+", type=int, metavar="N",
+        help="how many texts are generated at once (default: 1 4 16, quick: 1 4; for a chat model: 1)",
+    )  # fmt: skip
+    parser.add_argument("--prompts", type=int, help="prompts of each kind (default: 4, for a chat model 3; quick: 2)")
+    parser.add_argument(
+        "--tokens", type=int, help="new tokens per prompt (default: 64, for a chat model 48; quick: 32)"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of timing (default: 5, for a chat model 2; quick: 3, or 1)")
+    parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        if options.show:
+            report = read_report(options.show)
+        else:
+            place = own_folder() if options.results == Path() else options.results  # its file is named after the model
+            with locked(place) if place else contextlib.nullcontext():
+                family = family or models.load(options.family, dtype=options.dtype)
+                report = measured(options, family, prompts)
+    except USER_ERRORS as error:
+        parser.error(str(error))
+    print(as_json(report) if options.json else as_text(report))
+
+
+def measured(options, family, prompts) -> dict:
+    """The report that the options ask for."""
+    transformers.utils.logging.set_verbosity_error()  # it warns of what it does itself when it is given an assistant
+    in_kinds = prompts is None and getattr(family.tokenizer, "chat_template", None) is not None
+    defaults = DEFAULTS[in_kinds, options.quick]
+    given = (options.prompts, options.tokens, options.rounds, options.temperatures, options.batches)
+    count, new_tokens, rounds, temperatures, batches = (
+        default if one is None else one for one, default in zip(given, defaults)
+    )
+    for name, number in (("prompts", count), ("tokens", new_tokens), ("rounds", rounds)):
+        check_whole_number(number, 1, f"--{name} needs how many")
+    kinds = chat_prompts(family, count) if in_kinds else {"story": prompts or story_prompts(family.target, count)}
+    unknown = set(options.kinds or ()) - kinds.keys()
+    if unknown:
+        raise ValueError(f"there are no prompts of the kind {sorted(unknown)[0]!r}; the kinds are: {', '.join(kinds)}")
+    first = next(iter(kinds.values()))
+    wanted = options.rows or (OF_EACH_KIND if in_kinds else [row.name for row in ROWS])
+    candidates = with_peers(wanted)
+    asked = [row for row in candidates if row.name in wanted]
+    pairs = [pair for pair in product(temperatures, batches) if rows_at(asked, *pair)]
+    for what, values, part in (("temperature", options.temperatures, 0), ("batch size", options.batches, 1)):
+        lost = set(values or ()) - {pair[part] for pair in pairs}
+        if lost:
+            value = number_text(min(lost))
+            raise ValueError(f"at {what} {value} none of these rows can run: {'; '.join(wanted)}. Leave it out")
+    conditions = [Condition(kind, *pair) for kind in options.kinds or kinds for pair in pairs]
+    rows, left_out = that_can_run(family, first[0], candidates)
+    setting = {
+        "family": options.family,
+        "dtype": str(family.target.dtype).removeprefix("torch."),
+        "device": str(family.target.device),
+        "prompts": len(first),
+        "new_tokens": new_tokens,
+        "rounds": rounds,
+        "seed": options.seed,
+        "rows": [row.name for row in rows],
+    }
+    report = {"version": VERSION, "machine": machine(), "setting": setting, "left_out": left_out, "results": {}}
+    file = own_folder() / file_name(report) if options.results == Path() else options.results
+    if file and file.exists():
+        report = gone_on_with(file, report)
+    else:
+        report["reading"] = reading(family.target)
+    # What calls cost is measured in every round; where there are many kinds once, because the widest calls take long.
+    costs = functools.cache(lambda: measured_costs(family, first[0], drafts_of(rows), new_tokens))
+    how = {"new_tokens": new_tokens, "rounds": rounds, "rows": rows, "seed": options.seed}
+    how |= {"costs": lambda *_: costs()} if in_kinds else {}
+    for condition in conditions:
+        if condition not in report["results"]:
+            kind, temperature, batch = condition
+            found = measure(family, kinds[kind], temperature=temperature, batch=batch, **how)
+            report["results"][condition] = found
+            if file:
+                write_report(report, file)
+    return read_report(file) if file else report
+
+
+def gone_on_with(path: Path, report: dict) -> dict:
+    """The part of a report that a file already has; a ValueError if it was measured with other settings."""
+    found = read_report(path)
+    for part in ("machine", "setting"):
+        told = differences(found[part], report[part])
+        if told:
+            raise ValueError(f"{path} was measured with {told}: name another file, or delete this one to begin anew")
+    return found
+
+
+if __name__ == "__main__":
+    main()

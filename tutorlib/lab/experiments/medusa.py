@@ -1,0 +1,122 @@
+"""The sweep of chapter 12: tokens per call by the size of the tree, and what typical acceptance does to the text.
+
+Trees are grown from the accuracies that are stored with the bundled heads. Random draws for text i use ``Seeded(i)``.
+Nothing is timed here.
+
+The distance of a lossy rule from the target is measured position by position. If the rule accepts a token x, this token
+comes with probability 1, but plain sampling would draw it with probability p(x). So the total variation of the two
+distributions at this position is 1 - p(x). If a token was drawn from the target, it is 0.
+"""
+
+import math
+from functools import cache
+
+from ...decoders.medusa import medusa
+from ...drafting.checking import exact, typical_acceptance
+from ...drafting.choices import grow
+from ...loading import models
+from ...model.tree import ROOT
+from ...running.decoding import run
+from ...sampling.randomness import Seeded
+from . import figures, village_prompts
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors chose it
+SETTING = {
+    "target": "storyworld target",
+    "heads": "storyworld medusa",
+    "prompts": 24,
+    "quality_prompts": 60,
+    "tokens": 60,
+    "nodes": 16,
+}
+
+
+def rule_name(epsilon: float) -> str:
+    """The name of the row of typical acceptance with this ε and δ = √ε."""
+    return f"typical {epsilon:g}"
+
+
+# A row's name -> (nodes, rule, whether tokens are sampled, whether the texts are judged too).
+SETTINGS = {
+    **{f"greedy, {nodes} nodes": (nodes, exact, False, False) for nodes in SIZES},
+    **{f"sampling, {nodes} nodes": (nodes, exact, True, False) for nodes in SIZES},
+    "greedy": (SETTING["nodes"], exact, False, True),
+    "exact": (SETTING["nodes"], exact, True, True),
+    **{
+        rule_name(epsilon): (SETTING["nodes"], typical_acceptance(epsilon, math.sqrt(epsilon)), True, True)
+        for epsilon in EPSILONS
+    },
+    "typical, swapped": (SETTING["nodes"], typical_acceptance(0.3, 0.09), True, True),
+}
+
+
+@cache
+def bundled_heads():
+    """The bundled heads, on the CPU."""
+    return models.load("storyworld", device="cpu", dtype="float32").medusa
+
+
+class Watched:
+    """A rule of acceptance that records, for each token, how far its distribution is from the target's.
+
+    Parameters
+    ----------
+    rule : function
+        `exact` or another rule of `tutorlib.drafting.checking`.
+
+    Attributes
+    ----------
+    distances : list of float
+        Total variation at each position: 0 if the token was drawn from the target, 1 - p(x) if a lossy rule accepted
+        it.
+    """
+
+    def __init__(self, rule):
+        self.rule, self.distances = rule, []
+
+    def __call__(self, tree, probs_at, rng):
+        path, token = self.rule(tree, probs_at, rng)
+        for above, node in zip((ROOT, *path), path):
+            bound = 0.0 if self.rule is exact else 1 - float(probs_at(above)[tree.tokens[node]])
+            self.distances.append(bound)
+        self.distances.append(0.0)
+        return path, token
+
+
+def row(lm, name: str, heads=None) -> dict:
+    """The figures of one row: about ten seconds on one core, a minute if the texts are judged.
+
+    Parameters
+    ----------
+    lm : LM
+        The target.
+    name : str
+        A key of `SETTINGS`.
+    heads : MedusaHeads, optional
+        By default the bundled ones.
+
+    Returns
+    -------
+    dict
+        ``tokens``, ``calls`` of the target (including those for prompts) and ``per_call``, tokens per call;
+        ``accepted``, the mean number of candidates accepted in a step with a tree. If texts are judged, also
+        ``distance``, the total variation from the target averaged over positions, and the figures of `sweeps.figures`.
+    """
+    heads = heads if heads is not None else bundled_heads()
+    nodes, rule, drawn, judged = SETTINGS[name]
+    prompts = village_prompts(SETTING["quality_prompts" if judged else "prompts"])
+    choices, watched = grow(heads.accuracies, nodes), Watched(rule)
+    traces = []
+    for i, prompt in enumerate(prompts):
+        steps = medusa(lm, heads, prompt, tree=choices, accept=watched, rng=Seeded(i) if drawn else None)
+        traces.append(run(steps, SETTING["tokens"], progress=False))
+    tokens, calls = sum(len(trace.tokens) for trace in traces), sum(trace.target_calls for trace in traces)
+    drafting = [step.accepted for trace in traces for step in trace.steps if step.drafted]
+    found = {"tokens": tokens, "calls": calls, "per_call": tokens / calls, "accepted": sum(drafting) / len(drafting)}
+    if judged:
+        # The last step of a text is cut to fit. The tokens cut off count here too, because they came about in the same
+        # way.
+        found["distance"] = math.fsum(watched.distances) / len(watched.distances)
+        found |= figures(lm, prompts, traces)
+    return found

@@ -1,0 +1,59 @@
+"""What penalties for repetition do to village stories: how repetitive the stories are, and how much of them is true.
+
+Each penalty is used in several strengths, in greedy decoding and in sampling, after the same openings.
+"""
+
+from collections.abc import Sequence
+
+from ...decoders.sample_batch import sample_batch
+from ...running.decoding import run_batch
+from ...sampling.randomness import Seeded
+from ...sampling.warp import Warp, frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
+from . import figures, village_prompts
+
+SETTING = {"model": "storyworld target", "prompts": 100, "max_new_tokens": 60, "sample_seed": 5}
+
+
+# Kinds of penalties: a function from a strength to a warp, whether only new tokens count (as in an API that penalises
+# only the tokens that it has generated; otherwise the prompt's tokens count too), and the strengths.
+KINDS = {
+    "repetition_penalty": (repetition_penalty, False, (1.05, 1.1, 1.2, 1.3, 1.5, 2)),
+    "repetition_penalty, new only": (repetition_penalty, True, (1.05, 1.1, 1.2, 1.3, 1.5, 2)),
+    "frequency_penalty, new only": (frequency_penalty, True, (0.1, 0.2, 0.5, 1, 2, 4)),
+    "presence_penalty, new only": (presence_penalty, True, (0.2, 0.5, 1, 2, 4, 8)),
+    "no_repeat_ngram": (no_repeat_ngram, False, (12, 8, 6, 5, 4, 3)),
+}
+
+
+def _penalties() -> dict:
+    """Row names, without the way of choosing tokens, and for each its warp and whether only new tokens count."""
+    found = {"no penalty": ([], False)}
+    for kind, (make, new_only, strengths) in KINDS.items():
+        name, *rest = kind.split(",")
+        found |= {",".join([f"{name} {value:g}", *rest]): ([make(value)], new_only) for value in strengths}
+    return found
+
+
+# "greedy, no penalty" … "sample, no_repeat_ngram 3": how tokens are chosen, and the penalty.
+SETTINGS = {f"{way}, {name}": (way, *penalty) for way in ("greedy", "sample") for name, penalty in _penalties().items()}
+
+
+def after_prompts(warp: Sequence[Warp], prompts: Sequence[Sequence[int]]) -> list[Warp]:
+    """Warps that see only the part of each history after its prompt. No prompt may begin with another prompt."""
+    begun = {tuple(prompt) for prompt in prompts}
+    lengths = {len(prompt) for prompt in begun}
+
+    def new_only(history):
+        return next(history[length:] for length in lengths if tuple(history[:length]) in begun)
+
+    return [lambda logits, histories, one=one: one(logits, [*map(new_only, histories)]) for one in warp]
+
+
+def row(lm, name: str) -> dict:
+    """The figures of one row, as in `tutorlib.lab.experiments.figures`."""
+    way, warp, new_only = SETTINGS[name]
+    prompts = village_prompts(SETTING["prompts"])
+    rngs = None if way == "greedy" else [Seeded(SETTING["sample_seed"] + i) for i in range(len(prompts))]
+    warp = after_prompts(warp, [lm.encode(prompt) for prompt in prompts]) if new_only else warp
+    rounds = sample_batch(lm, prompts, rngs=rngs, warp=warp)
+    return figures(lm, prompts, run_batch(rounds, SETTING["max_new_tokens"], progress=False))

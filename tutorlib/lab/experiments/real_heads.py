@@ -1,0 +1,115 @@
+"""The sweep of chapters 12 to 14 on a published model: tokens per call with the heads trained for SmolLM2.
+
+The prompts are those of the bench, two of each kind, in the chat format. Every network was trained on other prompts.
+Sampling draws from the target's own distribution (temperature 1), seeded for each prompt. Nothing is timed here.
+"""
+
+from functools import cache, partial
+from statistics import fmean
+
+import torch
+
+from ...decoders.eagle import eagle
+from ...decoders.medusa import medusa
+from ...drafting.checking import typical_acceptance
+from ...drafting.choices import grow
+from ...drafting.draft_trees import drawn_tree, dynamic, static
+from ...loading import models
+from ...running.decoding import run
+from ...sampling.randomness import Seeded
+from ..bench import chat_prompts
+
+FAMILY = "smollm2"
+LEVELS = 4  # accepted candidates are counted up to this number
+SETTING = {
+    "model": "SmolLM2-135M-Instruct",
+    "prompts": 2,  # of each kind
+    "tokens": 40,
+    # How often the EAGLE-3 network's guess of each rank is right in held-out texts, averaged over three steps.
+    "by_rank": [0.34, 0.11, 0.06, 0.04, 0.03, 0.03],
+}
+
+
+def _fixed(make, nodes):
+    """A tree of fixed shape, grown as if the guesses of a rank were right equally often at each level."""
+    return make(grow([SETTING["by_rank"]] * 6, nodes))
+
+
+def _medusa(lm, family, prompt, rng, nodes, **rule):
+    heads = family.medusa
+    return medusa(lm, heads, prompt, tree=grow(heads.accuracies, nodes), rng=rng, **rule)
+
+
+def _eagle(lm, family, prompt, rng, tree):
+    return eagle(lm, family.eagle3, prompt, tree=tree, rng=rng)
+
+
+# A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether tokens are sampled).
+SETTINGS = {
+    **{f"Medusa, {way}, {nodes} nodes": (partial(_medusa, nodes=nodes), way == "sampling")
+       for way in ("greedy", "sampling") for nodes in (4, 16)},
+    "Medusa, typical, 16 nodes": (partial(_medusa, nodes=16, accept=typical_acceptance(0.09, 0.3)), True),
+    **{f"{name}, {way}, {nodes} nodes": (partial(_eagle, tree=make(nodes)), way == "sampling")
+       for name, make, ways in (
+           ("fixed tree", partial(_fixed, static), ("greedy", "sampling")),
+           ("dynamic tree", lambda nodes: dynamic(nodes, 6, 6), ("greedy", "sampling")),
+           ("drawn tree", partial(_fixed, drawn_tree), ("sampling",)),
+       ) for way in ways for nodes in (4, 16)},
+}  # fmt: skip
+
+
+@cache
+def bundled_family():
+    """The model with the heads that were trained for it, on the CPU."""
+    return models.load(FAMILY, device="cpu", dtype="float32")
+
+
+def row(lm, name: str, family=None, kinds=None) -> dict:
+    """The figures of one row: a minute or two on one core.
+
+    Parameters
+    ----------
+    lm : LM
+        The target.
+    name : str
+        A key of `SETTINGS`.
+    family : Family, optional
+        Has the heads and the chat format; by default the bundled one.
+    kinds : sequence of str, optional
+        Only the prompts of these kinds; by default all six.
+
+    Returns
+    -------
+    dict
+        ``tokens``, ``calls`` of the target (including those for prompts) and ``per_call``, tokens per call; ``kinds``,
+        tokens per call for each kind of prompt; ``levels``: the share of the steps with a tree in which at least 1, 2,
+        3 and 4 candidates were accepted; ``unknown``: for each kind, the share of written tokens that the heads do not
+        know.
+    """
+    family, (steps_of, drawn) = family or bundled_family(), SETTINGS[name]
+    known = (family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens).cpu()
+    traces = {}
+    for number, (kind, prompts) in enumerate(chat_prompts(family, SETTING["prompts"]).items()):
+        if kinds is None or kind in kinds:
+            rngs = [Seeded(10 * number + i) if drawn else None for i in range(len(prompts))]
+            runs = [steps_of(lm, family, prompt, rng) for prompt, rng in zip(prompts, rngs)]
+            traces[kind] = [run(steps, SETTING["tokens"], progress=False) for steps in runs]
+    every = [trace for some in traces.values() for trace in some]
+    accepted = [step.accepted for trace in every for step in trace.steps if step.drafted]
+    return {
+        "tokens": sum(len(trace.tokens) for trace in every),
+        "calls": sum(trace.target_calls for trace in every),
+        "per_call": _per_call(every),
+        "kinds": {kind: _per_call(some) for kind, some in traces.items()},
+        "levels": [fmean(count > level for count in accepted) for level in range(LEVELS)],
+        "unknown": {kind: _unknown(some, known) for kind, some in traces.items()},
+    }
+
+
+def _unknown(traces, known) -> float:
+    written = torch.tensor([token for trace in traces for token in trace.tokens])
+    return 1 - fmean(torch.isin(written, known).tolist())
+
+
+def _per_call(traces) -> float:
+    return sum(len(trace.tokens) for trace in traces) / sum(trace.target_calls for trace in traces)

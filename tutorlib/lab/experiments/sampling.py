@@ -1,0 +1,86 @@
+"""The sweep of chapter 5: all filters from weak to strong, and what they do to the truth and the variety of stories.
+
+In each row, the bundled target continues the same openings with another warp. Story i is drawn with ``Seeded(i)`` in
+every row, so all rows share their random numbers. The figures are explained in `sweeps.figures`.
+"""
+
+from collections import Counter
+from statistics import fmean
+
+from tqdm import tqdm
+
+from ... import measures
+from ...decoders.sample_batch import sample_batch
+from ...running.decoding import run_batch
+from ...sampling.randomness import Seeded
+from ...sampling.warp import min_p, one_hot, temperature, top_k, top_p, typical
+from ...storyworld import check
+from . import figures, village_prompts
+
+UNREADABLE = "unreadable"
+SETTING = {"prompts": 100, "tokens": 60, "side_by_side": 20}
+
+# The settings of each filter, from weak to strong.
+GRID = {
+    "temperature": (temperature, (1.5, 1.2, 0.8, 0.6, 0.4, 0.2)),
+    "top-k": (top_k, (40, 10, 5, 3, 2, 1)),
+    "top-p": (top_p, (0.95, 0.9, 0.8, 0.7, 0.5, 0.3)),
+    "min-p": (min_p, (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)),
+    "typical": (typical, (0.95, 0.9, 0.8, 0.6, 0.4, 0.2)),
+}
+
+# A row's name -> its warps. In the last three, a filter comes after a high temperature.
+SETTINGS = {
+    "plain sampling": (),
+    "greedy": (one_hot,),
+    **{f"{name} {value:g}": (make(value),) for name, (make, values) in GRID.items() for value in values},
+    "temperature 1.5, top-k 10": (temperature(1.5), top_k(10)),
+    "temperature 1.5, top-p 0.9": (temperature(1.5), top_p(0.9)),
+    "temperature 1.5, min-p 0.1": (temperature(1.5), min_p(0.1)),
+}
+
+
+def row(lm, name: str, *, progress: bool = False) -> dict:
+    """The figures of one row: `sweeps.figures`, and the variety within each story.
+
+    About 6,000 tokens of the bundled target, 20 stories at a time: some seconds on one core.
+
+    Parameters
+    ----------
+    lm : LM
+    name : str
+        A key of `SETTINGS`.
+    progress : bool
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    dict
+        The figures of `sweeps.figures`, and
+
+        - ``distinct_2_within``: distinct-2 of each story separately, averaged over the stories, with its
+          ``distinct_2_within_interval``;
+        - ``kinds``: the number of different kinds of sentences; ``commonest_kinds``: the three most common ones, each
+          with its share of all added sentences.
+    """
+    prompts, size = village_prompts(SETTING["prompts"]), SETTING["side_by_side"]
+    texts = []
+    for start in tqdm(range(0, len(prompts), size), desc=name, disable=not progress):
+        group = range(start, start + size)
+        rngs = [Seeded(i) for i in group]
+        rounds = sample_batch(lm, [prompts[i] for i in group], rngs=rngs, warp=SETTINGS[name])
+        texts += run_batch(rounds, SETTING["tokens"], progress=False)
+    within = [measures.distinct_n([text.tokens], 2) for text in texts if len(text.tokens) > 1]
+    kinds = Counter(kind for prompt, text in zip(prompts, texts) for kind in _kinds(prompt, text.text))
+    return {
+        **figures(lm, prompts, texts),
+        "distinct_2_within": fmean(within),
+        "distinct_2_within_interval": measures.bootstrap_interval(within),
+        "kinds": len(kinds.keys() - {UNREADABLE}),
+        "commonest_kinds": {kind: count / kinds.total() for kind, count in kinds.most_common(3)},
+    }
+
+
+def _kinds(prompt, text):
+    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or `UNREADABLE`."""
+    return [verdict.kind or UNREADABLE for verdict in check(prompt + text)[len(check(prompt)) :]]

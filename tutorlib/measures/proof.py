@@ -1,0 +1,381 @@
+"""Check, with numbers, whether the output of a method has the distribution that it should have.
+
+`exact_distribution` enumerates all random draws of a method and returns its output distribution, exactly and not as an
+estimate. `target_distribution` computes what the distribution should be, and `total_variation` is the distance between
+the two. For decoders that do not draw from a `Randomness` of this package, `empirical_check` takes samples and tests
+them. This file does not depend on any particular method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arguments import ints, takes_iterators
+from ..running.decoding import checked_budget, checked_stop, run
+from ..running.step import Step
+from ..sampling.randomness import Exhaustive, Randomness
+from ..sampling.warp import Warp, checked_warp, probabilities
+
+if TYPE_CHECKING:
+    from ..model.lm import LM
+
+Sequences = dict[tuple[int, ...], float]  # new tokens -> probability
+
+
+@takes_iterators
+def exact_distribution(
+    make_steps: Callable[[Randomness], Iterable[Step]],
+    length: int,
+    *,
+    stop: Iterable[int] | None = None,
+    max_branches: int = 1_000_000,
+) -> Sequences:
+    """Enumerate the output distribution of a method.
+
+    The method is run once for every combination of outcomes of its random draws (see `randomness.Exhaustive`). A run
+    takes about 4 ms on a small real model, and much less on a `TableLM`. Use a vocabulary of 2 or 3 tokens. For
+    speculative methods, draft 2 tokens and look at 4 new ones: this is long enough to include the bonus token and the
+    rollback after it.
+
+    Parameters
+    ----------
+    make_steps : function
+        Takes a `Randomness` and returns new steps of the method each time: ``lambda rng: sample(lm, prompt, rng=rng)``.
+    length : int
+        How many new tokens to look at.
+    stop : token ids, optional
+        As in `run`: None for those of the model, ``()`` for none. A sequence ends at its first stop token.
+    max_branches : int
+        Raise ValueError if there are more branches.
+
+    Returns
+    -------
+    dict from tuples of tokens to probabilities (float64), which sum to 1
+        The tuples are `length` tokens long, or shorter if the run ended earlier.
+    """
+    distribution: Sequences = {}
+    for rng in Exhaustive(max_branches):
+        tokens = tuple(run(make_steps(rng), length, stop, progress=False).tokens)
+        distribution[tokens] = distribution.get(tokens, 0.0) + rng.weight
+    return distribution
+
+
+@takes_iterators
+def target_distribution(
+    lm: LM, prompt: str | Sequence[int], length: int, *, warp: Iterable[Warp] = (), stop: Iterable[int] | None = None
+) -> Sequences:
+    """The distribution of plain sampling from the warped model, which every lossless method must have.
+
+    Every probability is computed in a new session, with the whole text as the prompt. So the result does not depend on
+    a correct rollback of caches, and no method is run.
+
+    Parameters
+    ----------
+    lm, prompt, warp
+        As for `sample`.
+    length, stop
+        As for `exact_distribution`.
+
+    Returns
+    -------
+    dict from tuples of tokens to probabilities (float64)
+        Sequences of probability zero are left out.
+    """
+    next_probs = _model_reference(lm, prompt, warp)
+    stop = checked_stop(stop, lm)
+    open_ends: Sequences = {(): 1.0}
+    distribution: Sequences = {}
+    for _ in range(checked_budget(length)):
+        longer: Sequences = {}
+        for tokens, probability in open_ends.items():
+            probs = next_probs(tokens)
+            for token in probs.nonzero()[0].tolist():
+                ended = distribution if token in stop else longer
+                ended[(*tokens, token)] = probability * float(probs[token])
+        open_ends = longer
+    return distribution | open_ends
+
+
+def total_variation(a: Mapping, b: Mapping) -> float:
+    """Half the sum of the absolute differences: the largest difference that the probability of any event can have.
+
+    Parameters
+    ----------
+    a, b : mapping from outcomes to probabilities
+        An outcome that is missing has probability zero.
+
+    Returns
+    -------
+    float between 0 (the same distribution) and 1 (nothing in common)
+
+    Raises
+    ------
+    ValueError
+        If the probabilities of one of them do not sum to 1.
+
+    Examples
+    --------
+    >>> total_variation({"a": 0.5, "b": 0.5}, {"a": 0.75, "c": 0.25})
+    0.5
+    """
+    for distribution in (a, b):
+        total = math.fsum(distribution.values())
+        if not abs(total - 1) < 1e-6:
+            raise ValueError(f"a distribution must sum to 1; this one ({len(distribution)} outcomes) sums to {total}")
+    return 0.5 * math.fsum(abs(a.get(outcome, 0.0) - b.get(outcome, 0.0)) for outcome in a.keys() | b.keys())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Decoders from outside this package
+
+
+@dataclass
+class Check:
+    """The result of `empirical_check`.
+
+    Attributes
+    ----------
+    statistic : float
+        G = 2 Σ observed · ln(observed / expected), summed over cells; infinite if an impossible sequence occurred.
+    dof : int
+        Degrees of freedom: the number of cells minus one.
+    p_value : float
+        The probability that a correct decoder gives a G at least as large.
+    samples : int
+    level : float
+        The p value below which the decoder is judged to be wrong.
+    impossible : int
+        How many samples have probability zero under the reference.
+    observed, expected : dict from cells to numbers of samples
+        A cell is a tuple of tokens. If it ends in None, it stands for all rarer continuations of the tokens before.
+    """
+
+    statistic: float
+    dof: int
+    p_value: float
+    samples: int
+    level: float
+    impossible: int = 0
+    observed: dict[tuple, int] = field(default_factory=dict, repr=False)
+    expected: dict[tuple, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the samples agree with the reference."""
+        return self.p_value >= self.level
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        figures = f"G({self.dof}) = {self.statistic:.1f}, p = {self.p_value:.2g}, {self.samples} samples"
+        if self.impossible:
+            return f"wrong: {self.impossible} samples have probability zero under the reference ({figures})"
+        if self.passed:
+            return f"no difference found ({figures})"
+        return f"wrong: a correct decoder shows this in less than {self.level:g} of all checks ({figures})"
+
+    def worst(self, count: int = 5) -> list[tuple[tuple, int, float]]:
+        """The cells that differ most, by (observed - expected)² / expected: a list of (cell, observed, expected)."""
+        cells = [(cell, self.observed[cell], due) for cell, due in self.expected.items()]
+        return sorted(cells, key=lambda cell: -((cell[1] - cell[2]) ** 2) / cell[2])[:count]
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+@takes_iterators
+def empirical_check(
+    decode: Callable[[str | Sequence[int]], Sequence[int]],
+    prompt: str | Sequence[int],
+    reference: LM | Mapping[tuple[int, ...], float],
+    length: int,
+    samples: int,
+    *,
+    warp: Iterable[Warp] = (),
+    stop: Iterable[int] | None = None,
+    level: float = 1e-4,
+    least_expected: float = 5.0,
+) -> Check:
+    """Take samples from any decoder, and test whether its sequences have the correct distribution.
+
+    This is a G-test over whole sequences, that is, over all positions jointly. So it also finds errors that leave the
+    distribution at every single position correct. Sequences that are expected fewer than `least_expected` times are
+    pooled with the other rare continuations of the same beginning, or, if those are still too rare together, one token
+    earlier. The cells depend only on the reference, not on the samples. To pass the test is not a proof, because a
+    small error needs many samples to be seen. For a proof, use `exact_distribution`.
+
+    Parameters
+    ----------
+    decode : function from a prompt to tokens
+        Called `samples` times with `prompt` as given here. It returns the *new* tokens: at least `length` of them,
+        unless they end with a stop token. It draws its own random numbers; seed it if you want to repeat the check.
+    prompt : str or list of int
+    reference : LM, or mapping from tuples of tokens to probabilities
+        The reference to compare with: plain sampling from this model under `warp`, or a distribution such as
+        `exact_distribution` returns.
+    length : int
+        How many new tokens to look at; tokens after them, or after a stop token, are ignored.
+    samples : int
+    warp, stop
+        As for `sample` and `run`, if the reference is an `LM`. If it is a mapping, sequences end where those of the
+        mapping end.
+    level : float
+        The p value below which the decoder is judged to be wrong. This is also the probability that a correct decoder
+        is judged to be wrong.
+    least_expected : float
+        The smallest expected number of samples for a cell of its own.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    ValueError
+        If there are too few samples for a test, or the decoder returns too few tokens.
+    """
+    length = checked_budget(length)
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    if isinstance(reference, Mapping):
+        next_probs, ended = _mapping_reference(reference, length)
+    else:
+        next_probs = _model_reference(reference, prompt, warp)
+        stop = checked_stop(stop, reference)
+
+        def ended(tokens):
+            return len(tokens) == length or bool(tokens and tokens[-1] in stop)
+
+    expected, possible = _cells(next_probs, ended, least_expected / samples)
+    if list(expected) == [(None,)]:
+        raise ValueError(
+            f"{samples} samples are too few: no sequence of {length} tokens is expected {least_expected:g} times; "
+            "take more samples, or shorter sequences"
+        )
+    # If the pool at the root is too small for a cell of its own, it joins the smallest cell.
+    small = expected.get((None,), 1.0) * samples < least_expected
+    pool = expected.pop((None,)) if small else 0.0
+    smallest = min(expected, key=expected.get)
+    expected[smallest] += pool
+
+    observed: dict[tuple, int] = dict.fromkeys(expected, 0)
+    impossible = 0
+    for _ in range(samples):
+        tokens = _cut(ints(decode(prompt), "decode must return token ids (ints)"), ended)
+        if tokens is None:
+            raise ValueError(f"decode must return at least {length} new tokens, or end with a stop token")
+        if not _is_possible(tokens, possible):
+            impossible += 1
+        else:
+            observed[_cell(tokens, expected, smallest)] += 1
+
+    expected = {cell: probability * samples for cell, probability in expected.items()}
+    statistic, p_value = _g_test(list(observed.values()), list(expected.values()))
+    if impossible:
+        statistic, p_value = math.inf, 0.0
+    return Check(statistic, len(expected) - 1, p_value, samples, level, impossible, observed, expected)
+
+
+# A reference has two functions: next_probs(tokens), the probabilities of the next token as an array of shape (vocab,),
+# and ended(tokens), whether a sequence is complete.
+
+
+def _model_reference(lm: LM, prompt, warp):
+    prompt = lm.prompt_tokens(prompt)
+    warp = checked_warp(warp)
+
+    def next_probs(tokens):
+        text = [*prompt, *tokens]
+        return probabilities(lm.session(text).feed(), warp, [text])[-1].cpu().numpy()
+
+    return next_probs
+
+
+def _mapping_reference(distribution: Mapping, length: int):
+    """The conditional probabilities of a distribution that is given as a table of whole sequences."""
+    total_variation(distribution, distribution)  # raises ValueError if it does not sum to 1
+    beginnings: Sequences = {}
+    whole = set()
+    vocab = 1 + max(token for tokens in distribution for token in tokens)
+    for tokens, probability in distribution.items():
+        tokens = tuple(tokens[:length])
+        whole.add(tokens)
+        for end in range(len(tokens) + 1):
+            beginnings[tokens[:end]] = beginnings.get(tokens[:end], 0.0) + probability
+
+    def next_probs(tokens):
+        return np.array([beginnings.get((*tokens, token), 0.0) for token in range(vocab)]) / beginnings[tokens]
+
+    return next_probs, lambda tokens: len(tokens) == length or tokens in whole
+
+
+def _cells(next_probs, ended, least: float) -> tuple[dict[tuple, float], dict[tuple, np.ndarray]]:
+    """Divide all sequences into cells with a probability of at least `least`. (The pool at the root may have less.)
+
+    Returns
+    -------
+    expected : dict from cells to probabilities
+        A cell is a sequence, or a beginning and None, which stands for all sequences that begin like this and have no
+        cell of their own.
+    possible : dict from beginnings to bool arrays (vocab,)
+        For each beginning that was looked at, which tokens can follow.
+    """
+    expected: dict[tuple, float] = {}
+    possible: dict[tuple, np.ndarray] = {}
+    pools: dict[tuple, float] = {}  # beginning -> probability of its rare continuations
+    open_ends = {(): 1.0}
+    while open_ends:
+        tokens, probability = open_ends.popitem()
+        if ended(tokens):
+            expected[tokens] = probability
+            continue
+        probs = probability * next_probs(tokens)
+        possible[tokens] = probs > 0
+        pools[tokens] = float(probs[probs < least].sum())
+        open_ends.update({(*tokens, token): float(probs[token]) for token in (probs >= least).nonzero()[0].tolist()})
+    for tokens in sorted(pools, key=len, reverse=True):
+        if tokens and pools[tokens] < least:
+            pools[tokens[:-1]] += pools[tokens]
+        elif pools[tokens] > 0:
+            expected[(*tokens, None)] = pools[tokens]
+    return expected, possible
+
+
+def _cell(tokens: tuple[int, ...], expected: Mapping, otherwise: tuple) -> tuple:
+    """The cell of a sequence: itself, or the pool of its longest beginning that has one."""
+    pools = ((*tokens[:end], None) for end in range(len(tokens) - 1, -1, -1))
+    return next((cell for cell in (tokens, *pools) if cell in expected), otherwise)
+
+
+def _is_possible(tokens: tuple[int, ...], possible: Mapping[tuple, np.ndarray]) -> bool:
+    """Whether no token of the sequence has probability zero, as far as the reference has been looked at."""
+    for place, token in enumerate(tokens):
+        follows = possible.get(tokens[:place])
+        if follows is not None and not (0 <= token < len(follows) and follows[token]):
+            return False
+    return True
+
+
+def _cut(tokens: list[int], ended) -> tuple[int, ...] | None:
+    """The shortest beginning that is a complete sequence; None if there is none."""
+    for end in range(1, len(tokens) + 1):
+        if ended(tuple(tokens[:end])):
+            return tuple(tokens[:end])
+    return None
+
+
+def _g_test(observed: list[int], expected: list[float]) -> tuple[float, float]:
+    """G and its p value. A single cell always agrees."""
+    if len(observed) == 1:
+        return 0.0, 1.0
+    from scipy import stats  # not at the top: it takes half a second to import
+
+    total = sum(observed)
+    scale = total / sum(expected) if total else 1.0  # SciPy requires the sums to agree closely
+    result = stats.power_divergence(observed, [due * scale for due in expected], lambda_="log-likelihood")
+    return float(result.statistic), float(result.pvalue)

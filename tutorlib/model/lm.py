@@ -1,0 +1,446 @@
+"""A causal language model, and how to begin a sequence over it.
+
+`LM` wraps any transformers causal LM. `LM.session(prompt)` is one sequence with a key-value cache and an undo
+(`session.py`); `LM.batch(prompts)` is several sequences in one call (`batch.py`). Decoding methods use only the
+functions of these two: they never touch a cache, an attention mask or a position id. What this file does not do: choose
+tokens (the methods do), warp logits (`warp.py`), count a budget or look for stop tokens (`decoding.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import threading
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..arguments import check_whole_number, ints
+from . import lengths, probe, quantization
+from .batch import Batch
+from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
+from .own_cache import OwnCache
+from .session import Session
+from .uncached import TokenCache
+
+# Only one thread at a time counts calls, or finds something out about a model.
+_COUNTING, _FINDING = threading.Lock(), threading.RLock()
+
+
+def _found_once(find):
+    """A property that is computed once for an `LM` and all its copies, when one of them first needs it."""
+
+    @functools.wraps(find)
+    def found(lm):
+        if find.__name__ not in lm._found:
+            with _FINDING:
+                if find.__name__ not in lm._found:
+                    lm._found[find.__name__] = find(lm)
+        return lm._found[find.__name__]
+
+    return property(found)
+
+
+class LM:
+    """A causal language model and, where there is one, its tokenizer.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Any decoder-only model with `sdpa` or `eager` attention. It is put in evaluation mode. A model wrapped
+        by `torch.compile` works; give its sessions `cache="static"`, so that shapes stay the same.
+    tokenizer : transformers tokenizer, optional
+        Needed only if prompts are given as text or the new text is wanted as text.
+    context : int, optional
+        The longest sequence, prompt included, 1 or more; by default the number of positions in the configuration.
+
+    Attributes
+    ----------
+    vocab_size : int
+    context : int
+    limit : int or None
+        The longest context that the model supports; None if there is no limit.
+    turns : list of int
+        Lengths at which the computation could change, such as the size of a sliding window.
+    layers : int
+        How many layers the model has. Its hidden states are numbered from 0 (the embeddings) to this number.
+    width : int
+        The width of the hidden states of the last layer, which the output head reads.
+    device, dtype : of the model's weights
+        If the weights are on several devices, the device is that of the first module. Tokens go in and logits come out
+        there.
+    stop_tokens : tuple of int
+        End-of-text tokens of the tokenizer and of the model's generation settings; may be empty.
+    calls : int
+        Forward calls made by all sessions and batches of this object, and of the copies that `counted` has made of it.
+
+    Raises
+    ------
+    ValueError
+        If the model has an encoder, or attention that takes no mask; if `model` is not a loaded model with an output
+        head, `tokenizer` not a tokenizer, or `context` not a whole number of at least 1; if `context` exceeds the
+        model's table of positions.
+
+    Notes
+    -----
+    The first session over a model tests it on a short text, with and without a cache: in pieces, as a tree, after a
+    rollback, and in a batch of rows with different lengths. The test takes about as long as 20 calls of one token, and
+    its calls are not counted. It is repeated after the model has changed: its weights, dtype, hooks or adapters. The
+    configuration may contain a length at which the computation changes, such as the size of a window; it is tested when
+    a sequence first gets there. If the logits differ by more than rounding, as in hybrids and recurrent models, the
+    model is tested and used with the cache that it makes itself, and with snapshots of it. If they differ then too,
+    `LM` warns once and computes every sequence in full, without a cache (`in_full`). If the model does not behave like
+    a causal language model even so, the session raises ValueError.
+
+    Every call is made in evaluation mode: if the model has been put into training mode, it is switched back.
+
+    If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
+    earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.
+    """
+
+    _counts_for: LM | None = None  # the LM that also counts these calls
+
+    def __init__(self, model: torch.nn.Module, tokenizer: Any = None, *, context: int | None = None):
+        _check_parts(model, tokenizer)
+        if context is not None:
+            check_whole_number(context, 1, "context must be how many tokens fit")
+            context = int(context)
+        self.model = model.eval() if model.training else model
+        self.tokenizer = tokenizer
+        self.calls = 0
+        self._weight = next(model.parameters())  # for its dtype; finding it is slower than a draw
+        self._found: dict = {}  # what `_found_once` remembers
+        config = model.config.get_text_config(decoder=True)
+        self._masks = kinds_of_attention(model, config)
+        if quantization.depends_on_the_call(model):
+            warnings.warn(
+                "in int8 with a threshold for outliers, a token's logits depend on the other tokens of its call. As a "
+                "target this model gives other texts with drafts or in a batch than alone: load it with "
+                "llm_int8_threshold=0.0 (models.load does). As a draft it can stay as it is",
+                stacklevel=2,
+            )
+        self.kind = probe.kind(model)
+        self.layers = config.num_hidden_layers
+        # OPT-350m, for instance, projects its states to another width before the output head.
+        self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
+        self._keeps_logits = "logits_to_keep" in forward_parameters(model)
+        self.vocab_size = config.vocab_size
+        self.limit, self._limited_by = lengths.longest_sequence(model, config)
+        if context and self._limited_by and context > self.limit:
+            raise ValueError(f"context={context} is too long ({self._limited_by})")
+        self.context = context or self.limit or 1_000_000_000
+        self.turns = lengths.turns(config, probe.LENGTH, self.context)
+        settings = getattr(model, "generation_config", None)
+        ends = [getattr(tokenizer, "eos_token_id", None)]
+        configured = getattr(settings, "eos_token_id", None)
+        ends += configured if isinstance(configured, (list, tuple)) else [configured]
+        self.stop_tokens = tuple(sorted({end for end in ends if end is not None and 0 <= end < self.vocab_size}))
+
+    def __repr__(self) -> str:
+        return f"LM({type(self.model).__name__}, vocab_size={self.vocab_size}, context={self.context})"
+
+    @property
+    def device(self) -> torch.device:
+        if getattr(self.model, "hf_device_map", None):  # weights may be on several devices, or on none until a call
+            hook = getattr(self.model.get_input_embeddings(), "_hf_hook", None)
+            place = getattr(hook, "execution_device", None)
+            return self.model.device if place is None else torch.device(place)
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._weight.dtype
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with any special tokens that the tokenizer adds."""
+        if not isinstance(text, str):
+            raise ValueError(f"encode needs one text (a str), got {text!r}")
+        tokens = list(self._tokenizer("encode text")(text)["input_ids"])
+        self._warn_of_an_end(text, tokens)
+        return tokens
+
+    def _warn_of_an_end(self, text: str, tokens: list[int]) -> None:
+        """Warn once if the tokenizer has added a stop token to the end of a text."""
+        if len(tokens) < 2 or tokens[-1] not in self.stop_tokens or "ended" in self._found:
+            return
+        end = self.tokenizer.decode(tokens[-1:])
+        if not text.endswith(end):
+            self._found["ended"] = True
+            warnings.warn(
+                f"the tokenizer ends every text with token {tokens[-1]} ({end!r}), which is a stop token: after such a "
+                "prompt, the model begins another text. Load the tokenizer with add_eos_token=False, or give token "
+                "ids without the last one",
+                stacklevel=3,
+            )
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of some tokens, without special tokens."""
+        tokens = self.check_tokens(tokens, "what is decoded")
+        # The clean-up would remove spaces before punctuation, and decoding would not be the reverse of encoding.
+        return self._tokenizer("decode tokens").decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def counted(self) -> LM:
+        """The same model with a call counter of its own, which starts at 0. Its calls are counted here as well.
+
+        In this way each run counts only the calls of its own sessions, even if others use the model at the same time.
+        """
+        other = copy.copy(self)
+        other.calls, other._counts_for = 0, self
+        return other
+
+    @property
+    def original(self) -> LM:
+        """The `LM` that this one was copied from by `counted`, or this one if it is not a copy."""
+        return self if self._counts_for is None else self._counts_for.original
+
+    def _count_call(self) -> None:
+        """Count a call that is about to be made, in evaluation mode even if the model is being trained meanwhile."""
+        if getattr(self.model, "training", False):  # a table has no model
+            self.model.eval()
+        with _COUNTING:
+            lm = self
+            while lm is not None:
+                lm.calls += 1
+                lm = lm._counts_for
+
+    def session(
+        self, prompt: str | Sequence[int], hidden: int | Sequence[int] | None = None, cache: str = "dynamic"
+    ) -> Session:
+        """One sequence that begins with `prompt`; see `Session`. The prompt is computed at the first feed."""
+        return Session(self, prompt, hidden=hidden, cache=cache)
+
+    def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
+        """Several sequences computed together, one for each prompt; see `Batch`."""
+        return Batch(self, prompts)
+
+    def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
+        """The logits that the output head computes from hidden states, as if the model ended at that layer.
+
+        First the final norm is applied, then the output head, then anything else that the model family does to its
+        logits (Gemma 2 caps them). The first use computes a few tokens in a call that is not counted, to check that the
+        result for the last layer agrees with the model's own logits.
+
+        Parameters
+        ----------
+        hidden : (..., width) tensor
+            In the form of `Session.hidden`.
+        normed : bool
+            Whether they have already passed the final norm, like those of the last layer.
+
+        Returns
+        -------
+        (..., vocab) tensor, in the model's dtype and on the device of `hidden`, without gradient
+
+        Raises
+        ------
+        ValueError
+            If the result is not this model's own logits, because `LM` does not know what the model does after its
+            layers.
+        """
+        after_layers, device = self._after_layers, hidden.device
+        with torch.no_grad():
+            for module in () if normed else after_layers:
+                hidden = module(hidden)
+            return self._head(hidden).to(device)
+
+    @_found_once
+    def _after_layers(self) -> list[torch.nn.Module]:
+        """The modules between the last layer and the output head, tested on a short text."""
+        model = getattr(self.model, "_orig_mod", self.model)
+        modules = itertools.chain(model.get_decoder().modules(), model.modules())
+        decoder = next((one for one in modules if any(map(self._are_layers, one.children()))), torch.nn.Module())
+        state, found = None, {}  # what the last layer made, and the modules that were called after it, in their order
+        thread = threading.get_ident()  # other threads may be computing with the same modules
+
+        def take(_, inputs, output):
+            nonlocal state
+            if threading.get_ident() == thread:
+                state = output[0] if isinstance(output, (tuple, list)) else output
+                found.clear()
+
+        def note(module, inputs, name):
+            if threading.get_ident() == thread and len(inputs) == 1:
+                found[name] = module
+
+        hooks = []
+        for name, child in decoder.named_children():
+            if self._are_layers(child):
+                hooks += [layer.register_forward_hook(take) for layer in child]
+            else:
+                hooks.append(child.register_forward_pre_hook(functools.partial(note, name=name)))
+        try:
+            with torch.no_grad():
+                # Several tokens, because one of them may be padding, whose embedding is 0 and tests nothing.
+                text = torch.arange(4, device=self.device)[None] % self.vocab_size
+                output = model(input_ids=text, use_cache=False, output_hidden_states=True)
+                normed = (output.hidden_states or [None])[-1]
+                for module in found.values() if state is not None else ():
+                    state = module(state)
+                # Both must give the model's own logits: the state normed here, and the state that the model normed.
+                right = all(
+                    state is not None
+                    and state.shape[:2] == text.shape
+                    and bool((self._head(state) - output.logits).abs().max() <= 0.01 * output.logits.abs().max())
+                    for state in (state, normed)
+                )
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not right:
+            raise ValueError(
+                f"{type(model).__name__} does something else between its layers and its logits than the modules "
+                f"after its layers ({', '.join(found) or 'none'}) and its output head do: LM cannot read out its "
+                "hidden states"
+            )
+        return list(found.values())
+
+    def _are_layers(self, module: torch.nn.Module) -> bool:
+        return isinstance(module, torch.nn.ModuleList) and len(module) == self.layers
+
+    def _head(self, states: torch.Tensor) -> torch.Tensor:
+        """The output head, and the scaling or capping that some families have after it."""
+        scale, cap = self._after_head
+        logits = self.model.get_output_embeddings()(states)
+        logits = logits if scale == 1 else logits * scale
+        return logits if cap is None else (logits / cap).tanh() * cap
+
+    @_found_once
+    def _after_head(self) -> tuple[float, float | None]:
+        """The factor by which logits are multiplied, and the value at which they are capped."""
+        config = self.model.config.get_text_config()
+        scale = getattr(config, "logit_scale", None) or 1  # Cohere
+        scale /= getattr(config, "logits_scaling", None) or 1  # Granite
+        return scale, getattr(config, "final_logit_softcapping", None)  # Gemma
+
+    def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
+        """Check a prompt, given as text or tokens, and return its tokens.
+
+        Raises
+        ------
+        ValueError
+            If the prompt is empty or longer than the context, is neither text nor a sequence of whole numbers, contains
+            ids outside the vocabulary, or is text although there is no tokenizer.
+        """
+        if isinstance(prompt, str):
+            tokens = self.encode(prompt)
+            if not tokens:
+                raise ValueError(f"the prompt {prompt!r} has no tokens: give at least one")
+        else:
+            tokens = prompt
+        tokens = self.check_tokens(tokens, "the prompt")
+        if not tokens:
+            raise ValueError(f"the prompt is empty ({prompt!r}): give at least one token")
+        if len(tokens) > self.context:
+            raise ValueError(
+                f"the prompt has {len(tokens)} tokens, more than the context of {self.context}: shorten it"
+                + f" ({self._limited_by})" * bool(self._limited_by)
+            )
+        return tokens
+
+    def open_cache(self, rows: int, static: bool = False) -> KeyValues | OwnCache | TokenCache:
+        """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
+        if self._may_cache(static):
+            return KeyValues(self, static)
+        return self._without_masks([[] for _ in range(rows)])
+
+    def _may_cache(self, static: bool, length: int = 0) -> bool:
+        slots = self.context + TREE_SLOTS if static else None
+        return probe.may_cache(self, lambda lm, rows: KeyValues(lm, static and rows == 1), (slots,), length, warn=False)
+
+    def _without_masks(self, texts: list[list[int]], length: int = 0) -> OwnCache | TokenCache:
+        """A cache for a model that is called without masks, with the tokens that each row has."""
+        positions = (False, True) if "position_ids" in forward_parameters(self.model) else (False,)
+        ways = [(pieces, told) for pieces in (True, False) for told in positions]
+        for way in ways:
+            if self._may_use_its_own(way, length, warn=way == ways[-1]):
+                return OwnCache(self, texts, *way)
+        return TokenCache(self, texts)
+
+    def _may_use_its_own(self, way: tuple[bool, bool], length: int, warn: bool = False) -> bool:
+        def open_cache(lm, rows):
+            return OwnCache(lm, [[] for _ in range(rows)], *way)
+
+        return probe.may_cache(self, open_cache, ("its own", *way), length, warn)
+
+    def reach(
+        self, cache: KeyValues | OwnCache, rows: list[list[int]], length: int
+    ) -> KeyValues | OwnCache | TokenCache:
+        """A cache for sequences of `length` tokens, for which this one is too short; the same one if the model allows
+        it.
+
+        `rows` are the tokens that the cache holds.
+        """
+        if isinstance(cache, OwnCache):
+            is_right = self._may_use_its_own((cache.pieces, cache.positions), length)
+        else:
+            is_right = self._may_cache(bool(cache.slots.fixed), length)
+        cache = cache if is_right else self._without_masks(rows, length)
+        if type(cache) is not TokenCache:  # which has no limit
+            cache.reach = lengths.next_turn(self.turns, length)
+        return cache
+
+    def in_full(
+        self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """The last `rows` rows of logits, and of hidden states by layer, of one pass over `tokens` without a cache."""
+        given = forward_parameters(self.model)
+        options = {"use_cache": False} if "use_cache" in given else {}
+        options |= {"logits_to_keep": rows} if self._keeps_logits else {}
+        options |= {"output_hidden_states": True} if hidden else {}
+        with torch.inference_mode():
+            output = self.model(input_ids=torch.tensor([tokens], device=self.device), **options)
+        states = self._states(output, hidden, 1, len(tokens), self.device)
+        return output.logits[0, -rows:].to(self.device).clone(), {k: v[0, -rows:] for k, v in states.items()}
+
+    def _states(
+        self, output, layers: Sequence[int], rows: int, width: int, device: torch.device
+    ) -> dict[int, torch.Tensor]:
+        """The hidden states of a call by layer, (rows, width, features), as ordinary tensors on this device."""
+        # Tensors made in inference mode cannot be changed in place outside of it.
+        name = type(self.model).__name__
+        if layers and output.hidden_states is None:
+            raise ValueError(f"{name} gives no hidden states: this method needs them")
+        states = {layer: output.hidden_states[layer].to(device).clone() for layer in layers}
+        for layer, state in states.items():
+            if state.ndim != 3 or state.shape[:2] != (rows, width):
+                raise ValueError(
+                    f"the hidden states of {name} are no vector for each token: layer {layer} has the shape "
+                    f"{tuple(state.shape)} for {rows} rows of {width} tokens. This method cannot use them"
+                )
+        return states
+
+    def _tokenizer(self, purpose: str):
+        if self.tokenizer is None:
+            raise ValueError(
+                f"this LM has no tokenizer to {purpose} with: give token ids, or make LM(model, tokenizer)"
+            )
+        return self.tokenizer
+
+    def check_tokens(self, tokens: Iterable[int], name: str) -> list[int]:
+        """Return `tokens` as a list of ints; raise ValueError if one of them is outside the vocabulary."""
+        tokens = ints(tokens, f"{name} must be a sequence of token ids (ints)")
+        if tokens and (min(tokens) < 0 or max(tokens) >= self.vocab_size):
+            wrong = [token for token in tokens if not 0 <= token < self.vocab_size]
+            raise ValueError(f"{name} holds {wrong[:5]}, outside the vocabulary of {self.vocab_size} tokens")
+        return tokens
+
+
+def _check_parts(model, tokenizer) -> None:
+    """Raise ValueError if `model` is not a loaded model with an output head, or `tokenizer` not a tokenizer."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        what = repr(model) if isinstance(model, str) else type(model).__name__
+        raise ValueError(
+            f"LM wraps a transformers model that has been loaded, got {what}: models.load(name) finds one by its name, "
+            "as does LM(AutoModelForCausalLM.from_pretrained(name), AutoTokenizer.from_pretrained(name))"
+        )
+    if not getattr(model, "can_generate", lambda: True)():
+        raise ValueError(
+            f"{type(model).__name__} makes no text, for it has no output head: load it with AutoModelForCausalLM"
+        )
+    if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "decode")):
+        raise ValueError(f"the tokenizer must be a loaded one, AutoTokenizer.from_pretrained(name), got {tokenizer!r}")

@@ -1,0 +1,1 @@
+"""How a method is run: it yields steps (`step`), `decoding` runs it, and a `trace` keeps what happened."""

@@ -1,0 +1,1 @@
+"""Where random draws come from (`randomness`), and what changes probabilities before a draw (`warp`)."""
