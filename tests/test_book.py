@@ -13,6 +13,7 @@ import front_door
 import measured
 import nbformat
 import offline
+import outputs
 import pytest
 import renumber
 import setup_cells
@@ -425,8 +426,29 @@ def test_what_was_just_compared_is_not_executed_again_until_the_package_changes(
     monkeypatch.setattr(build_book, "execute", lambda notebook, copy: ran.append(notebook) or True)
     build_book.compared(root, folder)
     assert build_book.executed(root, folder) and ran == []
+    shutil.rmtree(folder)  # as in a fresh clone: the hash beside the notebooks says that their outputs are right
+    assert build_book.executed(root, folder) and ran == []
     (root / "tutorlib/__init__.py").write_text("changed = True")
     assert build_book.executed(root, folder) and ran == [root / "notebooks/01_a.ipynb"]
+
+
+@pytest.mark.parametrize("part", ["source", "outputs"])
+def test_committed_outputs_that_are_not_of_this_code_are_never_shown_in_silence(small_book, monkeypatch, part):
+    root, ran = small_book(), []
+    monkeypatch.setattr(build_book, "execute", lambda notebook, copy: ran.append(notebook) or True)
+    path = root / "notebooks/01_a.ipynb"
+    outputs.note(root, [path])
+    notebook = nbformat.read(path, as_version=4)
+    printed = [nbformat.v4.new_output("stream", name="stdout", text="3\n")]
+    notebook.cells[1][part] = {"source": "print(1 + 2)", "outputs": printed}[part]
+    nbformat.write(notebook, path)
+    assert build_book.executed(root, root / "_build" / "executed") and ran == [path]
+    notebook.cells[0].source = "# B"  # prose alone needs no execution
+    nbformat.write(notebook, path)
+    outputs.note(root, [path])
+    notebook.cells[0].source = "# C"
+    nbformat.write(notebook, path)
+    assert outputs.up_to_date(root, [path]) == [path]
 
 
 def test_pages_are_looked_at_again_unless_they_are_the_very_ones_that_were(small_book, monkeypatch):

@@ -1,6 +1,7 @@
 """Build the book: execute the notebooks, render the pages with warnings as errors, and see that they exist.
 
-python book/_tools/build_book.py               execute what has changed, then render into _build/html
+python book/_tools/build_book.py               show the committed outputs where they are up to date, execute the other
+                                               notebooks, and render into _build/html
 python book/_tools/build_book.py --committed   execute nothing: render the committed outputs into _build/committed
 python book/_tools/build_book.py --compared    render nothing: note that the committed outputs were just compared with
                                                an execution and their pages looked at, so that the next build need do
@@ -20,6 +21,7 @@ from pathlib import Path
 import nbformat
 import yaml
 from execute_notebooks import execute, normalise
+from outputs import note, package_hash, up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where the pages' notebooks with new outputs are, for `offline`; unset, the pages show the committed outputs.
@@ -43,19 +45,9 @@ def toc_pages(root):
     return list(walk(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))))
 
 
-def fingerprint(root):
-    """Hash what a notebook's outputs depend on besides the notebook: package, weights, pinned versions."""
-    digest = hashlib.sha256(sys.version.encode())
-    files = [root / "constraints.txt", *sorted((root / "tutorlib").rglob("*"))]
-    for path in files:
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
 def forget_stale_executions(root, folder):
     """Remove the executed notebooks from `folder` when the package has changed, or what is installed."""
-    stamp, now = folder / ".sources", fingerprint(root)
+    stamp, now = folder / ".sources", package_hash(root) + sys.version
     if not stamp.exists() or stamp.read_text() != now:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -84,6 +76,7 @@ def compared(root, folder):
     """Take the committed notebooks for executed ones: `make test` has just executed them and compared every output."""
     for notebook, copy in stale_copies(root, folder):
         shutil.copyfile(notebook, copy)
+    note(root, sorted((root / "notebooks").glob("*.ipynb")))
 
 
 def digest(root, site):
@@ -96,7 +89,7 @@ def digest(root, site):
 
 
 def executed(root, folder):
-    """Execute the notebooks whose copy in `folder` is not up to date.
+    """Execute the notebooks whose copy in `folder` is not up to date, unless their committed outputs are.
 
     Returns
     -------
@@ -104,6 +97,11 @@ def executed(root, folder):
         Whether all copies are up to date now. If not, a cell has failed, and what went wrong has been printed.
     """
     stale = stale_copies(root, folder)
+    known = up_to_date(root, [notebook for notebook, _ in stale])
+    for notebook, copy in stale:
+        if notebook in known:
+            shutil.copyfile(notebook, copy)
+    stale = [pair for pair in stale if pair[0] not in known]
     # Each notebook computes on one thread in a process of its own, so there is a core for each of several.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return all(list(pool.map(lambda pair: execute(*pair), stale)))

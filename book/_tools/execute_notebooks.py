@@ -18,7 +18,10 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from outputs import note
 from PIL import Image, ImageChops
+
+ROOT = Path(__file__).resolve().parents[2]
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # What stands in a live widget's place where it is not alive.
@@ -149,6 +152,8 @@ def main():
             path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
         elif not execute(path):
             return 1
+        elif path.resolve().parent == ROOT / "notebooks":
+            note(ROOT, [path])
     return 0
 
 

@@ -1,6 +1,6 @@
 """The files of weights in a folder, looked at before anything in them is loaded.
 
-What this file does not do: find or download folders (`hub`), or load what is in them (`models`, `heads.formats`).
+What this file does not do: find or download folders (`hub`), or load what is in them (`models`, `loading.formats`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 bitsandbytes replaces the linear layers; embeddings, norms and the output head stay as they are. It is imported only
 here, and only when it is used. What this file does not do: load a model (`models`), or predict the memory of a whole
-model (`metrics.memory`).
+model (`measures.memory`).
 
 Sources: Dettmers et al. (2022), "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale"; Dettmers et al.
 (2023), "QLoRA: Efficient Finetuning of Quantized LLMs", section 3 (NF4 and double quantization).

@@ -145,17 +145,16 @@ class Session:
         (rows, vocab) tensor
             As for `feed`. The last row belongs to the token after the sequence.
         """
-        tokens = self.lm.check_tokens(tokens, "tokens")
+        tokens = tokens if type(tokens) is list else self.lm.check_tokens(tokens, "tokens")
         if not tokens:
             raise ValueError("advance_to needs the whole sequence wanted, prompt included, but got no tokens")
         self._refuse_open_tree("advance_to")
         if len(tokens) > self.lm.context:
             raise ValueError(f"a sequence of {len(tokens)} tokens does not fit the context of {self.lm.context}")
-        common = min(len(self._tokens), len(tokens) - 1)
-        if self._tokens[:common] != tokens[:common]:
-            common = next(i for i in range(common) if self._tokens[i] != tokens[i])
+        common = _shared(self._tokens, tokens[:-1])
+        new = self.lm.check_tokens(tokens[common:], "tokens")  # the others were checked when they were fed
         self.rollback(len(self._tokens) - common)
-        return self.feed(tokens[common:])
+        return self.feed(new)
 
     def feed_tree(self, tree: TokenTree) -> torch.Tensor:
         """Score every node of a tree in one call. Call `keep` afterwards.
@@ -232,6 +231,20 @@ class Session:
                 prompt = {layer: state[0, : len(pending)] for layer, state in states.items()}
                 self.prompt_hidden = prompt[self._layers[0]] if self._single else prompt
         return logits
+
+
+def _shared(one: list[int], other: list[int]) -> int:
+    """How many of their first tokens two lists share, compared by halves: long texts mostly differ near their end."""
+    same, most = 0, min(len(one), len(other))
+    if one[:most] == other[:most]:
+        return most
+    while most - same > 1:
+        middle = (same + most) // 2
+        if one[same:middle] == other[same:middle]:
+            same = middle
+        else:
+            most = middle
+    return same
 
 
 def _hidden_layers(hidden: int | Sequence[int] | None, n_layers: int) -> tuple[int, ...]:

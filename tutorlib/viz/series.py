@@ -88,7 +88,7 @@ def trade_off(ax, curves: Mapping[str, Mapping], points: Mapping[str, Mapping], 
     Parameters
     ----------
     curves : mapping from names to mappings from settings to rows
-        One curve each, with its settings in order. A row is a dict as in the results of `sweeps`, with the values named
+        One curve each, with its settings in order. A row is a dict as in an experiment's results, with the values named
         `x` and `y`. If it also has ``[low, high]`` under the name `y` with ``_interval`` added, this is drawn as a thin
         line.
     points : mapping from names to rows

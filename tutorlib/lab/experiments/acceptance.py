@@ -68,7 +68,7 @@ def row(lm, name: str) -> dict:
           whose probability at temperature 1 is below 0.0001;
         - ``own``: acceptance in texts that the target itself writes at this temperature, with its ``own_interval``;
           ``own_draft_at_1``: the same, if the draft stays at temperature 1;
-        - ``readable``, ``consistent``: of these texts, as in `sweeps.figures`.
+        - ``readable``, ``consistent``: of these texts, as in `experiments.figures`.
     """
     t = SETTINGS[name]
     p, q = _told_logits(lm)

@@ -144,7 +144,7 @@ def bundled_amateur():
 
 
 def row(lm, name: str, amateur=None) -> dict:
-    """The figures of one row: `sweeps.figures`, and those that the chapter compares with published ones.
+    """The figures of one row: `experiments.figures`, and those that the chapter compares with published ones.
 
     About 6,000 tokens: about ten seconds on one core for methods that write several texts at once, and half a minute
     for beam search, contrastive search and DoLa, which write one text at a time.
@@ -161,11 +161,11 @@ def row(lm, name: str, amateur=None) -> dict:
     Returns
     -------
     dict
-        The figures of `sweeps.figures`, and these, each with its ``_interval``:
+        The figures of `experiments.figures`, and these, each with its ``_interval``:
 
         - ``ngram_entropy_1``, ``_2``, ``_3`` (bits), ``distinct_1_within``, ``distinct_2_within``, ``repetition_4``: of
           each story separately, averaged over the stories;
-        - ``perplexity``: over all tokens together, as in `sweeps.figures`.
+        - ``perplexity``: over all tokens together, as in `experiments.figures`.
 
         Also ``kinds``: the number of different kinds of sentences; and ``commonest_kinds``: the three most common ones,
         each with its share of all added sentences.

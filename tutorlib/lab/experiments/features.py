@@ -6,8 +6,8 @@ token x_t to which it belongs, the token after it, x_{t+1}, which is already kno
 network does not get are set to zero, so all have the same number of weights. There is a similar ablation in Li et al.
 (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.3.2.
 
-The target writes the texts first; they are stored in ``runs/sweeps/features``. Each row takes some minutes. Nothing is
-timed here.
+The target writes the texts first; they are stored in ``runs/experiments/features``. Each row takes some minutes. Nothing
+is timed here.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from ..training.learner import fit, right_guesses
 from ..training.own_text import Batches, OwnText, Telling, own_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 
-RUNS = Path("runs/sweeps/features")  # where texts are stored
+RUNS = Path("runs/experiments/features")  # where texts are stored
 SETTING = {
     "target": "storyworld target",
     "texts": 384,

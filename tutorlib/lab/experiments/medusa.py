@@ -101,7 +101,7 @@ def row(lm, name: str, heads=None) -> dict:
     dict
         ``tokens``, ``calls`` of the target (including those for prompts) and ``per_call``, tokens per call;
         ``accepted``, the mean number of candidates accepted in a step with a tree. If texts are judged, also
-        ``distance``, the total variation from the target averaged over positions, and the figures of `sweeps.figures`.
+        ``distance``, the total variation from the target averaged over positions, and what `figures` gives.
     """
     heads = heads if heads is not None else bundled_heads()
     nodes, rule, drawn, judged = SETTINGS[name]

@@ -1,7 +1,7 @@
 """The sweep of chapter 5: all filters from weak to strong, and what they do to the truth and the variety of stories.
 
 In each row, the bundled target continues the same openings with another warp. Story i is drawn with ``Seeded(i)`` in
-every row, so all rows share their random numbers. The figures are explained in `sweeps.figures`.
+every row, so all rows share their random numbers. The figures are explained in `experiments.figures`.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def row(lm, name: str, *, progress: bool = False) -> dict:
-    """The figures of one row: `sweeps.figures`, and the variety within each story.
+    """The figures of one row: `experiments.figures`, and the variety within each story.
 
     About 6,000 tokens of the bundled target, 20 stories at a time: some seconds on one core.
 
@@ -56,7 +56,7 @@ def row(lm, name: str, *, progress: bool = False) -> dict:
     Returns
     -------
     dict
-        The figures of `sweeps.figures`, and
+        The figures of `experiments.figures`, and
 
         - ``distinct_2_within``: distinct-2 of each story separately, averaged over the stories, with its
           ``distinct_2_within_interval``;

@@ -66,7 +66,7 @@ def row(lm, name: str, draft=None) -> dict:
     Returns
     -------
     dict
-        ``"readable"``, ``"consistent"`` and their intervals, ``"perplexity"`` under the target, as in `sweeps.figures`;
+        ``"readable"``, ``"consistent"`` and their intervals, ``"perplexity"`` under the target, as in `figures`;
         ``"tokens"``, ``"target_calls"``.
     """
     draft = draft or bundled_draft()
