@@ -79,6 +79,7 @@ unit/slow: $(READY)
 
 lint: $(READY)
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check -q .
 	$(BIN)/python book/_tools/setup_cells.py --check
 	$(BIN)/python book/_tools/citations.py --check
 	$(BIN)/python book/_tools/renumber.py --check

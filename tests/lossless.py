@@ -37,7 +37,7 @@ from tutorlib.decoders import (
 )
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
+from tutorlib.drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.model.batch import Batch
@@ -267,7 +267,7 @@ class Row:
 def _eagle(make, tree):
     """EAGLE as a line of the table; `tree(gamma)` makes a shape."""
     return lambda lm, draft, prompt, gamma, **how: eagle(
-        lm, network_of(make, lm, draft), prompt, tree=tree(gamma), **how
+        lm, network_of(make, lm, draft), prompt, shape=tree(gamma), **how
     )
 
 
@@ -281,11 +281,11 @@ SAME_TEXT = {
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
     ),
     "medusa": lambda lm, draft, prompt, gamma, **how: medusa(
-        lm, heads_of(lm, draft, gamma), prompt, tree=[(0,) * gamma, (1,) * gamma], **how
+        lm, heads_of(lm, draft, gamma), prompt, shape=[(0,) * gamma, (1,) * gamma], **how
     ),
-    "eagle, chain": _eagle(eagle1, chain),
-    "eagle, static": _eagle(eagle3, lambda gamma: static([(0,) * gamma, (1,) * gamma])),
-    "eagle, dynamic": _eagle(reduced, lambda gamma: dynamic(2 * gamma, gamma, 2)),
+    "eagle, chain": _eagle(eagle1, chain_draft),
+    "eagle, static": _eagle(eagle3, lambda gamma: static_tree([(0,) * gamma, (1,) * gamma])),
+    "eagle, dynamic": _eagle(reduced, lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
 }
 # These take draws of their own: the same distribution, but another text.
 SAME_DISTRIBUTION = {

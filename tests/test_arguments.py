@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import random_model
 from lossless import random_heads, table
-from tutorlib.hugging_face.generate.generate import custom_generate
+from tutorlib.hugging_face.generate import custom_generate
 
 from tutorlib import decoders as d
 from tutorlib import metrics, proof
@@ -95,7 +95,7 @@ CASES = {
     "context_contrast": lambda given: tokens(d.context_contrast(LM3, [0], without=given([1, 2]), weight=0.7)),
     "dola": lambda given: [step.note for step in run(d.dola(llama(), [1, 2], layers=given([0, 1])), 3).steps],
     "suffix_lookup": lambda given: drafts(d.suffix_lookup(LM3, [0], gamma=3, texts=given([given([0, 1, 2]), [1, 0]]))),
-    "medusa": lambda given: drafts(medusa(table(), heads(), [0], tree=given(map(given, TREE)))),
+    "medusa": lambda given: drafts(medusa(table(), heads(), [0], shape=given(map(given, TREE)))),
     "adaptive": lambda given: drafts(d.speculative(LM3, OTHER, [0], gamma=d.adaptive(given([3.0, 3.1, 3.2]), 0.5))),
     "custom_generate": lambda given: custom_generate(d.dola, layers=given([0, 1])).settings,
     "checked_choices": lambda given: len(choices.checked_choices(given(map(given, TREE)))),

@@ -704,8 +704,10 @@ def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path
         ),
         (["--temperatures", "-1"], "where 0 is greedy; got -1.0"),
         (["--batches", "-2"], "a whole number of 1 or more, got -2"),
-        *(([f"--{name}", "0"], f"--{name} needs how many, a whole number of 1 or more, got 0")
-          for name in ("prompts", "tokens", "rounds")),
+        *(
+            ([f"--{name}", "0"], f"--{name} needs how many, a whole number of 1 or more, got 0")
+            for name in ("prompts", "tokens", "rounds")
+        ),
         (["--kinds", "poem"], "there are no prompts of the kind 'poem'; the kinds are: story"),
         (["--show", "nowhere.json"], "nowhere.json"),
     ],

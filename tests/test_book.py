@@ -280,7 +280,7 @@ def test_a_formula_and_the_punctuation_after_it_stay_on_one_line():
     first, second = (f'<span class="math">{offline.mathml(tex, "inline")}</span>' for tex in (r"\alpha", "x_t"))
     written = f"{first}, but {second} may be (after {second})."
     kept = '<span class="together">{}{}</span>'.format
-    assert offline.together(written) == f'{kept(first, ",")} but {second} may be (after {kept(second, ").")}'
+    assert offline.together(written) == f"{kept(first, ',')} but {second} may be (after {kept(second, ').')}"
 
 
 @pytest.mark.parametrize("tex", [r"\nosuchcommand x", r"a & b", r"\begin{aligned} a \\[4pt] b \end{aligned}"])

@@ -393,12 +393,12 @@ def test_each_position_is_warped_with_the_tokens_before_it(accept):
     lm, text, tree = TableLM.random(3, 2, 4), [0, 1, 0], TokenTree.from_paths([[0, 0], [1, 0], [2, 0]])
     for seed in range(12):
         checked = check_tree(opened(lm, text), text, tree, Seeded(seed), [frequency_penalty(0.5)], accept)
-        for count, weighed in enumerate(checked.weighed):
+        for count, weighed in enumerate(checked.alternatives):
             before = text + checked.tokens[:count]
             counts = torch.tensor([before.count(token) for token in range(3)])
             probs = (lm.log_probs(before) - 0.5 * counts).softmax(-1)
             assert dict(weighed) == pytest.approx(dict(enumerate(probs.tolist())))
-        assert len(checked.weighed) == len(checked.tokens) == len(checked.path) + 1
+        assert len(checked.alternatives) == len(checked.tokens) == len(checked.path) + 1
 
 
 def test_only_rows_that_the_rule_asks_for_are_warped():

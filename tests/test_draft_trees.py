@@ -10,7 +10,15 @@ from draft_networks import best_tree, paths_in, ranked, tree_of_ranks
 
 from tutorlib.drafting.checking import exact
 from tutorlib.drafting.choices import full
-from tutorlib.drafting.draft_trees import Draft, chain, drawn_chain, drawn_tree, dynamic, static
+from tutorlib.drafting.draft_trees import (
+    Draft,
+    chain_draft,
+    drafted_with_rule,
+    drawn_chain,
+    drawn_tree,
+    dynamic_tree,
+    static_tree,
+)
 from tutorlib.model.tree import ROOT, TokenTree
 from tutorlib.sampling.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
 
@@ -77,7 +85,7 @@ SIZES = [(1, 1, 1), (3, 2, 2), (4, 8, 1), (5, 3, 4), (7, 2, 3), (10, 5, 3), (17,
 def test_the_dynamic_tree_is_that_of_the_paper_for_no_more_work(nodes, depth, top):
     for seed, sharpness in enumerate((0.2, 1.0, 4.0, 12.0)):
         guess = anything(seed=seed, sharpness=sharpness)
-        made, reads = grown(dynamic(nodes, depth, top), guess)
+        made, reads = grown(dynamic_tree(nodes, depth, top), guess)
         expected, their_reads = best_tree(guess, nodes, depth, top)
         assert made == expected
         assert len(reads) <= len(their_reads) <= depth - 1
@@ -87,25 +95,25 @@ def test_the_dynamic_tree_is_that_of_the_paper_for_no_more_work(nodes, depth, to
 def test_it_asks_no_more_than_it_has_to():
     """Of a sure network the tree is one path; a path that has no chance is not guessed on from."""
     guess = anything(seed=1, sharpness=12.0)
-    _, reads = grown(dynamic(6, 8, 10), guess)
+    _, reads = grown(dynamic_tree(6, 8, 10), guess)
     _, their_reads = best_tree(guess, 6, 8, 10)
     assert sum(reads) < sum(their_reads) / 5
     even = [math.log(1 / 12)] * 12
-    assert grown(dynamic(10, 8, 10), lambda path: even)[1] == [], "ten guesses as good as each other are the tree"
+    assert grown(dynamic_tree(10, 8, 10), lambda path: even)[1] == [], "ten guesses as good as each other are the tree"
 
 
 def test_the_tree_has_as_many_nodes_levels_and_children_as_it_may():
     guess = anything(sharpness=1.0)
     for nodes, depth, top in SIZES:
-        paths, _ = grown(dynamic(nodes, depth, top), guess)
+        paths, _ = grown(dynamic_tree(nodes, depth, top), guess)
         assert len(paths) == min(nodes, sum(top**level for level in range(1, depth + 1)))
         assert max(map(len, paths)) <= depth
         assert max(sum(path[:-1] == above for path in paths) for above in [(), *paths]) <= top
-    assert len(grown(dynamic(59, 2, 10), anything(vocab=3))[0]) == 3 + 9, "all that there is"
+    assert len(grown(dynamic_tree(59, 2, 10), anything(vocab=3))[0]) == 3 + 9, "all that there is"
 
 
 def test_where_all_are_equal_the_shorter_paths_are_kept():
-    paths, _ = grown(dynamic(6, 3, 2), lambda path: [math.log(0.5)] * 2)
+    paths, _ = grown(dynamic_tree(6, 3, 2), lambda path: [math.log(0.5)] * 2)
     assert paths == {(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)}
 
 
@@ -115,26 +123,26 @@ def test_a_path_of_certain_guesses_is_as_long_as_the_tree_may_be():
     def certain(path):
         return [0.0 if token == (path or (2,))[-1] + 1 else -math.inf for token in range(12)]
 
-    assert grown(dynamic(4, 8, 10), certain) == ({(3,), (3, 4), (3, 4, 5), (3, 4, 5, 6)}, [1, 1, 1])
-    assert grown(dynamic(59, 5, 10), certain) == ({tuple(range(3, end)) for end in range(4, 9)}, [1] * 4)
+    assert grown(dynamic_tree(4, 8, 10), certain) == ({(3,), (3, 4), (3, 4, 5), (3, 4, 5, 6)}, [1, 1, 1])
+    assert grown(dynamic_tree(59, 5, 10), certain) == ({tuple(range(3, end)) for end in range(4, 9)}, [1] * 4)
 
 
 def test_paths_below_the_confidence_are_not_guessed_on_from():
     for seed, confidence in enumerate((0.02, 0.2, 0.7, 1.0)):
         guess = anything(seed=seed, sharpness=4.0)
-        made, reads = grown(dynamic(20, 6, 4, confidence), guess)
+        made, reads = grown(dynamic_tree(20, 6, 4, confidence), guess)
         expected, their_reads = best_tree(guess, 20, 6, 4, confidence)
         assert made == expected
         assert sum(reads) <= sum(their_reads)
-    assert grown(dynamic(20, 6, 4, 1.0), guess)[1] == [], "a guess is not certain"
+    assert grown(dynamic_tree(20, 6, 4, 1.0), guess)[1] == [], "a guess is not certain"
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_a_tree_is_no_deeper_than_there_is_room(depth):
     guess = anything(seed=2)
     for shape, expected in (
-        (dynamic(20, 6, 4), best_tree(guess, 20, depth, 4)[0]),
-        (static(SHAPES["sparse"]), tree_of_ranks(guess, SHAPES["sparse"], depth)),
+        (dynamic_tree(20, 6, 4), best_tree(guess, 20, depth, 4)[0]),
+        (static_tree(SHAPES["sparse"]), tree_of_ranks(guess, SHAPES["sparse"], depth)),
     ):
         made, reads = grown(shape, guess, depth)
         assert made == expected and len(reads) == depth - 1
@@ -149,11 +157,11 @@ def test_a_chain_is_the_best_guess_after_the_best_guess():
         guess, path = anything(seed=length), ()
         for _ in range(length):
             path += (max(range(12), key=guess(path).__getitem__),)
-        made, reads = grown(chain(length), guess)
+        made, reads = grown(chain_draft(length), guess)
         assert made == {path[: 1 + end] for end in range(length)}
         assert reads == [1] * (length - 1)
-        assert made == grown(dynamic(length, length, 1), guess)[0]
-    assert grown(chain(5), guess, depth=2) == ({path[:1], path[:2]}, [1])
+        assert made == grown(dynamic_tree(length, length, 1), guess)[0]
+    assert grown(chain_draft(5), guess, depth=2) == ({path[:1], path[:2]}, [1])
 
 
 def test_a_chain_ends_where_all_of_it_has_become_unsure():
@@ -162,7 +170,7 @@ def test_a_chain_ends_where_all_of_it_has_become_unsure():
     def guess(path):
         return [math.log(0.3), math.log(0.6), math.log(0.1)]
 
-    lengths = [len(grown(chain(6, confidence), guess)[0]) for confidence in (0.7, 0.5, 0.3, 0.2, 0.0)]
+    lengths = [len(grown(chain_draft(6, confidence), guess)[0]) for confidence in (0.7, 0.5, 0.3, 0.2, 0.0)]
     assert lengths == [1, 2, 3, 4, 6]
 
 
@@ -179,7 +187,7 @@ SHAPES = {
 def test_a_static_tree_has_the_same_ranks_in_every_step(paths):
     for seed in range(4):
         guess = anything(seed=seed)
-        made, reads = grown(static(paths), guess)
+        made, reads = grown(static_tree(paths), guess)
         assert made == tree_of_ranks(guess, paths, FAR)
         inner = {path[:end] for path in paths for end in range(1, len(path))}  # what something is guessed after
         assert reads == [sum(len(path) == level for path in inner) for level in range(1, max(map(len, paths)))]
@@ -201,10 +209,11 @@ class Drawing:
 
 
 def drawn_from(guess, tokens, shape, depth=FAR, text=(), warp=()):
-    """What a shape holds when these tokens are drawn; the laws, the draft, and what the network read."""
+    """What a shape drafts when these tokens are drawn; the laws, the rule, and what the network read."""
     network, rng = Network(guess), Drawing(tokens)
     draft = Draft(network, network.logits([()]), list(text), warp, depth, rng)
-    return shape(draft), rng.laws, draft, network.reads
+    tree, rule = drafted_with_rule(shape, draft)
+    return tree, rng.laws, rule, network.reads
 
 
 every_draw = pytest.mark.parametrize(
@@ -219,11 +228,11 @@ def due(warp, guess, text, path):
 @every_draw
 def test_each_token_of_a_drawn_chain_is_drawn_from_the_warped_law_after_those_before_it(warp):
     guess, drawn = anything(vocab=6, seed=4), [4, 4, 0, 2]
-    tree, laws, draft, reads = drawn_from(guess, drawn, drawn_chain(4), text=TEXT, warp=warp)
+    tree, laws, rule, reads = drawn_from(guess, drawn, drawn_chain(4), text=TEXT, warp=warp)
     assert tree == TokenTree.chain(drawn) and reads == [1, 1, 1]
     for place, law in enumerate(laws):
         assert law.dtype == torch.float64 and torch.allclose(law, due(warp, guess, TEXT, drawn[:place]), atol=1e-12)
-    assert len(laws) == 4 and draft.accept is not exact
+    assert len(laws) == 4 and rule is not exact
 
 
 @every_draw
@@ -263,7 +272,7 @@ def test_a_drawn_chain_ends_where_nothing_can_be_drawn():
 # Tokens that cannot be
 
 
-@pytest.mark.parametrize("shape", [chain(4), static(SHAPES["sparse"]), dynamic(20, 4, 5)], ids=["chain", "static", "2"])
+@pytest.mark.parametrize("shape", [chain_draft(4), static_tree(SHAPES["sparse"]), dynamic_tree(20, 4, 5)], ids="abc")
 def test_tokens_that_the_network_does_not_know_are_no_candidates(shape):
     for unknown in ({0, 3}, set(range(2, 12)), set(range(1, 12))):
         made, _ = grown(shape, anything(unknown=unknown))
@@ -272,12 +281,12 @@ def test_tokens_that_the_network_does_not_know_are_no_candidates(shape):
 
 def test_where_few_are_known_the_trees_hold_those():
     guess = anything(unknown=set(range(2, 12)))
-    assert grown(dynamic(99, 3, 10), guess)[0] == best_tree(guess, 99, 3, 10)[0]
-    assert len(grown(dynamic(99, 3, 10), guess)[0]) == 2 + 4 + 8
-    assert grown(static(SHAPES["sparse"]), guess)[0] == tree_of_ranks(guess, SHAPES["sparse"], FAR)
-    made, reads = grown(static([(2, 0), (3,)]), guess)
+    assert grown(dynamic_tree(99, 3, 10), guess)[0] == best_tree(guess, 99, 3, 10)[0]
+    assert len(grown(dynamic_tree(99, 3, 10), guess)[0]) == 2 + 4 + 8
+    assert grown(static_tree(SHAPES["sparse"]), guess)[0] == tree_of_ranks(guess, SHAPES["sparse"], FAR)
+    made, reads = grown(static_tree([(2, 0), (3,)]), guess)
     assert (made, reads) == (set(), []), "there is no third best guess, and nothing after it"
-    assert grown(static([(20,), (0, 20)]), anything())[0] == {(ranked(anything(), (), 1)[0][0],)}, "nor a 21st"
+    assert grown(static_tree([(20,), (0, 20)]), anything())[0] == {(ranked(anything(), (), 1)[0][0],)}, "nor a 21st"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -293,23 +302,23 @@ def test_trees_follow_the_warped_law_each_guess_after_its_own_path(warp):
     for seed in range(3):
         guess = anything(vocab=6, seed=seed)
         warped = after(warp, guess, TEXT)
-        made, _ = grown(dynamic(12, 4, 3), guess, text=TEXT, warp=warp)
+        made, _ = grown(dynamic_tree(12, 4, 3), guess, text=TEXT, warp=warp)
         assert made == best_tree(warped, 12, 4, 3)[0]
         assert made != best_tree(guess, 12, 4, 3)[0] or warp[0].__name__ == "temperature_warp"
-        made, _ = grown(static(SHAPES["sparse"]), guess, text=TEXT, warp=warp)
+        made, _ = grown(static_tree(SHAPES["sparse"]), guess, text=TEXT, warp=warp)
         assert made == tree_of_ranks(warped, SHAPES["sparse"], FAR)
 
 
 def test_a_temperature_makes_the_tree_deeper_or_wider():
     guess = anything(sharpness=1.5)
     cold, plain, warm = (
-        max(map(len, grown(dynamic(15, 8, 5), guess, warp=warp)[0]))
+        max(map(len, grown(dynamic_tree(15, 8, 5), guess, warp=warp)[0]))
         for warp in ([temperature(0.25)], [], [temperature(3.0)])
     )
     assert cold > plain > warm
 
 
-@pytest.mark.parametrize("shape", [chain(4), static(SHAPES["sparse"]), dynamic(20, 4, 5)], ids=["chain", "static", "2"])
+@pytest.mark.parametrize("shape", [chain_draft(4), static_tree(SHAPES["sparse"]), dynamic_tree(20, 4, 5)], ids="abc")
 def test_where_a_warp_leaves_nothing_that_the_network_knows_there_are_no_candidates(shape):
     def only_4(logits, histories):
         return logits.masked_fill(torch.arange(12) != 4, -math.inf)
@@ -326,7 +335,7 @@ def test_where_a_warp_leaves_nothing_that_the_network_knows_there_are_no_candida
 
 def test_that_the_likeliest_token_is_taken_makes_no_difference_to_the_tree():
     """Otherwise all that is not the best guess would be impossible, and every tree a chain."""
-    for shape in (dynamic(20, 4, 5), static(SHAPES["sparse"]), chain(3)):
+    for shape in (dynamic_tree(20, 4, 5), static_tree(SHAPES["sparse"]), chain_draft(3)):
         for warp in ([], [temperature(0.5)], [frequency_penalty(1.0)]):
             guess = anything(seed=5)
             assert grown(shape, guess, warp=[*warp, one_hot]) == grown(shape, guess, warp=warp)
@@ -338,7 +347,7 @@ def test_a_warp_may_write_in_place():
         return logits
 
     guess = anything()
-    made, _ = grown(dynamic(20, 4, 5), guess, warp=[in_place])
+    made, _ = grown(dynamic_tree(20, 4, 5), guess, warp=[in_place])
     assert made == best_tree(after([in_place], guess), 20, 4, 5)[0]
     network = Network(guess)
     draft = Draft(network, network.logits([()]), [], [in_place], FAR)
@@ -350,12 +359,13 @@ def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
     guess = anything(sharpness=1.5)
     for cold in (0.25, 0.5, 2.0):
         expected = best_tree(after([temperature(cold)], guess), 15, 8, 5)[0]
-        assert grown(dynamic(15, 8, 5, greedy_temperature=cold), guess, warp=[one_hot])[0] == expected
-        assert grown(dynamic(15, 8, 5, greedy_temperature=cold), guess) == grown(dynamic(15, 8, 5), guess), "sampling"
+        assert grown(dynamic_tree(15, 8, 5, greedy_temperature=cold), guess, warp=[one_hot])[0] == expected
+        sampled = grown(dynamic_tree(15, 8, 5, greedy_temperature=cold), guess)
+        assert sampled == grown(dynamic_tree(15, 8, 5), guess)
     sure = after([temperature(0.25)], guess)
-    made, _ = grown(chain(6, 0.2, greedy_temperature=0.25), guess, warp=[one_hot])
+    made, _ = grown(chain_draft(6, 0.2, greedy_temperature=0.25), guess, warp=[one_hot])
     assert made == best_tree(sure, 6, 6, 1, 0.2)[0]
-    assert len(made) > len(grown(chain(6, 0.2), guess, warp=[one_hot])[0])
+    assert len(made) > len(grown(chain_draft(6, 0.2), guess, warp=[one_hot])[0])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -365,20 +375,23 @@ def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: dynamic(nodes=0), "nodes is how many candidates the tree has, a whole number of 1 or more, got 0"),
-        (lambda: dynamic(depth=0), "depth is how many levels the tree has, a whole number of 1 or more, got 0"),
-        (lambda: dynamic(top_k=0), "top_k is how many guesses follow each node, .*, got 0"),
-        (lambda: dynamic(top_k=True), "top_k .* got True"),
-        (lambda: dynamic(confidence=2), r"confidence must be a probability from 0 \(guess on, .*\) to 1, got 2"),
-        (lambda: dynamic(confidence=-0.1), "confidence must be a probability .*, got -0.1"),
-        (lambda: dynamic(confidence="sure"), "confidence must be a probability .*, got 'sure'"),
-        (lambda: dynamic(greedy_temperature=0), "greedy_temperature must be a finite number above 0, got 0"),
-        (lambda: chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
-        (lambda: chain(4, confidence=1.5), "confidence must be a probability .*, got 1.5"),
+        (
+            lambda: dynamic_tree(nodes=0),
+            "nodes is how many candidates the tree has, a whole number of 1 or more, got 0",
+        ),
+        (lambda: dynamic_tree(depth=0), "depth is how many levels the tree has, a whole number of 1 or more, got 0"),
+        (lambda: dynamic_tree(top_k=0), "top_k is how many guesses follow each node, .*, got 0"),
+        (lambda: dynamic_tree(top_k=True), "top_k .* got True"),
+        (lambda: dynamic_tree(confidence=2), r"confidence must be a probability from 0 \(guess on, .*\) to 1, got 2"),
+        (lambda: dynamic_tree(confidence=-0.1), "confidence must be a probability .*, got -0.1"),
+        (lambda: dynamic_tree(confidence="sure"), "confidence must be a probability .*, got 'sure'"),
+        (lambda: dynamic_tree(greedy_temperature=0), "greedy_temperature must be a finite number above 0, got 0"),
+        (lambda: chain_draft(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
+        (lambda: chain_draft(4, confidence=1.5), "confidence must be a probability .*, got 1.5"),
         (lambda: drawn_tree([]), "the tree is empty: give at least one path of ranks"),
         (lambda: drawn_chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
-        (lambda: static([]), "the tree is empty: give at least one path of ranks"),
-        (lambda: static([(0, -1)]), "paths of ranks"),
+        (lambda: static_tree([]), "the tree is empty: give at least one path of ranks"),
+        (lambda: static_tree([(0, -1)]), "paths of ranks"),
     ],
     ids=in_words,
 )

@@ -23,7 +23,7 @@ from lossless import EXACT, WARPS, distance, on, ring, table
 from tutorlib.decoders import greedy
 from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.choices import full
-from tutorlib.drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
+from tutorlib.drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.model.lm import LM
 from tutorlib.model.session import NaNLogits
@@ -36,9 +36,9 @@ from tutorlib.sampling.warp import frequency_penalty, probabilities, temperature
 RANKS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 # Each shape, and the same as a function of what the network says: see `draft_networks`.
 SHAPES = {
-    "chain": (chain(3), lambda guess, room: best_tree(guess, 3, min(3, room), 1)[0]),
-    "static": (static(RANKS), lambda guess, room: tree_of_ranks(guess, RANKS, room)),
-    "dynamic": (dynamic(7, 4, 3), lambda guess, room: best_tree(guess, 7, min(4, room), 3)[0]),
+    "chain": (chain_draft(3), lambda guess, room: best_tree(guess, 3, min(3, room), 1)[0]),
+    "static": (static_tree(RANKS), lambda guess, room: tree_of_ranks(guess, RANKS, room)),
+    "dynamic": (dynamic_tree(7, 4, 3), lambda guess, room: best_tree(guess, 7, min(4, room), 3)[0]),
 }
 TREES = {name: shape for name, (shape, _) in SHAPES.items()}
 every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
@@ -56,8 +56,8 @@ def test_where_the_network_knows_nothing_that_may_follow_it_is_exact_all_the_sam
 
     lm = TableLM.random(3, 1, 0)
     head = eagle3(lm, tokens=[1, 2])
-    assert distance(on(eagle, head), lm, [0], 4, [ban], tree=tree) < EXACT
-    drafts = [len(step.drafted) for step in run(eagle(lm, head, [0], tree=tree, rng=Seeded(0), warp=[ban]), 20).steps]
+    assert distance(on(eagle, head), lm, [0], 4, [ban], shape=tree) < EXACT
+    drafts = [len(step.drafted) for step in run(eagle(lm, head, [0], shape=tree, rng=Seeded(0), warp=[ban]), 20).steps]
     assert 0 in drafts[1:]
 
 
@@ -68,7 +68,7 @@ def test_where_the_network_knows_nothing_that_may_follow_it_is_exact_all_the_sam
 def test_a_drawn_tree_keeps_it_with_two_children_and_two_after_the_second():
     lm = table(3)
     tree = drawn_tree([(1, 1)])
-    assert distance(on(eagle, eagle3(lm)), lm, [0, 1], 3, WARPS["temperature and top-p"], tree=tree) < EXACT
+    assert distance(on(eagle, eagle3(lm)), lm, [0, 1], 3, WARPS["temperature and top-p"], shape=tree) < EXACT
 
 
 def test_without_random_draws_a_drawn_tree_is_the_static_one_and_the_text_is_greedys(models):
@@ -76,10 +76,10 @@ def test_without_random_draws_a_drawn_tree_is_the_static_one_and_the_text_is_gre
     with exactly(torch.float64):
         head = reduced(lm)
         for drawn, chosen in (
-            (drawn_chain(3), chain(3)),
-            (drawn_tree([(0, 1), (2,)]), static([(0, 1), (0, 0), (1,), (2,)])),
+            (drawn_chain(3), chain_draft(3)),
+            (drawn_tree([(0, 1), (2,)]), static_tree([(0, 1), (0, 0), (1,), (2,)])),
         ):
-            trace, best = (run(eagle(lm, head, [1, 2], tree=tree), 12) for tree in (drawn, chosen))
+            trace, best = (run(eagle(lm, head, [1, 2], shape=tree), 12) for tree in (drawn, chosen))
             assert trace.tokens == run(greedy(lm, [1, 2]), 12).tokens
             for one, other in zip(trace.steps[1:], best.steps[1:], strict=True):
                 assert paths_in(one.tree) == paths_in(other.tree)
@@ -92,7 +92,7 @@ def test_a_drawn_tree_is_drawn_from_what_the_network_says_and_siblings_without_r
 
     drafts = {}
     for rng in Exhaustive():
-        steps = eagle(lm, head, text[:2], tree=drawn_tree([(1,), (1, 0)]), rng=rng, warp=warp)
+        steps = eagle(lm, head, text[:2], shape=drawn_tree([(1,), (1, 0)]), rng=rng, warp=warp)
         if next(steps).tokens == text[2:]:
             step = next(steps)
             assert step.tree.parents == [-1, -1, 1]
@@ -117,7 +117,7 @@ def test_every_tree_is_what_the_network_makes_of_the_whole_text(models, make, sh
     lm = LM(models("llama", torch.float64))
     tree, expected = SHAPES[shape]
     head = make(lm, seed=1)
-    drafted_anew(lm, head, expected, run(eagle(lm, head, [5, 1, 4], tree=tree, rng=Seeded(1)), 9))
+    drafted_anew(lm, head, expected, run(eagle(lm, head, [5, 1, 4], shape=tree, rng=Seeded(1)), 9))
 
 
 @every_network
@@ -126,7 +126,7 @@ def test_trees_follow_the_warps_and_are_no_chains_without_random_draws(make):
     head = make(lm)
     tree, expected = SHAPES["dynamic"]
     for warp, rng in (([temperature(0.5), frequency_penalty(0.8)], Seeded(3)), ([top_k(2)], None)):
-        trace = run(eagle(lm, head, [5, 1, 4], tree=tree, rng=rng, warp=warp), 8)
+        trace = run(eagle(lm, head, [5, 1, 4], shape=tree, rng=rng, warp=warp), 8)
         drafted_anew(lm, head, expected, trace, warp)
         assert not trace.steps[1].tree.is_chain
 
@@ -140,22 +140,23 @@ def test_every_tree_is_what_the_network_makes_of_the_whole_text_in_every_family(
     tree, expected = list(SHAPES.values())[number % 3]
     with exactly(torch.float64):
         head = make(lm)
-        drafted_anew(lm, head, expected, run(eagle(lm, head, [5, 1, 4, 4, 2, 7, 7, 3], tree=tree), 12))
+        drafted_anew(lm, head, expected, run(eagle(lm, head, [5, 1, 4, 4, 2, 7, 7, 3], shape=tree), 12))
 
 
 def test_a_network_that_knows_the_ring_is_right_up_to_the_end_of_every_tree():
     """It is right where token and feature belong together, and nowhere else: by hand."""
     lm = ring(10)
     head = ring_network(lm)
-    trace = run(eagle(lm, head, [8, 9, 0], tree=chain(3)), 13)
+    trace = run(eagle(lm, head, [8, 9, 0], shape=chain_draft(3)), 13)
     assert [step.tokens for step in trace.steps] == [[1], [2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3]]
     assert [(step.drafted, step.accepted, step.path) for step in trace.steps] == [
         ([], 0, ()), ([2, 3, 4], 3, (0, 1, 2)), ([6, 7, 8], 3, (0, 1, 2)), ([0, 1, 2], 3, (0, 1, 2)),
     ]  # fmt: skip
     assert trace.target_calls == 4
-    for tree, most in ((dynamic(6, 4, 2), 5), (static([(1,), (0, 0), (0, 1), (1, 0)]), 3), (drawn_chain(2), 3)):
+    fixed = static_tree([(1,), (0, 0), (0, 1), (1, 0)])
+    for tree, most in ((dynamic_tree(6, 4, 2), 5), (fixed, 3), (drawn_chain(2), 3)):
         for rng in (None, Seeded(0)):
-            steps = run(eagle(lm, head, [4], tree=tree, rng=rng, warp=[temperature(0.1)]), 1 + 3 * most).steps
+            steps = run(eagle(lm, head, [4], shape=tree, rng=rng, warp=[temperature(0.1)]), 1 + 3 * most).steps
             assert [len(step.tokens) for step in steps] == [1, most, most, most]
 
 
@@ -173,7 +174,7 @@ def test_after_a_path_it_goes_on_from_the_features_of_that_path():
         calls = 0
 
     head = SecondBest()
-    steps = eagle(lm, head, [0], tree=static([(0,), (1,), (0, 0), (1, 0), (1, 0, 0)]))
+    steps = eagle(lm, head, [0], shape=static_tree([(0,), (1,), (0, 0), (1, 0), (1, 0, 0)]))
     text = [0]
     for _ in range(4):
         head.calls = 0
@@ -186,7 +187,7 @@ def test_after_a_path_it_goes_on_from_the_features_of_that_path():
 def test_without_a_tree_it_is_the_dynamic_one_that_the_network_brings(llama):
     head = eagle1(llama)
     head.tree = {"nodes": 5, "depth": 3, "top_k": 2}
-    mine, same = (run(eagle(llama, head, [1, 2], **more), 12) for more in ({}, {"tree": dynamic(5, 3, 2)}))
+    mine, same = (run(eagle(llama, head, [1, 2], **more), 12) for more in ({}, {"shape": dynamic_tree(5, 3, 2)}))
     assert [step.tree for step in mine.steps] == [step.tree for step in same.steps]
     assert {len(step.tree) for step in mine.steps[1:]} == {5}
 
@@ -198,20 +199,21 @@ def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch
     monkeypatch.setattr(
         "tutorlib.drafting.eagle_head.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1]
     )
-    for tree, levels in ((chain(3), 3), (static(full([2, 2])), 2), (drawn_chain(4), 4), (drawn_tree(full([2, 2])), 2)):
-        trace = run(eagle(llama, eagle1(llama), [1, 2, 3], tree=tree, rng=Seeded(0)), 20)
+    two = full([2, 2])
+    for tree, levels in ((chain_draft(3), 3), (static_tree(two), 2), (drawn_chain(4), 4), (drawn_tree(two), 2)):
+        trace = run(eagle(llama, eagle1(llama), [1, 2, 3], shape=tree, rng=Seeded(0)), 20)
         assert trace.target_calls == len(trace.steps)
         assert made[-1].calls == levels * (len(trace.steps) - 1)
         assert made[-1].length == len(trace.prompt) + sum(len(step.tokens) for step in trace.steps[:-1]) - 1
     lm = ring(10, context=3)
-    assert run(eagle(lm, ring_network(lm), [0], tree=chain(3)), 9).tokens == [1, 2]
+    assert run(eagle(lm, ring_network(lm), [0], shape=chain_draft(3)), 9).tokens == [1, 2]
     assert made[-1].calls == 0, "before the last token there is no room for a guess"
 
 
 @every_network
 def test_a_network_may_be_of_another_type_than_the_target(llama, make):
     for dtype in (torch.bfloat16, torch.float64):
-        trace = run(eagle(llama, make(llama).to(dtype), [1, 2, 3], tree=dynamic(9, 3, 3)), 8)
+        trace = run(eagle(llama, make(llama).to(dtype), [1, 2, 3], shape=dynamic_tree(9, 3, 3)), 8)
         assert trace.tokens == run(greedy(llama, [1, 2, 3]), 8).tokens
 
 
@@ -237,13 +239,13 @@ def test_a_network_that_is_being_trained_is_used_without_gradients(llama):
         ),
         (
             {},
-            {"tree": dynamic},
-            r"tree must be a shape such as dynamic\(59, 8, 10\), static\(paths\) or chain\(4\), got",
+            {"shape": dynamic_tree},
+            r"shape must be a function of a draft, such as dynamic_tree\(59, 8, 10\), .*, got",
         ),
-        ({}, {"tree": drawn_chain}, "tree must be a shape .*, got <function drawn_chain"),
-        ({}, {"tree": lambda draft, room: None}, "tree must be a shape .*, got <function"),
-        ({}, {"tree": 60}, "tree must be a shape .*, got 60"),
-        ({}, {"tree": [(0,), (0, 0)]}, r"tree must be a shape .*, got \[\(0,\), \(0, 0\)\]"),
+        ({}, {"shape": drawn_chain}, "shape must be a function of a draft, .*, got <function drawn_chain"),
+        ({}, {"shape": lambda draft, room: None}, "shape must be a function of a draft, .*, got <function"),
+        ({}, {"shape": 60}, "shape must be a function of a draft, .*, got 60"),
+        ({}, {"shape": [(0,), (0, 0)]}, r"shape must be a function of a draft, .*, got \[\(0,\), \(0, 0\)\]"),
         ({}, {"prompt": "Once"}, "this LM has no tokenizer"),
     ],
     ids=in_words,
@@ -258,7 +260,7 @@ def test_a_tree_that_a_network_brings_is_checked_at_the_call(llama):
     head.tree = {"nodes": 0}
     with pytest.raises(ValueError, match="nodes is how many candidates the tree has.* got 0"):
         eagle(llama, head, [1])
-    eagle(llama, head, [1], tree=chain(2))  # it is not asked for
+    eagle(llama, head, [1], shape=chain_draft(2))  # it is not asked for
 
 
 def test_what_is_no_network_or_one_elsewhere_is_said(llama):

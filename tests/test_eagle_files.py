@@ -38,7 +38,7 @@ from layouts import (
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.drafting.eagle_head import Eagle3Head
 from tutorlib.loading.formats import load_eagle, save_eagle
 from tutorlib.model.lm import LM
@@ -296,7 +296,7 @@ def test_biases_of_queries_alone_come_back_too(folder):
 
 
 def test_the_tree_that_comes_back_has_every_argument_there_is():
-    assert random_network("EAGLE-1").tree.keys() == inspect.signature(dynamic).parameters.keys()
+    assert random_network("EAGLE-1").tree.keys() == inspect.signature(dynamic_tree).parameters.keys()
 
 
 def test_a_network_may_be_loaded_in_another_type_with_angles_as_they_are(folder):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutorlib import Seeded, chain, eagle, greedy, medusa, models, run, speculative, temperature
+from tutorlib import Seeded, chain_draft, eagle, greedy, medusa, models, run, speculative, temperature
 from tutorlib.course.zoo import faulty_heads as faulty
 from tutorlib.storyworld.questions import opening
 
@@ -36,7 +36,7 @@ def first_and_third(steps, target, prompt, same):
 def test_a_faulty_head_writes_the_same_text_and_its_first_guess_is_right_less_often(village, fault, most, least):
     prompt = opening("faults")
     right, wrong = (
-        first_and_third(eagle(village.target, head, prompt, tree=chain(4)), village.target, prompt, same=True)
+        first_and_third(eagle(village.target, head, prompt, shape=chain_draft(4)), village.target, prompt, same=True)
         for head in (village.eagle3, fault(village.eagle3))
     )
     assert right[0] > 0.8 and least <= wrong[0] <= most
@@ -46,7 +46,7 @@ def test_a_faulty_head_writes_the_same_text_and_its_first_guess_is_right_less_of
 def test_medusa_heads_that_are_one_position_late_guess_nothing(village):
     prompt = opening("faults")
     for heads, bounds in ((village.medusa, (0.5, 1)), (faulty.late_heads(village.medusa), (0, 0.1))):
-        steps = medusa(village.target, heads, prompt, tree=[(0, 0, 0)])
+        steps = medusa(village.target, heads, prompt, shape=[(0, 0, 0)])
         assert bounds[0] <= first_and_third(steps, village.target, prompt, same=True)[0] <= bounds[1]
 
 

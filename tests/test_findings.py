@@ -37,4 +37,7 @@ def test_the_runner_says_which_findings_have_changed(tmp_path):
     ran = subprocess.run([sys.executable, tmp_path / "run.py"], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert [line for line in ran.stdout.splitlines() if not line.startswith(" ")] == [
-        "absent: NOT RUN: its packages could not be installed", "new: CHANGED", "same: as described"]
+        "absent: NOT RUN: its packages could not be installed",
+        "new: CHANGED",
+        "same: as described",
+    ]

@@ -56,7 +56,7 @@ class Watched:
 
 def typically(lm, draft, prompt, gamma, **how):
     accept = typical_acceptance(0.2, 0.5)
-    return medusa(lm, heads_of(lm, draft, gamma), prompt, tree=[(0,) * gamma, (1,)], accept=accept, **how)
+    return medusa(lm, heads_of(lm, draft, gamma), prompt, shape=[(0,) * gamma, (1,)], rule=accept, **how)
 
 
 # A row of a batch by itself: it would end with the errors of the others.

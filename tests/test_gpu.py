@@ -13,7 +13,18 @@ from pretend_gpu import APPLE, pretend_gpu
 from torch.utils._pytree import tree_map
 
 import tutorlib
-from tutorlib import Seeded, chain, drawn_tree, dynamic, models, repetition_penalty, run, run_batch, static, top_p
+from tutorlib import (
+    Seeded,
+    chain_draft,
+    drawn_tree,
+    dynamic_tree,
+    models,
+    repetition_penalty,
+    run,
+    run_batch,
+    static_tree,
+    top_p,
+)
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
 from tutorlib.drafting.checking import typical_acceptance
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
@@ -52,12 +63,14 @@ OTHERS = {
     "speculative, adaptive": lambda f: tutorlib.speculative(f.target, f.draft, PROMPT, confidence=0.3, rng=Seeded(1)),
     "speculative, n-grams": lambda f: tutorlib.speculative(f.target, ngrams(f.target), PROMPT),
     "medusa, typical": lambda f: tutorlib.medusa(
-        f.target, f.medusa, PROMPT, accept=typical_acceptance(0.1, 0.3), rng=Seeded(1)
+        f.target, f.medusa, PROMPT, rule=typical_acceptance(0.1, 0.3), rng=Seeded(1)
     ),
-    "eagle, static": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=static([(0,), (1,), (0, 0)])),
-    "eagle, chain": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=chain(3), rng=Seeded(1)),
-    "eagle, drawn": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, tree=drawn_tree([(0, 0), (1,)]), rng=Seeded(1)),
-    "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, tree=dynamic(6, 3, 2), rng=Seeded(1)),
+    "eagle, static": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, shape=static_tree([(0,), (1,), (0, 0)])),
+    "eagle, chain": lambda f: tutorlib.eagle(f.target, f.eagle, PROMPT, shape=chain_draft(3), rng=Seeded(1)),
+    "eagle, drawn": lambda f: tutorlib.eagle(
+        f.target, f.eagle, PROMPT, shape=drawn_tree([(0, 0), (1,)]), rng=Seeded(1)
+    ),
+    "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, shape=dynamic_tree(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
 }
 

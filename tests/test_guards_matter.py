@@ -182,7 +182,7 @@ MISTAKES = [
     (
         "a draw too many",
         "tutorlib.decoders.prompt_lookup:check_tree",
-        lambda right: functools.partial(right, accept=drawing_twice(pkgutil.resolve_name(f"{CHECKING}:exact"))),
+        lambda right: functools.partial(right, rule=drawing_twice(pkgutil.resolve_name(f"{CHECKING}:exact"))),
         text("prompt_lookup"),
     ),
     # Rows of probabilities
@@ -333,7 +333,7 @@ MISTAKES = [
     ),
     (
         "and of heads",
-        "tutorlib.decoders.medusa:candidates",
+        "tutorlib.decoders.medusa:ranked_tree",
         lambda right: lambda guesses, choices, depth: right(guesses, choices, 99),
         ends("medusa"),
     ),

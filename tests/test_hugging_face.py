@@ -11,13 +11,13 @@ import torch
 import transformers
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, encoder_with_decoder, exactly, random_model
 from draft_networks import eagle3
-from tutorlib.hugging_face.generate.generate import as_warps, custom_generate
+from tutorlib.hugging_face.generate import as_warps, custom_generate
 from two_tokenizers import letters_tokenizer
 
 import tutorlib
 from tutorlib import decoders
 from tutorlib.decoders.eagle import eagle
-from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.hugging_face.generate import options as generate_options
 from tutorlib.model.cache import cache_name, call_with_cache
 from tutorlib.model.lm import LM
@@ -92,7 +92,7 @@ METHODS = {
         decoders.token_intersection, tokenizer=OTHER_LETTERS, draft=DRAFT, gamma=3
     ),
     "string_match": lambda: custom_generate(decoders.string_match, tokenizer=OTHER_LETTERS, draft=DRAFT, gamma=3),
-    "eagle": lambda: custom_generate(eagle, head=network(), tree=dynamic(9, 3, 4)),
+    "eagle": lambda: custom_generate(eagle, head=network(), shape=dynamic_tree(9, 3, 4)),
     "speculative_batch": lambda: custom_generate(decoders.speculative_batch, draft=DRAFT, gamma=3),
     "sample": lambda: custom_generate(decoders.sample),
     "sample_batch": lambda: custom_generate(decoders.sample_batch),

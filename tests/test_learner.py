@@ -37,7 +37,7 @@ from tutorlib import greedy, models, run
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import locked
-from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import accuracy, card, devices, learner, loop, tell, train_village
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.devices import ALONE, Devices
@@ -264,7 +264,7 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     assert torch.equal(weights(old.target.model), weights(family.target.model)) != joint
     head, plain = getattr(family, role), run(greedy(family.target, "Mia was"), 20, stop=())
     assert next(head.parameters()).dtype == torch.float32 and not head.training
-    tree = {} if role == "medusa" else {"tree": dynamic(6, 3, 2)}
+    tree = {} if role == "medusa" else {"tree": dynamic_tree(6, 3, 2)}
     method = medusa if role == "medusa" else eagle
     assert run(method(family.target, head, "Mia was", **tree), 20, stop=()).tokens == plain.tokens
     before = contents(out)

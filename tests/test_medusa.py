@@ -6,7 +6,7 @@ from conftest import VOCAB, exactly, in_words
 from lossless import EXACT, distance, on, random_heads, ring, table, unlike
 
 from tutorlib.decoders import greedy
-from tutorlib.decoders.medusa import candidates, medusa
+from tutorlib.decoders.medusa import medusa, ranked_tree
 from tutorlib.drafting.checking import typical_acceptance
 from tutorlib.drafting.choices import full
 from tutorlib.drafting.medusa_heads import MedusaHeads
@@ -41,7 +41,7 @@ class Knowing(MedusaHeads):
 )
 def test_it_keeps_it_with_trees_of_all_shapes(tree):
     lm = table(2)
-    assert distance(on(medusa, random_heads(lm, 3, seed=5)), lm, [0, 1], 4, tree=tree) < EXACT
+    assert distance(on(medusa, random_heads(lm, 3, seed=5)), lm, [0, 1], 4, shape=tree) < EXACT
 
 
 def test_typical_acceptance_is_greedy_without_random_draws_up_to_the_end_of_the_context():
@@ -51,7 +51,7 @@ def test_typical_acceptance_is_greedy_without_random_draws_up_to_the_end_of_the_
     prompt = [3, 1, 2, 0, 7] * 7  # past the window
     with exactly(torch.float64):
         plain = run(greedy(lm, prompt), 60)
-        trace = run(medusa(lm, heads, prompt, accept=typical_acceptance()), 60)
+        trace = run(medusa(lm, heads, prompt, rule=typical_acceptance()), 60)
     assert (trace.tokens, trace.stopped) == (plain.tokens, "context")
 
 
@@ -63,7 +63,7 @@ def test_typical_acceptance_is_not_the_targets_distribution_by_a_distance_that_i
     lm = table()
     method = on(medusa, random_heads(lm))
     strict, usual, lax = (
-        distance(method, lm, [0, 2], 3, tree=TREE, accept=typical_acceptance(epsilon, delta))
+        distance(method, lm, [0, 2], 3, shape=TREE, rule=typical_acceptance(epsilon, delta))
         for epsilon, delta in ((1.0, 1.0), (0.09, 0.3), (0.0, 0.3))
     )
     assert usual > 0.1
@@ -73,7 +73,7 @@ def test_typical_acceptance_is_not_the_targets_distribution_by_a_distance_that_i
 def test_typical_acceptance_of_nothing_is_exact():
     lm = TableLM.random(3, 0, 3)  # no token has probability 1, nor above exp(-entropy) times much
     method = on(medusa, random_heads(lm))
-    assert distance(method, lm, [0, 2], 3, tree=TREE, accept=typical_acceptance(1.0, 50.0)) < EXACT
+    assert distance(method, lm, [0, 2], 3, shape=TREE, rule=typical_acceptance(1.0, 50.0)) < EXACT
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -83,17 +83,17 @@ def test_typical_acceptance_of_nothing_is_exact():
 def test_the_tree_holds_the_tokens_that_the_heads_rank_so():
     guesses = torch.tensor([[0.1, 3.0, 2.0, -1.0], [5.0, 0.0, 1.0, 4.0]])  # tokens 1, 2, 0, 3 and 0, 3, 2, 1
     choices = [(0,), (0, 1), (1,), (1, 0), (1, 3), (3,)]
-    assert candidates(guesses, choices, depth=2) == TokenTree([1, 3, 2, 0, 1, 3], [-1, 0, -1, 2, 2, -1])
-    assert candidates(guesses, choices, depth=1) == TokenTree([1, 2, 3], [-1, -1, -1])
-    assert not candidates(guesses, choices, depth=0)
-    assert not candidates(None, choices, depth=2)
+    assert ranked_tree(guesses, choices, depth=2) == TokenTree([1, 3, 2, 0, 1, 3], [-1, 0, -1, 2, 2, -1])
+    assert ranked_tree(guesses, choices, depth=1) == TokenTree([1, 2, 3], [-1, -1, -1])
+    assert not ranked_tree(guesses, choices, depth=0)
+    assert not ranked_tree(None, choices, depth=2)
 
 
 def test_head_i_guesses_the_token_i_and_two_places_on():
     """Round a ring the text is sure, so heads that know the ring are always right: by hand."""
     lm = ring(10)
     heads = Knowing(10, 3, lambda token, head: [(token + 1 + head) % 10])  # `token` itself is drawn, not guessed
-    trace = run(medusa(lm, heads, [0], tree=[(0, 0, 0)]), 13)
+    trace = run(medusa(lm, heads, [0], shape=[(0, 0, 0)]), 13)
     assert [step.tokens for step in trace.steps] == [[1], [2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3]]
     assert [(step.drafted, step.accepted, step.path) for step in trace.steps] == [
         ([], 0, ()), ([2, 3, 4], 3, (0, 1, 2)), ([6, 7, 8], 3, (0, 1, 2)), ([0, 1, 2], 3, (0, 1, 2)),
@@ -106,7 +106,7 @@ def test_heads_one_place_off_are_never_right():
     lm = ring(10)
     for offset in (0, 2):
         heads = Knowing(10, 2, lambda token, head, offset=offset: [(token + offset + head) % 10])
-        trace = run(medusa(lm, heads, [0], tree=[(0, 0)]), 8)
+        trace = run(medusa(lm, heads, [0], shape=[(0, 0)]), 8)
         assert trace.tokens == [1, 2, 3, 4, 5, 6, 7, 8] and trace.target_calls == 8
 
 
@@ -114,7 +114,7 @@ def test_after_a_path_the_heads_are_asked_where_it_ends():
     """Of three guesses the second is wrong: the heads go on from the first, not from where the tree ends."""
     lm = ring(10)
     heads = Knowing(10, 3, lambda token, head: [(token + 1 + head) % 10 if head != 1 else token])
-    steps = run(medusa(lm, heads, [0], tree=[(0, 0, 0)]), 7).steps
+    steps = run(medusa(lm, heads, [0], shape=[(0, 0, 0)]), 7).steps
     assert [step.tokens for step in steps] == [[1], [2, 3], [4, 5], [6, 7]]
     assert heads.asked == [1, 3, 5]
 
@@ -122,7 +122,7 @@ def test_after_a_path_the_heads_are_asked_where_it_ends():
 def test_the_second_guess_of_a_head_may_be_the_right_one():
     lm = ring(10)
     heads = Knowing(10, 2, lambda token, head: [0 if head == 0 else 1, (token + 1 + head) % 10])
-    steps = run(medusa(lm, heads, [3], tree=[(0,), (1,), (1, 1), (0, 0)]), 4).steps
+    steps = run(medusa(lm, heads, [3], shape=[(0,), (1,), (1, 1), (0, 0)]), 4).steps
     assert [step.tokens for step in steps] == [[4], [5, 6, 7]]
     assert (steps[1].tree, steps[1].path) == (TokenTree([0, 5, 6, 1], [-1, -1, 1, 0]), (1, 2))
 
@@ -151,16 +151,16 @@ def test_heads_may_be_of_another_type_than_the_target_and_what_they_guess_may_be
     [
         ({"width": 17}, {}, "the heads read hidden states of width 17, the target's have 16: they do not fit"),
         ({"vocab_size": VOCAB + 1}, {}, "the heads know 20 tokens, the target 19: they do not fit"),
-        ({}, {"tree": [(0,), (0, 0, 0)]}, "the tree is 3 tokens deep, but there are 2 heads: one for each level"),
-        ({}, {"tree": []}, "the tree is empty: give at least one path of ranks"),
-        ({}, {"tree": [()]}, "paths of ranks"),
-        ({}, {"tree": [(0, -1)]}, "paths of ranks"),
-        ({}, {"tree": [0, 1]}, "paths of ranks.*got 0"),
-        ({}, {"tree": [(0, VOCAB)]}, "the tree asks for rank 19 of a vocabulary of 19 tokens"),
-        ({}, {"accept": 0.3}, r"accept must be a rule .* such as exact or typical_acceptance\(0.09, 0.3\), got 0.3"),
-        ({}, {"accept": typical(0.3)}, "typical is the filter, typical_acceptance is the rule"),
-        ({}, {"accept": typical_acceptance}, "accept must be a rule .*, got typical_acceptance"),
-        ({}, {"accept": lambda tree, probs_at: ([], 0)}, "accept must be a rule .*, got <lambda>"),
+        ({}, {"shape": [(0,), (0, 0, 0)]}, "the tree is 3 tokens deep, but there are 2 heads: one for each level"),
+        ({}, {"shape": []}, "the tree is empty: give at least one path of ranks"),
+        ({}, {"shape": [()]}, "paths of ranks"),
+        ({}, {"shape": [(0, -1)]}, "paths of ranks"),
+        ({}, {"shape": [0, 1]}, "paths of ranks.*got 0"),
+        ({}, {"shape": [(0, VOCAB)]}, "the tree asks for rank 19 of a vocabulary of 19 tokens"),
+        ({}, {"rule": 0.3}, r"rule must be a function .* such as exact or typical_acceptance\(0.09, 0.3\), got 0.3"),
+        ({}, {"rule": typical(0.3)}, "typical is the filter, typical_acceptance is the rule"),
+        ({}, {"rule": typical_acceptance}, "rule must be a function .*, got typical_acceptance"),
+        ({}, {"rule": lambda tree, probs_at: ([], 0)}, "rule must be a function .*, got <lambda>"),
     ],
     ids=in_words,
 )

@@ -10,7 +10,7 @@ import tutorlib
 from tutorlib import Seeded, models, run, sample
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.bench import chat_prompts
 from tutorlib.lab.experiments import real_heads as sweep
 from tutorlib.lab.experiments import results, rounded
@@ -57,7 +57,7 @@ def test_their_trees_give_the_targets_own_tokens(family, way):
     made = {
         "plain": lambda prompt, rng: sample(family.target, prompt, rng=rng),
         "medusa": lambda prompt, rng: medusa(family.target, family.medusa, prompt, rng=rng),
-        "eagle3": lambda prompt, rng: eagle(family.target, family.eagle3, prompt, tree=dynamic(8, 3, 3), rng=rng),
+        "eagle3": lambda prompt, rng: eagle(family.target, family.eagle3, prompt, shape=dynamic_tree(8, 3, 3), rng=rng),
     }
     calls = dict.fromkeys(made, 0)
     for number, prompt in enumerate(prompts):

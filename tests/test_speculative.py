@@ -6,7 +6,7 @@ import pytest
 from conftest import VOCAB
 from lossless import EXACT, WARPS, distance, on, tables, unlike
 
-from tutorlib.decoders.speculative import adaptive, speculative
+from tutorlib.decoders.speculative import adaptive_gamma, speculative
 from tutorlib.measures import theory
 from tutorlib.model.lm import LM
 from tutorlib.model.table import TableLM
@@ -17,7 +17,7 @@ from tutorlib.sampling.randomness import Seeded
 
 def test_keeps_it_while_gamma_follows_what_was_accepted():
     target, draft = tables(2)
-    gamma = adaptive([1.0, 1.2, 1.5], 0.1, prior=0.65, weight=0.5)  # a single rejection turns γ from 2 to 1
+    gamma = adaptive_gamma([1.0, 1.2, 1.5], 0.1, prior=0.65, weight=0.5)  # a single rejection turns γ from 2 to 1
     assert distance(on(speculative, draft), target, [1], 4, gamma=gamma) < EXACT
     seen = {len(step.drafted) for seed in range(20) for step in run(speculative(
         target, draft, "b", gamma=gamma, rng=Seeded(seed)), 8).steps[:-1]}  # fmt: skip
@@ -75,7 +75,7 @@ SECONDS = [3.0, 3.3, 3.6, 3.9, 4.2, 4.5, 4.8]
 
 
 def test_adaptive_takes_the_gamma_that_theory_calls_best_for_what_was_seen():
-    gamma = adaptive(SECONDS, 0.5, prior=0.6, weight=2.0, memory=1.0)
+    gamma = adaptive_gamma(SECONDS, 0.5, prior=0.6, weight=2.0, memory=1.0)
     assert gamma([]) == theory.best_measured_gamma(0.6, SECONDS, 0.5, most=6)
     # 1.2 of 2 tokens to begin with. (4, 1): one accepted, the second rejected, two not judged. (4, 4): all accepted.
     assert gamma([(4, 1), (4, 4)]) == theory.best_measured_gamma(6.2 / 8, SECONDS, 0.5, most=6)
@@ -84,19 +84,19 @@ def test_adaptive_takes_the_gamma_that_theory_calls_best_for_what_was_seen():
 
 
 def test_adaptive_forgets():
-    keen, stubborn = (adaptive(SECONDS, 0.5, memory=memory) for memory in (0.5, 1.0))
+    keen, stubborn = (adaptive_gamma(SECONDS, 0.5, memory=memory) for memory in (0.5, 1.0))
     rounds = [(4, 0)] * 40 + [(4, 4)] * 8
     assert keen(rounds) > stubborn(rounds)
 
 
 def test_adaptive_goes_no_further_than_it_is_told():
-    assert adaptive(SECONDS, 0.01, most=3)([(3, 3)] * 50) == 3
-    assert adaptive(SECONDS[:2], 0.01)([]) == 1
+    assert adaptive_gamma(SECONDS, 0.01, most=3)([(3, 3)] * 50) == 3
+    assert adaptive_gamma(SECONDS[:2], 0.01)([]) == 1
 
 
 def test_adaptive_remembers_nothing_from_one_run_to_the_next():
     target, draft = tables(3)
-    gamma = adaptive(SECONDS, 0.5)
+    gamma = adaptive_gamma(SECONDS, 0.5)
     first, second = (run(speculative(target, draft, "a", gamma=gamma, rng=Seeded(4)), 30) for _ in range(2))
     assert first.to_dict() == second.to_dict()
     assert len({len(step.drafted) for step in first.steps}) > 1
@@ -143,14 +143,14 @@ def test_a_gamma_function_that_returns_nonsense_is_named():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: adaptive([3.0], 0.5), "most is the largest gamma, .* got 0"),
-        (lambda: adaptive(SECONDS, 0.5, most=0), "most .* got 0"),
-        (lambda: adaptive(SECONDS, 0.5, most=7), "gamma = 7 needs the time of a call with 8 tokens"),
-        (lambda: adaptive(SECONDS, -0.5), "draft_seconds"),
-        (lambda: adaptive([3.0, math.nan], 0.5), "call_seconds must be finite and above 0"),
-        (lambda: adaptive(SECONDS, 0.5, prior=1.2), "prior must be a number from 0 to 1, got 1.2"),
-        (lambda: adaptive(SECONDS, 0.5, memory=-1), "memory"),
-        (lambda: adaptive(SECONDS, 0.5, weight=0), "weight must be a finite number above 0, got 0"),
+        (lambda: adaptive_gamma([3.0], 0.5), "most is the largest gamma, .* got 0"),
+        (lambda: adaptive_gamma(SECONDS, 0.5, most=0), "most .* got 0"),
+        (lambda: adaptive_gamma(SECONDS, 0.5, most=7), "gamma = 7 needs the time of a call with 8 tokens"),
+        (lambda: adaptive_gamma(SECONDS, -0.5), "draft_seconds"),
+        (lambda: adaptive_gamma([3.0, math.nan], 0.5), "call_seconds must be finite and above 0"),
+        (lambda: adaptive_gamma(SECONDS, 0.5, prior=1.2), "prior must be a number from 0 to 1, got 1.2"),
+        (lambda: adaptive_gamma(SECONDS, 0.5, memory=-1), "memory"),
+        (lambda: adaptive_gamma(SECONDS, 0.5, weight=0), "weight must be a finite number above 0, got 0"),
     ],
 )
 def test_nonsense_about_adapting_is_named(call, words):

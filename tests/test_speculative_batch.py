@@ -5,7 +5,7 @@ import torch
 from conftest import exactly
 from lossless import EXACT, tables, unlike
 
-from tutorlib.decoders.speculative import adaptive, speculative
+from tutorlib.decoders.speculative import adaptive_gamma, speculative
 from tutorlib.decoders.speculative_batch import speculative_batch
 from tutorlib.measures.proof import target_distribution, total_variation
 from tutorlib.model.batch import Batch
@@ -66,7 +66,7 @@ def test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_a
 
 def test_gamma_adapts_and_unsure_drafts_end_row_by_row():
     target, draft = tables(4)
-    gamma = adaptive([1.0, 1.1, 1.2, 1.4], 0.1, weight=0.5)
+    gamma = adaptive_gamma([1.0, 1.1, 1.2, 1.4], 0.1, weight=0.5)
     traces = assert_each_as_alone(target, draft, ["a", "bcd", "c", "dab"], 20, gamma=gamma)
     assert len({tuple(len(step.drafted) for step in trace.steps) for trace in traces}) > 1
     assert_each_as_alone(target, draft, ["a", "bcd", "c", "dab"], 20, gamma=3, confidence=0.5)

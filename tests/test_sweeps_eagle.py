@@ -9,7 +9,7 @@ from draft_networks import eagle1, eagle3, features_of, law, paths_in
 from tutorlib.decoders.greedy import greedy
 from tutorlib.drafting.checking import drawn
 from tutorlib.drafting.choices import grow
-from tutorlib.drafting.draft_trees import Draft, chain, drawn_tree, dynamic, static, without
+from tutorlib.drafting.draft_trees import Draft, chain_draft, drawn_tree, dynamic_tree, static_tree, without
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.experiments import eagle as sweep
 from tutorlib.lab.experiments import results, rounded
@@ -19,9 +19,9 @@ from tutorlib.running.decoding import run, run_batch
 from tutorlib.sampling.randomness import Exhaustive, Seeded
 
 SHAPES = {
-    "chain": chain(3),
-    "static": static([(0, 0), (0, 1), (2,), (1, 0)]),
-    "dynamic": dynamic(9, 3, 3),
+    "chain": chain_draft(3),
+    "static": static_tree([(0, 0), (0, 1), (2,), (1, 0)]),
+    "dynamic": dynamic_tree(9, 3, 3),
     "drawn": drawn_tree([(0, 0, 0), (1,), (0, 1)]),
 }
 

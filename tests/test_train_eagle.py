@@ -11,7 +11,7 @@ from training_runs import ODD, arguments, drafted, features, fit, habits, loss_o
 
 from tutorlib import greedy, run
 from tutorlib.decoders.eagle import eagle
-from tutorlib.drafting.draft_trees import dynamic
+from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.own_text import Batches, OwnText, frequent
@@ -239,7 +239,7 @@ def test_targets_of_any_family_get_networks_that_draft(kind, family, tmp_path):
     fit(one, tmp_path, texts, texts, steps=12, rows=4)
     assert loss_of(one, texts) < loss_of(untrained, texts)
     plain = run(greedy(target, [3, 1, 4]), 12, stop=())
-    assert run(eagle(target, one.head, [3, 1, 4], tree=dynamic(6, 3, 2)), 12, stop=()).tokens == plain.tokens
+    assert run(eagle(target, one.head, [3, 1, 4], shape=dynamic_tree(6, 3, 2)), 12, stop=()).tokens == plain.tokens
 
 
 def test_a_target_in_half_precision_trains_a_network_in_float32(tmp_path):
@@ -286,7 +286,7 @@ def test_a_target_of_several_widths_gets_what_can_be_made_for_it(tmp_path, monke
     one = new("eagle", target)
     fit(one, tmp_path, ODD, ODD, steps=2, rows=3)
     plain = run(greedy(target, [3, 1, 4]), 12, stop=())
-    assert run(eagle(target, one.head, [3, 1, 4], tree=dynamic(6, 3, 2)), 12, stop=()).tokens == plain.tokens
+    assert run(eagle(target, one.head, [3, 1, 4], shape=dynamic_tree(6, 3, 2)), 12, stop=()).tokens == plain.tokens
     with pytest.raises(ValueError, match="hidden states of width 16, what its output head reads has 8.* EAGLE-1"):
         new("eagle3", target)
     monkeypatch.setattr(target.model, "get_input_embeddings", lambda: torch.nn.Embedding(19, 16))

@@ -9,7 +9,7 @@ import sys
 from . import measures as metrics
 from . import storyworld
 from .decoders import (
-    adaptive,
+    adaptive_gamma,
     beam_search,
     best_first_beam_search,
     context_contrast,
@@ -35,7 +35,7 @@ from .decoders import (
 )
 from .drafting import checking
 from .drafting.checking import exact, typical_acceptance, walk
-from .drafting.draft_trees import chain, drawn_chain, drawn_tree, dynamic, static
+from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.eagle_head import Eagle3Head, EagleHead
 from .drafting.medusa_heads import MedusaHeads
 from .hugging_face.generate import custom_generate
@@ -64,6 +64,9 @@ from .sampling.warp import (
 
 __version__ = "0.1.0"
 
+# The names of the release before.
+adaptive, chain, dynamic, static = adaptive_gamma, chain_draft, dynamic_tree, static_tree
+
 sys.meta_path.insert(0, Moved())
 
 __all__ = [
@@ -79,10 +82,10 @@ __all__ = [
     "TableLM",
     "TokenTree",
     "Trace",
-    "adaptive",
+    "adaptive_gamma",
     "beam_search",
     "best_first_beam_search",
-    "chain",
+    "chain_draft",
     "checking",
     "context_contrast",
     "contrastive_beam_search",
@@ -94,7 +97,7 @@ __all__ = [
     "dola",
     "drawn_chain",
     "drawn_tree",
-    "dynamic",
+    "dynamic_tree",
     "eagle",
     "exact",
     "frequency_penalty",
@@ -116,7 +119,7 @@ __all__ = [
     "sample_batch",
     "speculative",
     "speculative_batch",
-    "static",
+    "static_tree",
     "storyworld",
     "string_match",
     "suffix_lookup",

@@ -82,10 +82,7 @@ def difference(new: str, stored: str, looked_at: Blocks = SAME_VERSION) -> str:
 
 def forms(outputs) -> list[tuple[str, ...]]:
     """What outputs are, in their order: the name of a stream, or the kind of a display and its formats."""
-    found = [
-        (output.output_type, output.get("name", ""), *sorted(output.get("data", ())))
-        for output in outputs
-    ]
+    found = [(output.output_type, output.get("name", ""), *sorted(output.get("data", ()))) for output in outputs]
     return [form for i, form in enumerate(found) if form[0] != "stream" or form != found[i - 1] or not i]
 
 

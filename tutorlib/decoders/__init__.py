@@ -13,14 +13,14 @@ from .medusa import medusa
 from .prompt_lookup import prompt_lookup
 from .sample import sample
 from .sample_batch import sample_batch
-from .speculative import adaptive, speculative
+from .speculative import adaptive_gamma, speculative
 from .speculative_batch import speculative_batch
 from .string_match import string_match
 from .suffix_lookup import suffix_lookup
 from .token_intersection import token_intersection
 
 __all__ = [
-    "adaptive",
+    "adaptive_gamma",
     "beam_search",
     "best_first_beam_search",
     "context_contrast",

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..drafting.checking import check_tree, exact
-from ..drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
+from ..drafting.draft_trees import (
+    Draft,
+    Shape,
+    chain_draft,
+    drafted_with_rule,
+    drawn_chain,
+    drawn_tree,
+    dynamic_tree,
+    static_tree,
+)
 from ..drafting.eagle_head import DraftNetwork, check_target
 from ..model.lm import LM
 from ..model.tree import TokenTree
@@ -17,7 +26,7 @@ from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, takes
 
 
-def check(target, head, tree):
+def check(target, head, shape):
     """Raise ValueError if an argument of `eagle` is wrong."""
     if not isinstance(head, DraftNetwork):
         raise ValueError(
@@ -27,18 +36,21 @@ def check(target, head, tree):
     device = head.fc.weight.device
     if device != target.device:
         raise ValueError(f"the draft network is on {device}, the target on {target.device}: head.to(target.device)")
-    tree = dynamic(**head.tree) if tree is None else tree
-    if not takes(tree, 1) or tree in (dynamic, static, chain, drawn_chain, drawn_tree):
-        raise ValueError(f"tree must be a shape such as dynamic(59, 8, 10), static(paths) or chain(4), got {tree!r}")
+    shape = dynamic_tree(**head.tree) if shape is None else shape
+    if not takes(shape, 1) or shape in (dynamic_tree, static_tree, chain_draft, drawn_chain, drawn_tree):
+        raise ValueError(
+            "shape must be a function of a draft, such as dynamic_tree(59, 8, 10), static_tree(paths) or "
+            f"chain_draft(4), got {shape!r}"
+        )
 
 
-@decoder(check=check)
+@decoder(check=check, renamed={"tree": "shape"})
 def eagle(
     target: LM,
     head: DraftNetwork,
     prompt: Prompt,
     *,
-    tree: Shape | None = None,
+    shape: Shape | None = None,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
@@ -62,9 +74,10 @@ def eagle(
     head : EagleHead or Eagle3Head
         A network trained on this target, see ``python -m tutorlib train eagle`` and ``eagle3``.
     prompt : str or list of int
-    tree : function
-        `dynamic(nodes, depth, top_k)`, `static(paths)`, `chain(length)`, `drawn_tree(paths)` or `drawn_chain(length)`,
-        see `tutorlib.drafting.draft_trees`. By default the dynamic tree whose settings are stored with the network.
+    shape : function
+        `dynamic_tree(nodes, depth, top_k)`, `static_tree(paths)`, `chain_draft(length)`, `drawn_tree(paths)` or
+        `drawn_chain(length)`, see `tutorlib.drafting.draft_trees`. By default the dynamic tree whose settings are
+        stored with the network.
     rng : Randomness or None
         For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
@@ -82,29 +95,20 @@ def eagle(
         When called with a bad argument, for example with a network that belongs to another model; while running, for
         logits that are NaN.
     """
-    tree = dynamic(**head.tree) if tree is None else tree
+    shape = dynamic_tree(**head.tree) if shape is None else shape
     session, drafts = target.session(prompt, hidden=head.feature_layers), head.session(target)
     session.rollback(1)  # the last token is fed with the tree
     text, features = list(prompt), None
     while len(text) < target.context:
-        candidates, accept, room = TokenTree([], []), exact, target.context - len(text) - 1
+        drafted, rule, room = TokenTree([], []), exact, target.context - len(text) - 1
         if features is not None and room:
             # Each position pairs a token with the feature of the token before it, so the text's first token is left
             # out.
             logits = drafts.feed(text[drafts.length + 1 :], features)
-            draft = Draft(drafts, logits, text, warp, depth=room, rng=rng)
-            candidates = tree(draft)
-            accept = draft.accept
-        checked = check_tree(session, text, candidates, rng, warp, accept)
+            drafted, rule = drafted_with_rule(shape, Draft(drafts, logits, text, warp, depth=room, rng=rng))
+        checked = check_tree(session, text, drafted, rng, warp, rule)
         new = head.features(session.hidden)[checked.rows]
         features = torch.cat([head.features(session.prompt_hidden), new]) if features is None else new
         text += checked.tokens
-        yield Step(
-            checked.tokens,
-            candidates.tokens,
-            len(checked.path),
-            tree=candidates or None,
-            path=tuple(checked.path),
-            candidates=checked.weighed,
-        )
+        yield checked.step(tree=True)
     return "context"

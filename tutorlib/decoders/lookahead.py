@@ -133,12 +133,12 @@ def lookahead(
         tries = [rest[:room] for rest in pool[text[-1]]]
         ahead = [[column[0] for column in columns[:i]] + column for i, column in enumerate(columns)]
         ahead = [path for path in ahead if len(path) <= room]
-        tree = TokenTree.from_paths(tries + ahead)
-        path, tokens, weighed, logits = check_tree(session, text, tree, rng, warp)
-        text += tokens
-        for i, node in enumerate(ends(tree, ahead)):
-            longer = [*columns[i], int(logits[node + 1].argmax())]
+        drafted = TokenTree.from_paths(tries + ahead)
+        checked = check_tree(session, text, drafted, rng, warp)
+        text += checked.tokens
+        for i, node in enumerate(ends(drafted, ahead)):
+            longer = [*columns[i], int(checked.logits[node + 1].argmax())]
             pool.add(longer)
             columns[i] = longer[1:]
-        yield Step(tokens, tree.tokens, len(path), tree=tree or None, path=tuple(path), candidates=weighed)
+        yield checked.step(tree=True)
     return "context"

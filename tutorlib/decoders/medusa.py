@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..drafting.checking import Accept, check_rule, check_tree, exact
+from ..drafting.checking import Rule, check_rule, check_tree, exact
 from ..drafting.choices import Choices, checked_choices
 from ..drafting.medusa_heads import MedusaHeads, check_depth, check_target
 from ..model.lm import LM
@@ -19,7 +19,7 @@ from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
 
 
-def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], depth: int) -> TokenTree:
+def ranked_tree(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], depth: int) -> TokenTree:
     """The heads' guesses as a tree of tokens.
 
     Parameters
@@ -40,7 +40,7 @@ def candidates(guesses: torch.Tensor | None, choices: list[tuple[int, ...]], dep
     return TokenTree([ranked[len(path) - 1][path[-1]] for path in choices], [node[path[:-1]] for path in choices])
 
 
-def check(target, heads, tree, accept):
+def check(target, heads, shape, rule):
     """Raise ValueError if an argument of `medusa` is wrong."""
     if not all(hasattr(heads, name) for name in ("vocab_size", "width", "choices")):
         raise ValueError(f"heads must be MedusaHeads, got {type(heads).__name__}: family.medusa, for instance")
@@ -48,28 +48,28 @@ def check(target, heads, tree, accept):
     device = next(heads.parameters()).device
     if device != target.device:
         raise ValueError(f"the heads are on {device}, the target on {target.device}: heads.to(target.device)")
-    check_rule(accept)
-    choices = heads.choices if tree is None else checked_choices(tree)
+    check_rule(rule)
+    choices = heads.choices if shape is None else checked_choices(shape)
     check_depth(choices, len(heads))
     highest = max(max(path) for path in choices)
     if highest >= target.vocab_size:
         raise ValueError(f"the tree asks for rank {highest} of a vocabulary of {target.vocab_size} tokens")
 
 
-@decoder(check=check)
+@decoder(check=check, renamed={"tree": "shape", "accept": "rule"})
 def medusa(
     target: LM,
     heads: MedusaHeads,
     prompt: Prompt,
     *,
-    tree: Choices | None = None,
-    accept: Accept = exact,
+    shape: Choices | None = None,
+    rule: Rule = exact,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Iterator[Step]:
     """Let heads on the target guess the tokens after the next one, and check a tree of their guesses in one call.
 
-    With ``accept=exact`` it is *lossless* by construction: every token is drawn from the target's warped distribution,
+    With ``rule=exact`` it is *lossless* by construction: every token is drawn from the target's warped distribution,
     and the tree only decides how many tokens one call gives. With the same seed it gives exactly the text of `sample`.
     With a rule such as ``typical_acceptance(0.09, 0.3)`` it is *lossy*: see `tutorlib.drafting.checking`.
 
@@ -86,10 +86,10 @@ def medusa(
     heads : MedusaHeads
         Heads trained on this target, see ``python -m tutorlib train medusa``.
     prompt : str or list of int
-    tree : sequence of tuples of int, optional
+    shape : sequence of tuples of int, optional
         The guesses that are tried, as paths of ranks, one rank for each head: see `tutorlib.drafting.choices`. By
         default the tree that is stored with the heads.
-    accept : function
+    rule : function
         `exact`, or a lossy rule.
     rng : Randomness or None
         For example ``Seeded(7)``. With None, the most likely token is taken instead.
@@ -105,24 +105,17 @@ def medusa(
     ValueError
         When called with a bad argument, for example with heads that belong to another model.
     """
-    choices = heads.choices if tree is None else checked_choices(tree)
+    choices = heads.choices if shape is None else checked_choices(shape)
     session = target.session(prompt, hidden=-1)
     session.rollback(1)  # the last token is fed with the tree
     text, hidden = list(prompt), None
     while len(text) < target.context:
         guesses = None if hidden is None else guess(heads, hidden)
-        tokens = candidates(guesses, choices, depth=target.context - len(text) - 1)
-        checked = check_tree(session, text, tokens, rng, warp, accept)
+        drafted = ranked_tree(guesses, choices, depth=target.context - len(text) - 1)
+        checked = check_tree(session, text, drafted, rng, warp, rule)
         hidden = session.hidden[checked.rows[-1]]
         text += checked.tokens
-        yield Step(
-            checked.tokens,
-            tokens.tokens,
-            len(checked.path),
-            tree=tokens or None,
-            path=tuple(checked.path),
-            candidates=checked.weighed,
-        )
+        yield checked.step(tree=True)
     return "context"
 
 

@@ -117,8 +117,8 @@ def prompt_lookup(
     session = lm.session(prompt)
     session.rollback(1)  # the last token is fed with the draft
     while len(text.tokens) < lm.context:
-        drafted = text.continuation(min(gamma, lm.context - len(text.tokens) - 1))
-        path, tokens, weighed, _ = check_tree(session, text.tokens, TokenTree.chain(drafted), rng, warp)
-        text.extend(tokens)
-        yield Step(tokens, drafted, len(path), candidates=weighed)
+        drafted = TokenTree.chain(text.continuation(min(gamma, lm.context - len(text.tokens) - 1)))
+        checked = check_tree(session, text.tokens, drafted, rng, warp)
+        text.extend(checked.tokens)
+        yield checked.step()
     return "context"

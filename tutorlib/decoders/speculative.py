@@ -22,7 +22,7 @@ Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
 
 
 @takes_iterators
-def adaptive(
+def adaptive_gamma(
     call_seconds: Sequence[float],
     draft_seconds: float,
     *,
@@ -64,7 +64,7 @@ def adaptive(
 
     Examples
     --------
-    >>> gamma = adaptive([3.0, 3.3, 3.6, 3.9, 4.2], 0.5)
+    >>> gamma = adaptive_gamma([3.0, 3.3, 3.6, 3.9, 4.2], 0.5)
     >>> gamma([]), gamma([(4, 4)] * 9), gamma([(4, 0)] * 9)
     (2, 4, 1)
     """
@@ -168,8 +168,8 @@ def speculative(
         No longer than the draft's context.
     gamma : int or function
         How many tokens to draft in a round; or a function that takes the rounds so far, a list of
-        ``(drafted, accepted)``, and returns that number, such as `adaptive` makes (0 means no draft). The function must
-        depend on past rounds only, or the method is no longer lossless.
+        ``(drafted, accepted)``, and returns that number, such as `adaptive_gamma` makes (0 means no draft). The
+        function must depend on past rounds only, or the method is no longer lossless.
     confidence : float
         If this is above 0, a draft may end before γ tokens: it ends with the first token that was chosen at a position
         where the draft gave no token this probability, since the tokens after it would probably be rejected. This helps
@@ -208,9 +208,8 @@ def speculative(
             drafted.append(rng.choose(row))
             if is_unsure(logits[-1:], confidence)[0]:
                 break
-        candidates = TokenTree.chain(drafted)
-        path, tokens, weighed, _ = check_tree(target_session, text, candidates, rng, warp, drawn(draft_probs))
-        text += tokens
-        rounds.append((len(drafted), len(path)))
-        yield Step(tokens, drafted, len(path), candidates=weighed)
+        checked = check_tree(target_session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
+        text += checked.tokens
+        rounds.append((len(drafted), len(checked.path)))
+        yield checked.step()
     return "context"

@@ -149,16 +149,17 @@ def speculative_batch(
         steps = [Step() for _ in prompts]
         target_forgets, draft_forgets = [], []
         for row, row_logits in zip(rows, logits, strict=True):
-            candidates = TokenTree.chain(row.drafted)
-            path, tokens, weighed, _ = check(row_logits, row.text, candidates, row.rng, warp, drawn(row.draft_probs))
-            target_forgets.append(len(row.drafted) - len(tokens) + 1)  # the last of the tokens is fed in the next round
-            row.text += tokens
-            row.unread = tokens[-1:]
+            drafted = TokenTree.chain(row.drafted)
+            checked = check(row_logits, row.text, drafted, row.rng, warp, drawn(row.draft_probs))
+            # The last of the tokens is fed in the next round.
+            target_forgets.append(len(row.drafted) - len(checked.tokens) + 1)
+            row.text += checked.tokens
+            row.unread = checked.tokens[-1:]
             right = min(row.read, len(row.text) - 1)
             draft_forgets.append(row.read - right)
             row.read = right
-            row.rounds.append((len(row.drafted), len(path)))
-            steps[row.number] = Step(tokens, row.drafted, len(path), candidates=weighed)
+            row.rounds.append((len(row.drafted), len(checked.path)))
+            steps[row.number] = checked.step()
         target_batch.rollback(target_forgets)
         draft_batch.rollback(draft_forgets)
         wanted = (yield steps) or wanted

@@ -67,9 +67,9 @@ def string_match(
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted = author.write(text, gamma)
-        path, tokens, weighed, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp)
-        text += tokens
-        yield Step(tokens, drafted, len(path), candidates=weighed)
+        checked = check_tree(session, text, TokenTree.chain(drafted), rng, warp)
+        text += checked.tokens
+        yield checked.step()
     return "context"
 
 

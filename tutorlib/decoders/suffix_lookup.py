@@ -223,9 +223,9 @@ def suffix_lookup(
     text, session = list(prompt), lm.session(prompt)
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < lm.context:
-        tree = seen.continuations(gamma, lm.context - len(text) - 1, least)
-        path, tokens, weighed, _ = check_tree(session, text, tree, rng, warp)
-        seen.extend(tokens)
-        text += tokens
-        yield Step(tokens, tree.tokens, len(path), tree=tree or None, path=tuple(path), candidates=weighed)
+        drafted = seen.continuations(gamma, lm.context - len(text) - 1, least)
+        checked = check_tree(session, text, drafted, rng, warp)
+        seen.extend(checked.tokens)
+        text += checked.tokens
+        yield checked.step(tree=True)
     return "context"

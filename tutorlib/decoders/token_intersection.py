@@ -80,9 +80,9 @@ def token_intersection(
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted, draft_probs = guesses.draw(text, gamma, rng)
-        path, tokens, weighed, _ = check_tree(session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
-        text += tokens
-        yield Step(tokens, drafted, len(path), candidates=weighed)
+        checked = check_tree(session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
+        text += checked.tokens
+        yield checked.step()
     return "context"
 
 

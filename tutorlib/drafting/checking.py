@@ -24,7 +24,7 @@ import torch
 
 from ..arguments import is_number
 from ..model.tree import ROOT, TokenTree
-from ..running.step import Candidates
+from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import ROUNDING, probabilities, reads_histories, takes, warp_names
 
@@ -32,7 +32,7 @@ from ..sampling.warp import ROUNDING, probabilities, reads_histories, takes, war
 FEW_NUMBERS = 2**13
 
 ProbsAt = Callable[[int], torch.Tensor]
-Accept = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int | None]]
+Rule = Callable[[TokenTree, ProbsAt, Randomness], tuple[list[int], int | None]]
 
 
 class NotWarped(ValueError):
@@ -133,7 +133,7 @@ def exact(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int
 # Candidates that were drawn at random
 
 
-def drawn(draft_probs: Sequence[torch.Tensor]) -> Accept:
+def drawn(draft_probs: Sequence[torch.Tensor]) -> Rule:
     """Keep each drafted token with probability min(1, p/q); if it is rejected, draw from the normalised max(p - q, 0).
 
     *Lossless*. With one child after each node, the token has the distribution p. It is x with probability q(x) · min(1,
@@ -242,7 +242,7 @@ def residual(target_row: torch.Tensor, draft_row: torch.Tensor) -> torch.Tensor:
 # Candidates that are likely enough
 
 
-def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Accept:
+def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Rule:
     """Accept every candidate that is likely enough under the target: p(x) > min(ε, δ·exp(−H(p))).
 
     *Lossy*. If the target is sure of the next token, its entropy H is near 0, and a candidate needs a probability of
@@ -308,12 +308,12 @@ def threshold(probs: torch.Tensor, epsilon: float, delta: float) -> float:
     return min(epsilon, delta * math.exp(-entropy))
 
 
-def check_rule(accept) -> None:
-    """Raise ValueError unless `accept` is a rule (tree, probs_at, rng) -> (path, token)."""
-    if not takes(accept, 3):
+def check_rule(rule) -> None:
+    """Raise ValueError unless `rule` is a function (tree, probs_at, rng) -> (path, token)."""
+    if not takes(rule, 3):
         raise ValueError(
-            "accept must be a rule (tree, probs_at, rng) -> (path, token), such as exact or "
-            f"typical_acceptance(0.09, 0.3), got {warp_names([accept])}: typical is the filter, typical_acceptance is "
+            "rule must be a function (tree, probs_at, rng) -> (path, token), such as exact or "
+            f"typical_acceptance(0.09, 0.3), got {warp_names([rule])}: typical is the filter, typical_acceptance is "
             "the rule"
         )
 
@@ -331,23 +331,25 @@ def row_or_none(probs_at: ProbsAt, node: int) -> torch.Tensor | None:
 
 
 class Checked(NamedTuple):
-    """The result of checking a tree of candidates.
+    """The result of checking a tree of drafted tokens.
 
     Attributes
     ----------
+    drafted : TokenTree
     path : list of int
         The nodes of the tree that were accepted.
     tokens : list of int
         Their tokens, and one more token (unless the row after them cannot be warped).
-    weighed : Candidates
+    alternatives : Candidates
         The target's most likely tokens, after warps, at the position of each of the tokens.
     logits : tensor, shape (nodes + 1, vocab)
         The logits after the text, and then those after each node.
     """
 
+    drafted: TokenTree
     path: list[int]
     tokens: list[int]
-    weighed: Candidates
+    alternatives: Candidates
     logits: torch.Tensor
 
     @property
@@ -355,8 +357,13 @@ class Checked(NamedTuple):
         """For each token, the row of `logits` (and of the session's hidden states) from which it was chosen."""
         return [0, *(node + 1 for node in self.path)][: len(self.tokens)]
 
+    def step(self, tree: bool = False) -> Step:
+        """The step to yield: with the drafted tokens as a chain, or as a tree and the path accepted in it."""
+        inside = {"tree": self.drafted or None, "path": tuple(self.path)} if tree else {}
+        return Step(self.tokens, self.drafted.tokens, len(self.path), candidates=self.alternatives, **inside)
 
-def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Accept = exact) -> Checked:
+
+def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
     """Score candidates in one call, accept a path down their tree, and keep this path in the session.
 
     Parameters
@@ -364,12 +371,12 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
     session : Session
         It must hold all of `text` except its last token. Afterwards it holds all new tokens except the last.
     text : list of int
-    tree : TokenTree
-        The candidates that may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so
+    drafted : TokenTree
+        The tokens that may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so
         that the context also has room for the token after the path.
     rng, warp
-    accept : function
-        A rule. Only the rows that it needs are warped; the rows of a chain are warped together.
+    rule : function
+        Only the rows that it needs are warped; the rows of a chain are warped together.
 
     Raises
     ------
@@ -384,17 +391,17 @@ def check_tree(session, text: list[int], tree: TokenTree, rng, warp, accept: Acc
         )
     # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
     # n.
-    rooted = TokenTree([text[-1], *tree.tokens], [ROOT, *(parent + 1 for parent in tree.parents)])
-    checked = check(session.feed_tree(rooted), text, tree, rng, warp, accept)
+    rooted = TokenTree([text[-1], *drafted.tokens], [ROOT, *(parent + 1 for parent in drafted.parents)])
+    checked = check(session.feed_tree(rooted), text, drafted, rng, warp, rule)
     session.keep(checked.rows)
     return checked
 
 
-def check(logits: torch.Tensor, text: list[int], tree: TokenTree, rng, warp, accept: Accept = exact) -> Checked:
+def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
     """Like `check_tree`, for candidates whose logits (nodes + 1, vocab) are already known."""
-    probs_at = Rows(logits, warp, text, tree)
-    path, token = accept(tree, probs_at, rng)
-    tokens = [tree.tokens[node] for node in path] + ([] if token is None else [token])
+    probs_at = Rows(logits, warp, text, drafted)
+    path, token = rule(drafted, probs_at, rng)
+    tokens = [drafted.tokens[node] for node in path] + ([] if token is None else [token])
     rows = [0, *(node + 1 for node in path)][: len(tokens)]
     histories = [text + tokens[:count] for count in range(len(tokens))] if reads_histories(warp) else None
-    return Checked(path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)
+    return Checked(drafted, path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)

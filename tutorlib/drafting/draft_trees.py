@@ -1,6 +1,7 @@
 """Choose which guesses of a draft network become candidates: a chain, a tree of a fixed shape, or a dynamic tree.
 
-A shape is a function that takes a `Draft`, asks it for guesses level by level, and returns a `TokenTree`. Most shapes
+A shape is a function that takes a `Draft`, asks it for guesses level by level, and returns a `TokenTree`, and the rule
+that checks it if this is not `exact`. Most shapes
 take the most likely guesses, and nothing is random; `check_tree` then draws the tokens from the target. `drawn_tree`
 and `drawn_chain` draw from the network, like a draft model, and are checked like the tokens of a draft model.
 """
@@ -17,7 +18,7 @@ import torch
 from ..arguments import check_whole_number, is_number
 from ..model.tree import ROOT, TokenTree
 from ..sampling.warp import draft_probabilities, in_float64, one_hot
-from .checking import Accept, drawn, exact
+from .checking import Rule, drawn, exact
 from .choices import Choices, checked_choices
 
 
@@ -38,18 +39,12 @@ class Draft:
         The largest number of levels for which the context has room.
     rng : Randomness
         For shapes that draw their tokens.
-
-    Attributes
-    ----------
-    accept : function
-        The rule of `tutorlib.drafting.checking` by which the candidates have to be checked.
     """
 
     def __init__(self, session, logits: torch.Tensor, text: list[int], warp, depth: int, rng=None):
         self.session, self.depth, self.text, self.rng = session, depth, text, rng
         self.warp = [function for function in warp if function is not one_hot]
         self.is_greedy = one_hot in warp
-        self.accept: Accept = exact
         self._logits = logits
         self._paths: list[list[int]] = [[]]  # the drafted tokens before each row of logits
         self._tokens: list[list[int]] = []  # for each node grown, the drafted tokens up to it
@@ -62,7 +57,7 @@ class Draft:
         ranks : int
             How many tokens; at most the size of the vocabulary.
         greedy_temperature : float
-            Temperature of the guesses in greedy decoding, see `dynamic`.
+            Temperature of the guesses in greedy decoding, see `dynamic_tree`.
 
         Returns
         -------
@@ -111,10 +106,17 @@ class Draft:
         self._logits = self.session.grow(tokens, parents)
 
 
-Shape = Callable[[Draft], TokenTree]
+# Returns what it drafted and, if the tokens were drawn at random, the rule by which they must be checked.
+Shape = Callable[[Draft], TokenTree | tuple[TokenTree, Rule]]
 
 
-def chain(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> Shape:
+def drafted_with_rule(shape: Shape, draft: Draft) -> tuple[TokenTree, Rule]:
+    """What a shape drafts, and the rule that checks it: `exact`, unless the shape returns another."""
+    made = shape(draft)
+    return made if isinstance(made, tuple) else (made, exact)
+
+
+def chain_draft(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> Shape:
     """A single path: the most likely token, then the most likely token after it, and so on.
 
     Parameters
@@ -124,13 +126,13 @@ def chain(length: int, confidence: float = 0.0, greedy_temperature: float = 1.0)
     confidence : float
         The chain ends early if the probability of the whole path, according to the network, is below this.
     greedy_temperature : float
-        As in `dynamic`.
+        As in `dynamic_tree`.
     """
     check_whole_number(length, 1, "length is how many tokens the chain has")
-    return dynamic(length, length, top_k=1, confidence=confidence, greedy_temperature=greedy_temperature)
+    return dynamic_tree(length, length, top_k=1, confidence=confidence, greedy_temperature=greedy_temperature)
 
 
-def static(paths: Choices) -> Shape:
+def static_tree(paths: Choices) -> Shape:
     """A tree of the same shape in every step, as in EAGLE-1: paths of ranks, see `tutorlib.drafting.choices`.
 
     Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1.
@@ -181,7 +183,7 @@ def drawn_tree(paths: Choices) -> Shape:
 
     If tokens are drawn from the target, a drawn guess is accepted more often than the most likely token: with
     probability Σ min(p, q) instead of the p of that token. In greedy decoding nothing is drawn, and the tree is the
-    same as `static`; min(1, p/q) is then 0 or 1.
+    same as `static_tree`; min(1, p/q) is then 0 or 1.
 
     Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.1 and
     appendix A. The check without replacement is also in Miao et al. (2024), "SpecInfer", and Jeon et al. (2024),
@@ -201,7 +203,7 @@ def drawn_tree(paths: Choices) -> Shape:
     widths = Counter[tuple[int, ...]]()  # how many tokens are drawn after a path
     for path in checked_choices(paths):
         widths[path[:-1]] = max(widths[path[:-1]], path[-1] + 1)
-    greedy = static([(*path, rank) for path, width in widths.items() for rank in range(width)])
+    greedy = static_tree([(*path, rank) for path, width in widths.items() for rank in range(width)])
 
     def shape(draft: Draft) -> TokenTree:
         if draft.is_greedy:
@@ -226,8 +228,7 @@ def drawn_tree(paths: Choices) -> Shape:
                     tokens.append(draft.rng.choose(probs))
                     parents.append(node)
                     draft_probs.append(probs)
-        draft.accept = drawn(draft_probs)
-        return TokenTree(tokens, parents)
+        return TokenTree(tokens, parents), drawn(draft_probs)
 
     return shape
 
@@ -259,7 +260,7 @@ def without(probs: torch.Tensor, token: int) -> torch.Tensor | None:
     return rest / total if total > 0 else None
 
 
-def dynamic(
+def dynamic_tree(
     nodes: int = 59, depth: int = 8, top_k: int = 10, confidence: float = 0.0, greedy_temperature: float = 1.0
 ) -> Shape:
     """A tree that grows where the network's guesses are likely, as in EAGLE-2.

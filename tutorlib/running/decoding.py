@@ -131,15 +131,28 @@ class Decorator(Protocol):
 
 
 @overload
-def decoder(method: Callable[P, Iterator[Step]], *, check: Callable[..., Any] | None = None) -> Callable[P, Steps]: ...
+def decoder(
+    method: Callable[P, Iterator[Step]],
+    *,
+    check: Callable[..., Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> Callable[P, Steps]: ...
 @overload
 def decoder(
-    method: Callable[P, Iterator[list[Step]]], *, check: Callable[..., Any] | None = None
+    method: Callable[P, Iterator[list[Step]]],
+    *,
+    check: Callable[..., Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> Callable[P, BatchSteps]: ...
 @overload
-def decoder(method: None = None, *, check: Callable[..., Any] | None = None) -> Decorator: ...
 def decoder(
-    method: Callable[..., Iterator[Any]] | None = None, *, check: Callable[..., Any] | None = None
+    method: None = None, *, check: Callable[..., Any] | None = None, renamed: Mapping[str, str] | None = None
+) -> Decorator: ...
+def decoder(
+    method: Callable[..., Iterator[Any]] | None = None,
+    *,
+    check: Callable[..., Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> Callable[..., Any]:
     """Turn a generator function ``method(lm, prompt, ...)`` that yields steps into a decoding method.
 
@@ -160,6 +173,8 @@ def decoder(
         Its first argument is the model whose text is written; one argument is called ``prompt`` (or ``prompts``).
     check : function, optional
         For example ``lambda gamma: ...``.
+    renamed : mapping, optional
+        From names that arguments had in the release before to the names that they have now. Both can be given.
 
     Returns
     -------
@@ -178,7 +193,7 @@ def decoder(
     ...         yield Step([prompt[-1]])
     """
     if method is None:
-        return functools.partial(decoder, check=check)
+        return functools.partial(decoder, check=check, renamed=renamed)
     signature = inspect.signature(method)
     names = list(signature.parameters)
     returned = BatchSteps if "prompts" in names else Steps
@@ -190,6 +205,9 @@ def decoder(
 
     @functools.wraps(method)
     def call(*args, **kwargs) -> Steps | BatchSteps:
+        for old, new in (renamed or {}).items():
+            if old in kwargs and new not in kwargs:
+                kwargs[new] = kwargs.pop(old)
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -65,9 +65,7 @@ check_by_position = Exercise(
     by_position,
     {
         "You divide by all rounds, which gives the shares that vLLM reports. But a guess is judged only if every guess "
-        "before it was accepted.": {
-            "judged": lambda drafted, accepted, i: True
-        },
+        "before it was accepted.": {"judged": lambda drafted, accepted, i: True},
         "You divide by all rounds that drafted a guess here. But a guess is judged only if every guess before it was "
         "accepted.": {"judged": lambda drafted, accepted, i: drafted >= i},
         "You count rounds whose draft ended before this position. In these there was no guess to judge.": {

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...decoders import sample
-from ...drafting.draft_trees import Draft, dynamic
+from ...drafting.draft_trees import Draft, drafted_with_rule, dynamic_tree
 from ...drafting.eagle_head import DraftNetwork
 from ...drafting.medusa_heads import MedusaHeads
 from ...measures.cost import call_times, synchronize, weight_bytes
@@ -86,7 +86,7 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
     features = head.features(session.prompt_hidden)
-    tokens, shape = session.tokens, dynamic(**head.tree)
+    tokens, shape = session.tokens, dynamic_tree(**head.tree)
     times = []
     for _ in range(repeats):
         drafts = head.session(target)
@@ -94,7 +94,7 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
         synchronize(target.device)
         began = time.perf_counter()
         logits = drafts.feed(tokens[-1:], features[-2:-1])
-        tree = shape(Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
+        tree, _ = drafted_with_rule(shape, Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
         synchronize(target.device)
         times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
     return float(np.median(times))

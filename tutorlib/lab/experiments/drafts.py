@@ -13,7 +13,7 @@ from ...decoders.greedy import greedy
 from ...decoders.lookahead import lookahead
 from ...decoders.prompt_lookup import prompt_lookup
 from ...decoders.sample import sample
-from ...decoders.speculative import adaptive, speculative
+from ...decoders.speculative import adaptive_gamma, speculative
 from ...decoders.string_match import string_match
 from ...decoders.suffix_lookup import suffix_lookup
 from ...decoders.token_intersection import token_intersection
@@ -24,8 +24,8 @@ from ...storyworld import story, told, words
 from ...storyworld.questions import opening
 
 # The time of a target call with 1, 2, 3, ... tokens, and of a draft call with one token, relative to a target call with
-# one token: measured for the bundled pair on two CPU cores, and rounded. `adaptive` uses them. They are fixed numbers,
-# so that it chooses the same on every machine.
+# one token: measured for the bundled pair on two CPU cores, and rounded. `adaptive_gamma` uses them. They are fixed
+# numbers, so that it chooses the same on every machine.
 CALLS = tuple(round(1.08 + 0.042 * width, 3) if width > 1 else 1.0 for width in range(1, 14))
 DRAFT_CALL = 0.13
 ALPHA = 0.9  # the acceptance rate to expect in sampling: the models' card says 0.92
@@ -134,7 +134,7 @@ SETTINGS = {
     "suffix_lookup, gamma 8, other stories": _among_stories(8),
     **{lookahead_name(w, n, g): _alone(lookahead, window=w, ngram=n, guesses=g) for w, n, g in WINDOWS},
     **{f"speculative, gamma {gamma}": _with("draft", speculative, gamma=gamma) for gamma in (1, 2, 4, 6, 8, 12)},
-    "speculative, adaptive": _with("draft", speculative, gamma=adaptive(CALLS, DRAFT_CALL, prior=ALPHA)),
+    "speculative, adaptive": _with("draft", speculative, gamma=adaptive_gamma(CALLS, DRAFT_CALL, prior=ALPHA)),
     **{
         f"{name}, gamma {gamma}": _with("other_draft", method, gamma=gamma)
         for name, method in (("token_intersection", token_intersection), ("string_match", string_match))

@@ -20,7 +20,16 @@ from ...decoders.prompt_lookup import prompt_lookup
 from ...decoders.sample_batch import sample_batch
 from ...decoders.speculative import speculative
 from ...drafting.choices import Choices, grow
-from ...drafting.draft_trees import Draft, Shape, chain, drawn_chain, drawn_tree, dynamic, static
+from ...drafting.draft_trees import (
+    Draft,
+    Shape,
+    chain_draft,
+    drafted_with_rule,
+    drawn_chain,
+    drawn_tree,
+    dynamic_tree,
+    static_tree,
+)
 from ...loading import models
 from ...model.tree import ROOT, TokenTree
 from ...running.decoding import run, run_batch
@@ -163,7 +172,7 @@ class Confidences:
 
     Examples
     --------
-    >>> watched = Confidences(dynamic(16, 8, 10))                                              # doctest: +SKIP
+    >>> watched = Confidences(dynamic_tree(16, 8, 10))                                              # doctest: +SKIP
     >>> trace = run(eagle(target, head, prompt, tree=watched), max_new_tokens=40)              # doctest: +SKIP
     >>> watched.trees[0], watched.chances[0]           # of the second step: the first one has none  # doctest: +SKIP
     """
@@ -203,11 +212,11 @@ class Confidences:
             grow(tokens, parents)
 
         draft.guesses, draft.probs, draft.grow = noting_guesses, noting_probs, noting_grow
-        tree = self.shape(draft)
+        tree, rule = drafted_with_rule(self.shape, draft)
         self.trees.append(tree)
         self.chances.append([chances[tuple(tree.tokens[i] for i in tree.path(node))] for node in range(len(tree))])
         self.calls.append(calls)
-        return tree
+        return tree, rule
 
 
 @torch.no_grad()
@@ -254,13 +263,13 @@ class Way(NamedTuple):
 
 def _eagle(network: str, drawn: bool, tree: Callable) -> Way:
     def steps(family, prompt, rng, tree):
-        return eagle(family.target, getattr(family, network), prompt, tree=tree, rng=rng)
+        return eagle(family.target, getattr(family, network), prompt, shape=tree, rng=rng)
 
     return Way(steps, drawn, tree)
 
 
 def _static(nodes):
-    return lambda family: static(shape(family.target, family.eagle, nodes))
+    return lambda family: static_tree(shape(family.target, family.eagle, nodes))
 
 
 def _drawn_tree(nodes):
@@ -268,7 +277,7 @@ def _drawn_tree(nodes):
 
 
 def _dynamic(nodes, depth=SETTING["depth"], **settings):
-    return lambda family: dynamic(nodes, depth, TOP_K, **settings)
+    return lambda family: dynamic_tree(nodes, depth, TOP_K, **settings)
 
 
 def _cooled(nodes):
@@ -276,7 +285,7 @@ def _cooled(nodes):
 
 
 def _chain(length):
-    return lambda family: chain(length)
+    return lambda family: chain_draft(length)
 
 
 def _drawn_chain(length):
@@ -294,7 +303,7 @@ def _lookup(drawn) -> Way:
 def _medusa(drawn) -> Way:
     def steps(family, prompt, rng):
         tree = grow(family.medusa.accuracies, SAME)
-        return medusa(family.target, family.medusa, prompt, tree=tree, rng=rng)
+        return medusa(family.target, family.medusa, prompt, shape=tree, rng=rng)
 
     return Way(steps, drawn)
 

@@ -6,8 +6,8 @@ token x_t to which it belongs, the token after it, x_{t+1}, which is already kno
 network does not get are set to zero, so all have the same number of weights. There is a similar ablation in Li et al.
 (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.3.2.
 
-The target writes the texts first; they are stored in ``runs/experiments/features``. Each row takes some minutes. Nothing
-is timed here.
+The target writes the texts first; they are stored in ``runs/experiments/features``. Each row takes some minutes.
+Nothing is timed here.
 """
 
 import tempfile

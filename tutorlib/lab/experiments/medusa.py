@@ -109,7 +109,7 @@ def row(lm, name: str, heads=None) -> dict:
     choices, watched = grow(heads.accuracies, nodes), Watched(rule)
     traces = []
     for i, prompt in enumerate(prompts):
-        steps = medusa(lm, heads, prompt, tree=choices, accept=watched, rng=Seeded(i) if drawn else None)
+        steps = medusa(lm, heads, prompt, shape=choices, rule=watched, rng=Seeded(i) if drawn else None)
         traces.append(run(steps, SETTING["tokens"], progress=False))
     tokens, calls = sum(len(trace.tokens) for trace in traces), sum(trace.target_calls for trace in traces)
     drafting = [step.accepted for trace in traces for step in trace.steps if step.drafted]

@@ -13,7 +13,7 @@ from ...decoders.eagle import eagle
 from ...decoders.medusa import medusa
 from ...drafting.checking import typical_acceptance
 from ...drafting.choices import grow
-from ...drafting.draft_trees import drawn_tree, dynamic, static
+from ...drafting.draft_trees import drawn_tree, dynamic_tree, static_tree
 from ...loading import models
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
@@ -37,22 +37,22 @@ def _fixed(make, nodes):
 
 def _medusa(lm, family, prompt, rng, nodes, **rule):
     heads = family.medusa
-    return medusa(lm, heads, prompt, tree=grow(heads.accuracies, nodes), rng=rng, **rule)
+    return medusa(lm, heads, prompt, shape=grow(heads.accuracies, nodes), rng=rng, **rule)
 
 
 def _eagle(lm, family, prompt, rng, tree):
-    return eagle(lm, family.eagle3, prompt, tree=tree, rng=rng)
+    return eagle(lm, family.eagle3, prompt, shape=tree, rng=rng)
 
 
 # A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether tokens are sampled).
 SETTINGS = {
     **{f"Medusa, {way}, {nodes} nodes": (partial(_medusa, nodes=nodes), way == "sampling")
        for way in ("greedy", "sampling") for nodes in (4, 16)},
-    "Medusa, typical, 16 nodes": (partial(_medusa, nodes=16, accept=typical_acceptance(0.09, 0.3)), True),
-    **{f"{name}, {way}, {nodes} nodes": (partial(_eagle, tree=make(nodes)), way == "sampling")
+    "Medusa, typical, 16 nodes": (partial(_medusa, nodes=16, rule=typical_acceptance(0.09, 0.3)), True),
+    **{f"{name}, {way}, {nodes} nodes": (partial(_eagle, shape=make(nodes)), way == "sampling")
        for name, make, ways in (
-           ("fixed tree", partial(_fixed, static), ("greedy", "sampling")),
-           ("dynamic tree", lambda nodes: dynamic(nodes, 6, 6), ("greedy", "sampling")),
+           ("fixed tree", partial(_fixed, static_tree), ("greedy", "sampling")),
+           ("dynamic tree", lambda nodes: dynamic_tree(nodes, 6, 6), ("greedy", "sampling")),
            ("drawn tree", partial(_fixed, drawn_tree), ("sampling",)),
        ) for way in ways for nodes in (4, 16)},
 }  # fmt: skip

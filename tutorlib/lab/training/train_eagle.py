@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 
 from ...arguments import check_whole_number, is_number
-from ...drafting.draft_trees import dynamic
+from ...drafting.draft_trees import dynamic_tree
 from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
 from ...loading import formats
 from ...model.lm import LM
@@ -399,5 +399,5 @@ def chosen_tree(nodes: int, depth: int, top_k: int, confidence: float = 0.0, gre
     tree = {"nodes": nodes, "depth": depth, "top_k": top_k}
     tree |= {"confidence": confidence} if confidence else {}
     tree |= {"greedy_temperature": greedy_temperature} if greedy_temperature != 1 else {}
-    dynamic(**tree)  # raises ValueError if something is wrong
+    dynamic_tree(**tree)  # raises ValueError if something is wrong
     return tree

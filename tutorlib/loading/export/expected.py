@@ -17,7 +17,7 @@ from ...decoders.medusa import medusa
 from ...decoders.speculative import speculative
 from ...decoders.token_intersection import token_intersection
 from ...disk import read_json
-from ...drafting.draft_trees import chain, dynamic
+from ...drafting.draft_trees import chain_draft, dynamic_tree
 from ...model.lm import LM
 from ...running.step import Step
 from ..formats import load_eagle, load_medusa
@@ -101,7 +101,7 @@ def served(folder, *, dtype=None) -> tuple[Family, Method]:
     count = settings.get("num_speculative_tokens") or settings["speculative-num-steps"]
     if kind == "medusa":
         heads = load_medusa(folder, target).to(family.dtype)  # engines compute in the target's dtype
-        return family, lambda prompt: medusa(target, heads, prompt, tree=[(0,) * count])
+        return family, lambda prompt: medusa(target, heads, prompt, shape=[(0,) * count])
     if kind == "lookup":
         return family, lambda prompt: _lookup(target, prompt, count, settings["prompt_lookup_max"])
     if kind == "draft":
@@ -110,9 +110,10 @@ def served(folder, *, dtype=None) -> tuple[Family, Method]:
         method = token_intersection if settings.get("use_heterogeneous_vocab") else speculative
         return family, lambda prompt: _begun(target, prompt, lambda text: method(target, draft, text, gamma=count))
     top_k = settings.get("speculative-eagle-topk", 1)
-    tree = chain(count) if top_k == 1 else dynamic(settings["speculative-num-draft-tokens"] - 1, count, top_k)
+    nodes = settings.get("speculative-num-draft-tokens", 0) - 1
+    tree = chain_draft(count) if top_k == 1 else dynamic_tree(nodes, count, top_k)
     head = load_eagle(folder, target, dtype=family.dtype)
-    return family, lambda prompt: eagle(target, head, prompt, tree=tree)
+    return family, lambda prompt: eagle(target, head, prompt, shape=tree)
 
 
 def expected(method: Method, target: LM, prompts: Sequence[Sequence[int]], tokens: int) -> Counts:
