@@ -8,12 +8,12 @@ import pytest
 import torch
 from conftest import random_model
 from lossless import random_heads, table
-from tutorlib.hugging_face.generate import custom_generate
 
 from tutorlib import decoders as d
 from tutorlib import metrics, proof
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting import choices
+from tutorlib.hugging_face.generate import custom_generate
 from tutorlib.measures import theory
 from tutorlib.model.lm import LM
 from tutorlib.model.table import TableLM

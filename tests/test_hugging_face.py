@@ -11,14 +11,14 @@ import torch
 import transformers
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, encoder_with_decoder, exactly, random_model
 from draft_networks import eagle3
-from tutorlib.hugging_face.generate import as_warps, custom_generate
 from two_tokenizers import letters_tokenizer
 
 import tutorlib
 from tutorlib import decoders
 from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.draft_trees import dynamic_tree
-from tutorlib.hugging_face.generate import options as generate_options
+from tutorlib.hugging_face import options as generate_options
+from tutorlib.hugging_face.generate import as_warps, custom_generate
 from tutorlib.model.cache import cache_name, call_with_cache
 from tutorlib.model.lm import LM
 from tutorlib.model.table import TableLM

@@ -24,7 +24,6 @@ from ...drafting.draft_trees import (
     Draft,
     Shape,
     chain_draft,
-    drafted_with_rule,
     drawn_chain,
     drawn_tree,
     dynamic_tree,
@@ -212,11 +211,12 @@ class Confidences:
             grow(tokens, parents)
 
         draft.guesses, draft.probs, draft.grow = noting_guesses, noting_probs, noting_grow
-        tree, rule = drafted_with_rule(self.shape, draft)
+        made = self.shape(draft)
+        tree = made[0] if isinstance(made, tuple) else made  # some shapes return the rule that checks it as well
         self.trees.append(tree)
         self.chances.append([chances[tuple(tree.tokens[i] for i in tree.path(node))] for node in range(len(tree))])
         self.calls.append(calls)
-        return tree, rule
+        return made
 
 
 @torch.no_grad()
