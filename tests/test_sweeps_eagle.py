@@ -9,7 +9,15 @@ from draft_networks import eagle1, eagle3, features_of, law, paths_in
 from tutorlib.decoders.greedy import greedy
 from tutorlib.drafting.checking import drawn
 from tutorlib.drafting.choices import grow
-from tutorlib.drafting.draft_trees import Draft, chain_draft, drawn_tree, dynamic_tree, static_tree, without
+from tutorlib.drafting.draft_trees import (
+    Draft,
+    chain_draft,
+    drafted_with_rule,
+    drawn_tree,
+    dynamic_tree,
+    static_tree,
+    without,
+)
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.experiments import eagle as sweep
 from tutorlib.lab.experiments import results, rounded
@@ -34,7 +42,8 @@ def drafted(lm, head, text, shape):
     """What a shape makes of a text, and the session that it asked."""
     session = head.session(lm)
     logits = session.feed(text[1:], features_of(lm, text, head.feature_layers)[:-1])
-    return shape(Draft(session, logits, text, (), 8, Seeded(0))), session
+    tree, _ = drafted_with_rule(shape, Draft(session, logits, text, (), 8, Seeded(0)))
+    return tree, session
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
