@@ -96,7 +96,7 @@ CASES = {
     "dola": lambda given: [step.note for step in run(d.dola(llama(), [1, 2], layers=given([0, 1])), 3).steps],
     "suffix_lookup": lambda given: drafts(d.suffix_lookup(LM3, [0], gamma=3, texts=given([given([0, 1, 2]), [1, 0]]))),
     "medusa": lambda given: drafts(medusa(table(), heads(), [0], shape=given(map(given, TREE)))),
-    "adaptive": lambda given: drafts(d.speculative(LM3, OTHER, [0], gamma=d.adaptive(given([3.0, 3.1, 3.2]), 0.5))),
+    "adaptive": lambda given: drafts(d.speculative(LM3, OTHER, [0], gamma=d.adaptive_gamma(given([3, 3.1, 3.2]), 0.5))),
     "custom_generate": lambda given: custom_generate(d.dola, layers=given([0, 1])).settings,
     "checked_choices": lambda given: len(choices.checked_choices(given(map(given, TREE)))),
     "sessions": session_verbs,

@@ -29,7 +29,7 @@ OPTIONAL = {"best_first"}  # chapters that a reader may skip are shorter
 
 # What a chapter's kernel holds when its exercises begin, beside the front door.
 IN_THE_KERNEL = {
-    "torch": torch, "math": math,
+    "torch": torch, "math": math, "zoo": zoo,
     "expert_says": {"1961 ": 0.16, "1964 ": 0.1, "umber ": 0.0005},
     "amateur_says": {"1961 ": 0.1, "1964 ": 0.05, "umber ": 0.2},
 }  # fmt: skip

@@ -83,7 +83,7 @@ def network():
 METHODS = {
     "speculative": lambda: custom_generate(decoders.speculative, draft=DRAFT, gamma=3),
     "adaptive": lambda: custom_generate(
-        decoders.speculative, draft=DRAFT, gamma=decoders.adaptive([1.0, 1.1, 1.2, 1.3], 0.1), confidence=0.2
+        decoders.speculative, draft=DRAFT, gamma=decoders.adaptive_gamma([1.0, 1.1, 1.2, 1.3], 0.1), confidence=0.2
     ),
     "prompt_lookup": lambda: custom_generate(decoders.prompt_lookup, gamma=4),
     "suffix_lookup": lambda: custom_generate(decoders.suffix_lookup, gamma=4, texts=[[5, 4, 4, 4, 4, 5]]),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tutorlib import moved
+import tutorlib
+from tutorlib import MedusaHeads, medusa, moved, run, typical_acceptance
 from tutorlib.__main__ import main
 
 ROOT = Path(__file__).parents[1] / "tutorlib"
@@ -19,9 +20,10 @@ def imported(name: str) -> set[str]:
     """The modules of the package that a module imports, also inside functions, as paths after "tutorlib."."""
     found = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = [*name.split(".")[: -node.level], *(node.module or "").split(".")]
-            base = ".".join(part for part in base if part)
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("tutorlib")):
+            above = name.split(".")[: -node.level] if node.level else []
+            within = (node.module or "").removeprefix("tutorlib").split(".")
+            base = ".".join(part for part in (*above, *within) if part)
             found |= {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
     return {one for one in found if one}
 
@@ -65,6 +67,19 @@ def test_an_old_path_is_an_error_that_names_the_new_one(old):
     with pytest.raises(ImportError, match=says):
         import_module(f"tutorlib.{old}")
     import_module(f"tutorlib.{new}")
+
+
+def test_the_names_of_the_release_before_still_work(llama):
+    assert (tutorlib.dynamic, tutorlib.static) == (tutorlib.dynamic_tree, tutorlib.static_tree)
+    assert (tutorlib.chain, tutorlib.adaptive) == (tutorlib.chain_draft, tutorlib.adaptive_gamma)
+    heads, shape, rule = MedusaHeads(llama.width, llama.vocab_size, heads=2), [(0,), (0, 1)], typical_acceptance()
+    old, new = (
+        run(medusa(llama, heads, [1, 2], **how), 12)
+        for how in ({"tree": shape, "accept": rule}, {"shape": shape, "rule": rule})
+    )
+    assert [step.to_dict() for step in old.steps] == [step.to_dict() for step in new.steps]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tree'"):
+        medusa(llama, heads, [1, 2], tree=shape, shape=shape)
 
 
 def test_what_has_left_the_front_door_says_where_it_is():

@@ -57,6 +57,11 @@ def test_decoders_exports_functions_alone():
     assert all(inspect.isfunction(getattr(decoders, name)) for name in names)
 
 
+def test_a_method_is_exported_as_soon_as_its_file_is_there():
+    files = {path.stem for path in (ROOT / "tutorlib/decoders").glob("*.py")} - {"__init__"}
+    assert files <= set(decoders.__all__), "step 1: export it in tutorlib/decoders/__init__.py"
+
+
 def test_a_method_is_in_every_place_that_the_developer_page_names():
     assert set(decoders.__all__) <= set(tutorlib.__all__), "step 1: a method is importable from tutorlib itself"
     api, measured, contract = (

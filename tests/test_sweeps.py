@@ -206,7 +206,7 @@ def test_the_command_names_the_sweeps_it_knows_and_says_that_a_stop_loses_nothin
     with pytest.raises(SystemExit):
         command.main(["nonsense"])
     assert "letters" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="tutorlib.lab.experiments: error: .*'three'"):
+    with pytest.raises(SystemExit, match="tutorlib experiment: error: .*'three'"):
         command.main(["letters", "--only", "three"])
     letters.row = Maker(killed_at="one")
     letters.row = lambda lm, name: Maker(killed_at=name)(name)

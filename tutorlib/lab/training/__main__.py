@@ -97,7 +97,7 @@ def main(arguments=None):
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
         command.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = parser.parse_args(arguments)
-    command = ["python", "-m", "tutorlib.lab.training", *(sys.argv[1:] if arguments is None else arguments)]
+    command = ["python", "-m", "tutorlib", "train", *(sys.argv[1:] if arguments is None else arguments)]
     try:
         if chosen.threads is not None:
             check_whole_number(chosen.threads, 1, "--threads needs how many to use")
