@@ -652,7 +652,7 @@ def test_what_is_found_out_about_the_model_is_kept_for_the_next_call(models, mon
     [
         (lambda: custom_generate("speculative"), "needs a method such as speculative, got 'speculative'"),
         (lambda: custom_generate(len), "needs a method such as speculative"),
-        (lambda: custom_generate(decoders.adaptive), "needs a method such as speculative"),
+        (lambda: custom_generate(decoders.adaptive_gamma), "needs a method such as speculative"),
         (lambda: custom_generate(decoders.speculative), r"needs draft: custom_generate\(speculative, draft=...\)"),
         (lambda: custom_generate(decoders.lookahead, gama=3), "lookahead has no setting 'gama' .* window, ngram"),
         (lambda: custom_generate(decoders.lookahead, prompt="a"), "no setting 'prompt'"),
