@@ -122,7 +122,7 @@ class DraftNetwork(nn.Module):
         The target's layers whose hidden states, joined, are the features; numbered as in transformers.
     width, vocab_size : int
     tree : dict
-        Arguments of `tutorlib.drafting.draft_trees.dynamic`, for the tree that suits this network.
+        Arguments of `tutorlib.drafting.draft_trees.dynamic_tree`, for the tree that suits this network.
     """
 
     feature_layers: tuple[int, ...]

@@ -46,7 +46,7 @@ class DraftLearner(Learner):
     head : DraftNetwork
         Trained in place, in float32; its embeddings stay as they are.
     tree : dict, optional
-        The tree to use with it: arguments of `draft_trees.dynamic`.
+        The tree to use with it: arguments of `draft_trees.dynamic_tree`.
     """
 
     betas, given, depth = (0.9, 0.95), 1, DEEP
@@ -395,7 +395,7 @@ def _copy_final_norm(target: LM, norm: nn.RMSNorm) -> None:
 
 
 def chosen_tree(nodes: int, depth: int, top_k: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> dict:
-    """Arguments of `draft_trees.dynamic` to store with a network."""
+    """Arguments of `draft_trees.dynamic_tree` to store with a network."""
     tree = {"nodes": nodes, "depth": depth, "top_k": top_k}
     tree |= {"confidence": confidence} if confidence else {}
     tree |= {"greedy_temperature": greedy_temperature} if greedy_temperature != 1 else {}

@@ -416,7 +416,7 @@ def known_tokens(d2t: torch.Tensor, vocab_size: int, path) -> torch.Tensor:
 
 
 def checked_tree(tree) -> dict:
-    """Arguments of `tutorlib.drafting.draft_trees.dynamic`; a ValueError for what cannot be."""
+    """Arguments of `tutorlib.drafting.draft_trees.dynamic_tree`; a ValueError for what cannot be."""
     known = ("nodes", "depth", "top_k", "confidence", "greedy_temperature")
     if not isinstance(tree, dict) or not tree.keys() <= set(known):
         raise ValueError(f"tree must have the keys {', '.join(known)}, or some of them, got {tree!r}")
