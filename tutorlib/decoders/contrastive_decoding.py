@@ -9,6 +9,7 @@ import torch
 
 from ..arguments import is_number
 from ..model.lm import LM
+from ..model.protocol import is_model
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..running.decoding import Prompt, checked_stop, decoder
 from ..running.step import Candidates, Step
@@ -89,7 +90,7 @@ def check_alpha(alpha) -> None:
 
 def check(expert, amateur, prompt, alpha, amateur_temperature):
     """Raise ValueError if an argument that all three methods share is wrong."""
-    if not hasattr(amateur, "session") or not hasattr(amateur, "prompt_tokens"):
+    if not is_model(amateur):
         raise ValueError(f"the amateur must be an LM, got {type(amateur).__name__}: wrap it as LM(model, tokenizer)")
     check_same_vocabulary(expert=expert, amateur=amateur)
     check_prompt_of_both(prompt, "amateur", amateur)

@@ -10,6 +10,7 @@ from ..arguments import check_whole_number, is_number, takes_iterators
 from ..drafting.checking import check_tree, drawn
 from ..measures.theory import measured_factor
 from ..model.lm import LM
+from ..model.protocol import is_model
 from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..running.decoding import Prompt, decoder
@@ -92,7 +93,7 @@ def adaptive_gamma(
 
 def check_pair(target, draft, prompt, gamma, confidence):
     """Raise ValueError if an argument of `speculative` is wrong."""
-    if not hasattr(draft, "session") or not hasattr(draft, "prompt_tokens"):
+    if not is_model(draft):
         raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
     advice = "for others there are token_intersection and string_match, which draft across tokenizers"
     check_same_vocabulary(advice, target=target, draft=draft)

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers import PreTrainedConfig  # LlamaConfig takes seconds to import
 
 from ..arguments import ints
 from ..model.lm import LM
@@ -52,7 +51,7 @@ class Attention(nn.Module):
         Width of the states it reads. The width of its output is `config.hidden_size`.
     """
 
-    def __init__(self, config: LlamaConfig, inputs: int):
+    def __init__(self, config: PreTrainedConfig, inputs: int):
         super().__init__()
         self.head_dim = config.head_dim
         bias = bool(config.attention_bias or getattr(config, "qkv_bias", False))
@@ -84,7 +83,7 @@ def rotated(states: torch.Tensor, rotation: Rotation) -> torch.Tensor:
 class FeedForward(nn.Module):
     """SwiGLU, as in Llama."""
 
-    def __init__(self, config: LlamaConfig):
+    def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
@@ -97,7 +96,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """A decoder layer whose attention may read other states than those to which its result is added."""
 
-    def __init__(self, config: LlamaConfig, inputs: int):
+    def __init__(self, config: PreTrainedConfig, inputs: int):
         super().__init__()
         self.self_attn = Attention(config, inputs)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -127,7 +126,7 @@ class DraftNetwork(nn.Module):
 
     feature_layers: tuple[int, ...]
 
-    def __init__(self, config: LlamaConfig):
+    def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.config = config
         self.width, self.vocab_size = config.hidden_size, config.vocab_size
@@ -171,6 +170,8 @@ class DraftNetwork(nn.Module):
     def rotation(self, positions: torch.Tensor) -> Rotation:
         """Cosines and sines for given positions (rows or 1, length)."""
         # Made each time, because `half()` would also round the angles of a module stored here.
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
         rotary = LlamaRotaryEmbedding(self.config).to(positions.device)
         cos, sin = rotary(self.embed_tokens.weight, positions)
         return cos[:, None], sin[:, None]
@@ -202,7 +203,7 @@ class EagleHead(DraftNetwork):
 
     feature_layers = (-1,)
 
-    def __init__(self, config: LlamaConfig, *, bias: bool = True):
+    def __init__(self, config: PreTrainedConfig, *, bias: bool = True):
         super().__init__(config)
         self.fc = nn.Linear(2 * self.width, self.width, bias=bias)
         self.layers = nn.ModuleList([Layer(config, self.width)])
@@ -223,7 +224,7 @@ class EagleHead(DraftNetwork):
 class MidLayer(Layer):
     """EAGLE-3's layer. Its attention reads token and feature side by side, both normed."""
 
-    def __init__(self, config: LlamaConfig):
+    def __init__(self, config: PreTrainedConfig):
         super().__init__(config, 2 * config.hidden_size)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -264,7 +265,7 @@ class Eagle3Head(DraftNetwork):
 
     def __init__(
         self,
-        config: LlamaConfig,
+        config: PreTrainedConfig,
         feature_layers: Sequence[int],
         tokens: Sequence[int] | None = None,
         *,

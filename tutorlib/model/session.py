@@ -15,7 +15,7 @@ from ..arguments import ints
 from .tree import TokenTree
 
 if TYPE_CHECKING:
-    from .lm import LM
+    from .protocol import Model
 
 
 class NaNLogits(ValueError):
@@ -30,7 +30,7 @@ class Session:
 
     Parameters
     ----------
-    lm : LM
+    lm : LM, or another model
     prompt : str or sequence of int
     hidden : int or sequence of int, optional
         Layers whose hidden states are kept after each call, numbered as in transformers: 0 is the embeddings, and i is
@@ -58,7 +58,7 @@ class Session:
     >>> session.rollback(1)                                  # the 5 is forgotten
     """
 
-    def __init__(self, lm: LM, prompt, hidden=None, cache: str = "dynamic"):
+    def __init__(self, lm: Model, prompt, hidden=None, cache: str = "dynamic"):
         if cache not in ("dynamic", "static"):
             raise ValueError(f'cache={cache!r} is not a kind of cache: use "dynamic" or "static"')
         self.lm = lm

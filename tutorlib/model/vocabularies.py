@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..arguments import check_whole_number
+from .protocol import is_model
 
 if TYPE_CHECKING:
     from .lm import LM
@@ -300,7 +301,7 @@ def whole_characters(data: bytes) -> str:
 
 def check_pair(target: LM, draft: LM, gamma) -> None:
     """Raise ValueError if an argument of a method for two tokenizers is wrong."""
-    if not hasattr(draft, "session") or not hasattr(draft, "prompt_tokens"):
+    if not is_model(draft):
         raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
     for name, lm in (("target", target), ("draft", draft)):
         if lm.tokenizer is None:

@@ -15,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..arguments import concrete
+from ..model.protocol import is_model
 from ..sampling.randomness import CheckedRandomness, Exhaustive, Greedy, Randomness, Seeded
 from ..sampling.warp import checked_warp, one_hot
 from .step import Step
@@ -218,7 +219,7 @@ def decoder(
         for name, value in given.items():  # NumPy numbers become plain ones, and iterators lists
             given[name] = value.item() if isinstance(value, np.generic) else concrete(value)
         lm = given[names[0]]
-        if not hasattr(lm, "session") or not hasattr(lm, "prompt_tokens"):
+        if not is_model(lm):
             raise ValueError(
                 f"{method.__name__} needs an LM as its argument {names[0]!r}, got {type(lm).__name__}: "
                 + ("pass its .target" if hasattr(lm, "target") else "wrap a transformers model as LM(model, tokenizer)")

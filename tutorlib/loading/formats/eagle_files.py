@@ -11,11 +11,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ...arguments import is_number
 from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
@@ -35,6 +33,9 @@ from .files import (
     without_weights,
     write_folder,
 )
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
 
 LAYOUTS = ("eagle", "speculators")
 SPECULATORS = "0.9.0"  # the version of that package whose configuration is written
@@ -327,6 +328,9 @@ def layer_config(said: Mapping, where) -> LlamaConfig:
         raise ValueError(f'{where}: hidden_act must be "silu", got {said["hidden_act"]!r}')
     biases = {key: _flag(said, key, False, where) for key in ("attention_bias", "mlp_bias", "qkv_bias")}
     tokens = {key: said[key] for key in ("bos_token_id", "eos_token_id") if key in said}
+    from transformers import LlamaConfig  # importing it takes seconds
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
     key, rope = rope_parameters(said, where)
     try:
         sizes = LlamaConfig(
@@ -363,6 +367,8 @@ def rope_parameters(said: Mapping, where) -> tuple[str, dict]:
             f"{where}: partial_rotary_factor is {turned!r}, expected 1: networks that turn a part of each head are "
             "unknown here"
         )
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     kind = rope.pop("type", "default")
     rope.setdefault("rope_type", kind)
     if rope["rope_type"] not in ("default", *ROPE_INIT_FUNCTIONS):
