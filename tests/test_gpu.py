@@ -184,7 +184,7 @@ def test_float64_on_an_apple_gpu_is_refused_in_words():
 
 def test_every_method_of_the_front_door_is_run():
     run_here = {name.partition(",")[0] for name in (*DRAWING, *OTHERS, *BATCHES)}
-    helpers = {"adaptive", "lower_layers", "upper_layers"}
+    helpers = {"adaptive", "adaptive_gamma", "lower_layers", "upper_layers"}
     home = "tutorlib.decoders."
     methods = {name for name, one in vars(tutorlib).items() if getattr(one, "__module__", "").startswith(home)}
     assert methods - helpers <= run_here
