@@ -40,8 +40,8 @@ def _medusa(lm, family, prompt, rng, nodes, **rule):
     return medusa(lm, heads, prompt, shape=grow(heads.accuracies, nodes), rng=rng, **rule)
 
 
-def _eagle(lm, family, prompt, rng, tree):
-    return eagle(lm, family.eagle3, prompt, shape=tree, rng=rng)
+def _eagle(lm, family, prompt, rng, shape):
+    return eagle(lm, family.eagle3, prompt, shape=shape, rng=rng)
 
 
 # A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether tokens are sampled).
