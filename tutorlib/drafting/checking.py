@@ -1,7 +1,7 @@
 """How drafts are checked: a rule for drafts that were drawn at random, one for those that were not, and a lossy one.
 
 Candidates are given as a `TokenTree`; the tokens of a draft model are a tree with one branch, a chain. A *rule* is a
-function ``accept(tree, probs_at, rng) -> (path, token)``. ``probs_at(node)`` returns the target's warped probabilities
+function ``rule(tree, probs_at, rng) -> (path, token)``. ``probs_at(node)`` returns the target's warped probabilities
 after a node, a float64 tensor of shape (vocab,); the node -1 stands for the end of the text. `path` is the list of
 accepted nodes, from the top of the tree down, and `token` is the token after the last of them.
 
