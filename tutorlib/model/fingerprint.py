@@ -50,6 +50,19 @@ def fingerprint(model: torch.nn.Module) -> tuple[int, bool]:
     return hash(tuple(found)), in_training
 
 
+def has_hooks(model: torch.nn.Module) -> bool:
+    """Whether something acts when a module of the model is called, besides the module's class."""
+    if any(getattr(torch_modules, name, None) for name in _HOOKS_OF_ALL):
+        return True
+    for module in model.modules():
+        state = module.__dict__
+        if "forward" in state or "_hf_hook" in state:
+            return True
+        if any(not _is_idle(hook) for name in _HOOKS for hook in state[name].values()):
+            return True
+    return False
+
+
 def _is_idle(hook) -> bool:
     """Whether a hook only takes note of what a module computes: transformers adds these at the first use."""
     return getattr(hook, "__module__", None) == "transformers.utils.output_capturing"

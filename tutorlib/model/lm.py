@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..arguments import check_whole_number, ints
-from . import lengths, probe, quantization
+from . import lengths, llama, probe, quantization
 from .batch import Batch
 from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
 from .own_cache import OwnCache
@@ -344,9 +344,17 @@ class LM:
 
     def open_cache(self, rows: int, static: bool = False) -> KeyValues | OwnCache | TokenCache:
         """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
+        weights = llama.of(self.model)
+        if weights is not None and self._may_loop(weights):
+            return llama.LoopCache(self, weights, rows, static)
         if self._may_cache(static):
             return KeyValues(self, static)
         return self._without_masks([[] for _ in range(rows)])
+
+    def _may_loop(self, weights: llama.Llama) -> bool:
+        return probe.may_cache(
+            self, lambda lm, rows: llama.LoopCache(lm, weights, rows), ("loops",), warn=False
+        )
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
         slots = self.context + TREE_SLOTS if static else None

@@ -1,0 +1,276 @@
+"""Llama-shaped models on a processor, computed by the loops of `loops.py` in place of PyTorch's operators.
+
+`LM` uses them in silence where they fit (`of`), after `probe.py` has found the same logits, and computes everything
+else through `cache.py` and the others. The loops read a model's own weights where they lie: nothing is copied, and
+weights that an optimizer changes in place are those of the next call.
+
+What this file does not do: compute (`loops.py` does).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from .cache import TREE_SLOTS, grown
+from .fingerprint import fingerprint, has_hooks
+from .tree import TokenTree
+
+if TYPE_CHECKING:
+    from .lm import LM
+
+# The classes of transformers whose layers are what `loops.layer` computes.
+_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+# Rotations that do not depend on the length of a text.
+_ROTATIONS = ("default", "linear", "llama3", "yarn")
+# From so many tokens on, a matrix product is quicker than the loops.
+_MANY = 32
+_PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
+
+
+@functools.cache
+def loops() -> Any:
+    """The compiled loops, or None where there is no numba that works with the NumPy at hand."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" or importlib.util.find_spec("numba") is None:
+        return None
+    try:
+        from . import loops
+    except ImportError:  # numba refuses a NumPy that is newer than itself
+        return None
+    return loops
+
+
+class Matrix(NamedTuple):
+    """A matrix (out, in), of float32 or of int8 with a factor for each row; and what is added to its product."""
+
+    weight: np.ndarray
+    scale: np.ndarray | None = None
+    more: np.ndarray | None = None
+
+
+class Llama:
+    """The weights of a model, as `loops.layer` takes them.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        One for which `of` gives weights.
+    round : function from a Matrix to a Matrix, optional
+        What happens to each matrix; see `in_eight_bits`.
+    """
+
+    def __init__(self, model: torch.nn.Module, round=None):
+        inner, config = model.model, model.config
+        self.model = model if round is None else None  # reads long prompts
+        round = round or (lambda matrix: matrix)
+        self.embeddings = _array(inner.embed_tokens.weight)
+        self.rotate = inner.rotary_emb
+        self.heads = (config.num_attention_heads, config.num_key_value_heads)
+        self.size = inner.layers[0].self_attn.head_dim
+        self.eps = np.float32(config.rms_norm_eps)
+        self.layers = []
+        for layer in inner.layers:
+            matrices = [round(_matrix(layer.get_submodule(name))) for name in _PROJECTIONS]
+            norms = (_array(layer.input_layernorm.weight), _array(layer.post_attention_layernorm.weight))
+            of_heads = [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
+            extras = (*(matrix.more for matrix in matrices[:3]), *(norm and _array(norm.weight) for norm in of_heads))
+            weights, scales = tuple(matrix.weight for matrix in matrices), tuple(matrix.scale for matrix in matrices)
+            self.layers.append((norms, self.heads, weights, scales, extras, self.eps))
+        self.norm = _array(inner.norm.weight)
+        self.head = round(_matrix(model.lm_head))
+        self._cos = self._sin = np.empty((0, self.size), np.float32)
+
+    def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The cosines and sines (tokens, size) of the rotation at these positions."""
+        if max(positions) >= len(self._cos):
+            end = grown(max(positions) + 1)
+            with torch.inference_mode():
+                made = self.rotate(torch.zeros(1), torch.arange(end)[None])
+            self._cos, self._sin = (part[0].float().numpy() for part in made)
+        return self._cos[positions], self._sin[positions]
+
+
+def in_eight_bits(matrix: Matrix) -> Matrix:
+    """A matrix in a quarter of its memory: whole numbers from -127 to 127, and a factor for each row."""
+    scale = np.maximum(np.abs(matrix.weight).max(axis=1), np.float32(1e-8)) / np.float32(127)
+    return Matrix(np.rint(matrix.weight / scale[:, None]).astype(np.int8), scale, matrix.more)
+
+
+class LoopCache:
+    """Keys and values of some rows, and the calls that fill them. Used in place of `cache.KeyValues`.
+
+    A token sees only what it is told to see. So nothing is padded, and what stands in a slot that nobody sees does not
+    matter.
+    """
+
+    takes_positions = True  # see `uncached.TokenCache`
+    reach = math.inf  # no length changes the computation
+
+    def __init__(self, lm: LM, llama: Llama, rows: int, static: bool = False):
+        self.lm, self.llama = lm, llama
+        shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
+        self.keys, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        self.static = static
+
+    def call(
+        self,
+        rows: list[list[int]],
+        starts: list[int],
+        keep: list[int],
+        tree: TokenTree | None = None,
+        hidden: Sequence[int] = (),
+    ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+        """One call; see `cache.KeyValues.call`."""
+        self.lm._count_call()
+        read = [self._read(number, *row) for number, row in enumerate(zip(rows, starts, keep, strict=True))]
+        rows = [tokens[count:] for tokens, (count, _) in zip(rows, read, strict=True)]
+        starts = [start + count for start, (count, _) in zip(starts, read, strict=True)]
+        compute, llama = loops(), self.llama
+        row, slot, before, parent, wanted = [], [], [], [], []
+        for number, (tokens, start, count) in enumerate(zip(rows, starts, keep, strict=True)):
+            first, end = len(row), len(row) + len(tokens)
+            row += [number] * len(tokens)
+            slot += range(start, start + len(tokens))
+            before += [start] * len(tokens)
+            parent += [-1, *range(first, end - 1)][: len(tokens)]
+            wanted += range(end - count, end)
+        position = slot
+        if tree is not None:
+            top = len(row) - len(tree)
+            parent[top:] = [top + node if node >= 0 else top - 1 for node in tree.parents]
+            position = slot[:top] + [starts[0] + top + depth for depth in tree.depths]
+        self._make_room(max(slot) + 1)
+        x = llama.embeddings[[token for tokens in rows for token in tokens]]
+        where = *llama.turns(position), *map(np.array, (row, slot, before, parent))
+        states = []
+        for layer, keys, values in zip(llama.layers, self.keys, self.values, strict=True):
+            if hidden:
+                states.append(x.copy())
+            compute.layer(x, *layer, keys, values, *where)
+        last = np.empty_like(x)
+        compute.norm(x, llama.norm, llama.eps, last)
+        states.append(last)
+        logits = np.empty((len(wanted), len(llama.head.weight)), np.float32)
+        compute.product(last[wanted], *llama.head, logits)
+        parts = torch.from_numpy(logits).split(list(keep))
+        if not hidden:
+            return list(parts), {}
+        of_layers = {layer: torch.from_numpy(states[layer])[None] for layer in hidden}
+        (_, earlier) = read[0]
+        if earlier is not None:
+            of_layers = {layer: torch.cat([earlier[layer], state], dim=1) for layer, state in of_layers.items()}
+        return list(parts), of_layers
+
+    def _read(self, row: int, tokens: list[int], start: int, keep: int):
+        """Read the beginning of a long prompt by matrix products, which are quicker for many tokens at once.
+
+        Returns how many tokens were read, and their hidden states by layer. All but those whose logits are needed: so
+        the same tokens are read in the same way, whatever follows the prompt in this call.
+        """
+        count = len(tokens) - keep
+        if start or count < _MANY or self.llama.model is None:
+            return 0, None
+        with torch.inference_mode():
+            output = self.llama.model(
+                input_ids=torch.tensor([tokens[:count]]), use_cache=True, logits_to_keep=1, output_hidden_states=True
+            )
+        self._make_room(len(tokens))
+        past = output["cache" if "cache" in output else "past_key_values"]
+        for number, layer in enumerate(past.layers):
+            self.keys[number, row, :, :count] = layer.keys[0].numpy()
+            self.values[number, row, :, :count] = layer.values[0].numpy()
+        return count, output.hidden_states
+
+    def forget(self, starts: list[int]) -> None:
+        """Nothing is to be cleared: slots from `starts` on are seen by nobody until they are written again."""
+
+    def move(self, start: int, path: list[int]) -> None:
+        """Move the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
+        if path != list(range(len(path))):
+            for states in (self.keys, self.values):
+                states[..., start : start + len(path), :] = states[..., np.array(path) + start, :]
+
+    def reorder(self, rows: list[int], length: int) -> None:
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+
+    def _make_room(self, slots: int) -> None:
+        held = self.keys.shape[3]
+        if slots <= held:
+            return
+        if self.static:
+            raise ValueError(f"a tree of this size needs {slots} slots, but the static cache has {held}")
+        for name in ("keys", "values"):
+            old = getattr(self, name)
+            new = np.empty((*old.shape[:3], grown(slots), old.shape[4]), np.float32)
+            new[:, :, :, :held] = old
+            setattr(self, name, new)
+
+
+# For each model, its state, and its weights in that state: None if the loops do not fit it.
+_known: WeakKeyDictionary[torch.nn.Module, tuple[tuple, Llama | None]] = WeakKeyDictionary()
+
+
+def of(model: torch.nn.Module) -> Llama | None:
+    """The weights of a model as the loops take them, or None if the loops do not compute what this model computes."""
+    state = (fingerprint(model)[0], *(weight.data_ptr() for weight in model.parameters()))
+    known, llama = _known.get(model, (None, None))
+    if known != state:
+        llama = Llama(model) if _fits(model) else None
+        _known[model] = state, llama
+    return llama
+
+
+def _fits(model: torch.nn.Module) -> bool:
+    """Whether `loops.layer` computes what the layers of a model compute, judged by its class, weights and settings."""
+    config = getattr(model, "config", None)
+    if type(model).__name__ not in _CLASSES or type(model).__module__.split(".")[0] != "transformers":
+        return False
+    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return (
+        rotation in _ROTATIONS
+        and kinds == {"full_attention"}
+        and (type(model).__name__ != "MistralForCausalLM" or config.sliding_window is None)
+        and config.hidden_act in ("silu", "swish")
+        and not any(number % 16 for number in (config.hidden_size, config.intermediate_size, size))
+        and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in model.parameters())
+        and all(_is_plain(model.get_submodule(name), kind) for name, kind in _modules(model))
+        and not has_hooks(model)
+        and sys.byteorder == "little"
+        and loops() is not None
+    )
+
+
+def _modules(model: torch.nn.Module):
+    """The name and the class of each module whose weight the loops read."""
+    for number in range(len(model.model.layers)):
+        for name in _PROJECTIONS:
+            yield f"model.layers.{number}.{name}", "Linear"
+    yield "lm_head", "Linear"
+    yield "model.embed_tokens", "Embedding"
+
+
+def _is_plain(module: torch.nn.Module, kind: str) -> bool:
+    """Whether a module is of this class of PyTorch, and not of another one in its place (an adapter, fewer bits)."""
+    return type(module).__name__ == kind and type(module).__module__.startswith("torch.nn.modules")
+
+
+def _matrix(linear: torch.nn.Linear) -> Matrix:
+    return Matrix(_array(linear.weight), None, None if linear.bias is None else _array(linear.bias))
+
+
+def _array(weight: torch.Tensor) -> np.ndarray:
+    """The weight itself, as an array over the same memory."""
+    array = weight.detach().numpy()
+    return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array).copy()
