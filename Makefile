@@ -44,13 +44,17 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench growth findings clean
+.PHONY: book compiled look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench growth findings clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
-book: $(READY)
+book: $(READY) compiled
 	$(ONE_THREAD) $(BIN)/python book/_tools/build_book.py
 	@$(BIN)/python book/_tools/build_book.py --looked-at || $(MAKE) --no-print-directory look
 	@echo "Open $(CURDIR)/_build/html/index.html"
+
+# The compiled loops are kept for all processes: here they are compiled once, before many would do so at a time.
+compiled: $(READY)
+	@$(BIN)/python -c "from tutorlib.model import llama; llama.compile_loops()"
 
 look: $(READY)
 	$(BIN)/python book/_tools/check_pages.py _build/html
@@ -60,14 +64,14 @@ look: $(READY)
 offline pdf: book
 	$(BIN)/python book/_tools/pack.py $@
 
-test: $(READY) lint pages
+test: $(READY) lint pages compiled
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."
 	$(SIDE_BY_SIDE) BOOK_SITE=$(SITE) unit/slow unit/fast $(NBVAL)
 	$(BIN)/python book/_tools/build_book.py --compared
 
 # The fast tests alone are shared out among the cores; `make test` has other work for the rest of them.
 check: TEST_FLAGS += -n $(CORES)
-check: $(READY) lint unit/fast
+check: $(READY) lint compiled unit/fast
 
 unit: unit/fast unit/slow
 
@@ -100,7 +104,7 @@ $(NBVAL): nbval/%: $(READY)
 student instructor: $(READY)
 	$(BIN)/python book/_tools/editions.py $@
 
-notebooks: $(READY)
+notebooks: $(READY) compiled
 	$(BIN)/python book/_tools/setup_cells.py
 	$(BIN)/python book/_tools/citations.py
 	$(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py $(NOTEBOOKS)

@@ -63,6 +63,11 @@ def _config(family):
         return hf.Qwen2Config(**sizes, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1)
     if family in HYBRIDS:
         return _hybrid(family, sizes)
+    if family in LOOPED:  # of sizes that the compiled loops take
+        sizes |= {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
+        sizes |= {"head_dim": 16}
+        kinds = {"looped_llama": hf.LlamaConfig, "looped_qwen2": hf.Qwen2Config, "looped_qwen3": hf.Qwen3Config}
+        return kinds[family](**sizes)
     return {"llama": hf.LlamaConfig, "qwen2": hf.Qwen2Config, "qwen3": hf.Qwen3Config}[family](**sizes)
 
 
@@ -102,6 +107,7 @@ def _hybrid(family, sizes):
 HYBRIDS = ("qwen3_5", "falcon_h1", "mamba", "lfm2", "granitemoehybrid", "bamba", "jamba", "mamba2")
 EVERY_HYBRID = [name if name in HYBRIDS[:3] else pytest.param(name, marks=pytest.mark.slow) for name in HYBRIDS]
 FAMILIES = ("gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "qwen2_mixed")
+LOOPED = ("looped_llama", "looped_qwen2", "looped_qwen3")  # computed by the compiled loops (`loops.py`), in float32
 SLIDING = ("gemma2", "gemma3", "mistral", "qwen2_mixed")
 # Each of these asks nothing of a cache that one of the others does not: they are left to the slow tests.
 LIKE_OTHERS = ("gpt_neox", "qwen2", "qwen3", "gemma3")

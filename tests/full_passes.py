@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import CONTEXT, VOCAB
+from conftest import CONTEXT, LOOPED, VOCAB
 from hypothesis import HealthCheck
 
 from tutorlib.model.table import TableLM
@@ -21,16 +21,17 @@ def in_float64_and_slowly_in_float32(families, hybrids):
     """Cases of family and dtype. The finer dtype shows every fault of a cache that the other would.
 
     Hybrids have float64 alone: they compute a text by a scan and a token by a loop, and what these differ by in float32
-    may grow with their state to a thousandth of the logits.
+    may grow with their state to a thousandth of the logits. The compiled loops have float32 alone.
     """
 
     def case(family, dtype, *marks):
         name, own = (family.values[0], family.marks) if hasattr(family, "values") else (family, ())
         return pytest.param(name, dtype, marks=[*own, *marks], id=f"{name}-{dtype}")
 
+    looped = [case(family, torch.float32) for family in LOOPED]
     finer = [case(family, torch.float64) for family in (*families, *hybrids)]
     coarser = [case(family, torch.float32, pytest.mark.slow) for family in families]
-    return pytest.mark.parametrize(("family", "dtype"), finer + coarser)
+    return pytest.mark.parametrize(("family", "dtype"), looped + finer + coarser)
 
 
 def recomputed(model, tokens):

@@ -35,10 +35,11 @@ class EightBits(LM):
 
     def __init__(self, lm: LM):
         if llama.of(lm.model) is None:
+            dtype = str(lm.dtype).removeprefix("torch.")
             raise ValueError(
-                f"{type(lm.model).__name__} in {str(lm.dtype).removeprefix('torch.')} on {lm.device.type} has no copy in "
-                "eight bits: that needs numba and a Llama-shaped model (Llama, Mistral, Qwen2, Qwen3) in float32 on a "
-                "processor, without adapters and hooks"
+                f"{type(lm.model).__name__} in {dtype} on {lm.device.type} has no copy in eight bits: that needs numba "
+                "and a Llama-shaped model (Llama, Mistral, Qwen2, Qwen3) in float32 on a processor, without adapters "
+                "and hooks"
             )
         super().__init__(lm.model, lm.tokenizer, context=lm.context)
         self._weights = llama.Llama(lm.model, llama.in_eight_bits)

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -47,7 +48,26 @@ def loops() -> Any:
         from . import loops
     except ImportError:  # numba refuses a NumPy that is newer than itself
         return None
+    folder = loops.layer.stats.cache_path
+    if folder is None or not any(Path(folder).glob("loops.layer-*.nbi")):
+        print("tutorlib compiles its loops for this processor, which takes about 20 seconds, once.", file=sys.stderr)
     return loops
+
+
+def compile_loops() -> None:
+    """Compile the loops for a Llama in float32 and in eight bits, if they are not kept from an earlier process."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1)
+    model = LlamaForCausalLM(config)
+    for llama in (of(model), Llama(model, in_eight_bits)) if loops() else ():
+        LoopCache(_Uncounted, llama, 1).call([[0]], [0], [1])
+
+
+class _Uncounted:
+    """In place of an LM, for a call that nobody counts."""
+
+    _count_call = staticmethod(lambda: None)
 
 
 class Matrix(NamedTuple):
@@ -245,7 +265,7 @@ def _fits(model: torch.nn.Module) -> bool:
         and config.hidden_act in ("silu", "swish")
         and not any(number % 16 for number in (config.hidden_size, config.intermediate_size, size))
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in model.parameters())
-        and all(_is_plain(model.get_submodule(name), kind) for name, kind in _modules(model))
+        and all(_is_plain(model.get_submodule(name), name, kind) for name, kind in _modules(model))
         and not has_hooks(model)
         and sys.byteorder == "little"
         and loops() is not None
@@ -261,9 +281,12 @@ def _modules(model: torch.nn.Module):
     yield "model.embed_tokens", "Embedding"
 
 
-def _is_plain(module: torch.nn.Module, kind: str) -> bool:
-    """Whether a module is of this class of PyTorch, and not of another one in its place (an adapter, fewer bits)."""
-    return type(module).__name__ == kind and type(module).__module__.startswith("torch.nn.modules")
+def _is_plain(module: torch.nn.Module, name: str, kind: str) -> bool:
+    """Whether a module is of this class of PyTorch, and not of another one in its place (an adapter, fewer bits); only
+    queries, keys and values may have something added to them.
+    """
+    more = getattr(module, "bias", None) is not None and not name.endswith(_PROJECTIONS[:3])
+    return type(module).__name__ == kind and type(module).__module__.startswith("torch.nn.modules") and not more
 
 
 def _matrix(linear: torch.nn.Linear) -> Matrix:

@@ -352,9 +352,7 @@ class LM:
         return self._without_masks([[] for _ in range(rows)])
 
     def _may_loop(self, weights: llama.Llama) -> bool:
-        return probe.may_cache(
-            self, lambda lm, rows: llama.LoopCache(lm, weights, rows), ("loops",), warn=False
-        )
+        return probe.may_cache(self, lambda lm, rows: llama.LoopCache(lm, weights, rows), ("loops",), warn=False)
 
     def _may_cache(self, static: bool, length: int = 0) -> bool:
         slots = self.context + TREE_SLOTS if static else None

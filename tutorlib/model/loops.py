@@ -5,11 +5,11 @@ them quickly for one token, and slowly for a few: it is made for many rows, and 
 call. `product` below reads each weight once and uses it for all rows of the call. So a second token costs little, which
 is what speculative decoding lives on.
 
-The sum behind each number has the same order whatever else is in the call, so a token's logits have the same bits alone,
-in a draft, in a tree and in a batch. (Engines call that batch invariance.)
+The sum behind each number has the same order whatever else is in the call, so a token's logits have the same bits
+alone, in a draft, in a tree and in a batch. (Engines call that batch invariance.)
 
-The functions here know arrays and nothing else; `llama.py` gives them a model's weights and a cache. They are compiled by
-numba at their first use, and kept for later processes. All of them are in this file because numba looks at this file
+The functions here know arrays and nothing else; `llama.py` gives them a model's weights and a cache. They are compiled
+by numba at their first use, and kept for later processes. All of them are in this file because numba looks at this file
 alone to find out whether what it kept is still right.
 
 Sources: Touvron et al. (2023), "LLaMA: Open and Efficient Foundation Language Models", section 2.2; Zhang and Sennrich
