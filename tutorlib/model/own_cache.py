@@ -26,7 +26,6 @@ from transformers import PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
 from . import lengths
-from .cache import forward_parameters
 from .tree import TokenTree
 from .uncached import Answer, TokenCache
 
@@ -92,7 +91,7 @@ class OwnCache(TokenCache):
 
         It counts as one call, although it takes several passes if rows differ in length or there is a tree.
         """
-        self.lm._count_call()
+        self.lm.count_call()
         answer = Answer(rows, keep)
         top = answer.width - len(tree or ())  # where the nodes of a tree begin
         groups: dict[tuple, list[int]] = {}  # rows that can be computed in one pass
@@ -213,26 +212,22 @@ class OwnCache(TokenCache):
 
     def _pass(self, state: _State | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
         """One forward pass; see `_run`."""
-        lm = self.lm
-        options = {"logits_to_keep": last} if lm._keeps_logits else {}
-        options |= {"output_hidden_states": True} if hidden else {}
-        options |= state.past if state else {}
-        length = (state.length if state else 0) + len(rows[0])
+        forward, start = self.lm.forward, state.length if state else 0
+        tokens = torch.tensor(rows, device=forward.device)
+        options = dict(state.past) if state else {}
         if self.positions:
-            options["position_ids"] = torch.arange(length - len(rows[0]), length, device=lm.device)[None]
-        with torch.inference_mode():
-            output = lm.model(input_ids=torch.tensor(rows, device=lm.device), use_cache=True, **options)
-        names = state.past if state else [name for name in output if name in forward_parameters(lm.model)]
+            options["position_ids"] = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+        logits, states, output = forward(tokens, last, hidden, use_cache=True, **options)
+        names = state.past if state else [name for name in output if name in forward.parameters]
         past = {name: output[name] for name in names if name in output}
         if not past:
-            raise ValueError(f"{type(lm.model).__name__} returns no cache")
-        new = _State(past, length, len(rows))
+            raise ValueError(f"{type(forward.model).__name__} returns no cache")
+        new = _State(past, start + tokens.shape[1], len(rows))
         if state is None:
             parts = []
             _copied(new, parts.append, lambda keys: keys)
             self.stateful = bool(parts)
-        states = lm._states(output, hidden, len(rows), len(rows[0]), lm.device) if hidden else {}
-        return output.logits[:, -last:].to(lm.device).clone(), states, new
+        return logits, states, new
 
 
 def _copied(state: _State, fixed: Callable, grown: Callable) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class TokenCache:
     Parameters
     ----------
     lm : LM
-        Its method `in_full` computes a text.
+        Its method `in_full` computes a text, and `count_call` counts.
     slots : list of lists of int
         For each row, the tokens that are already computed.
     """
@@ -43,7 +43,7 @@ class TokenCache:
         hidden: Sequence[int] = (),
     ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
         """One call; see `cache.KeyValues.call`."""
-        self.lm._count_call()
+        self.lm.count_call()
         answer = Answer(rows, keep)
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
             self.slots[row][start:] = tokens
