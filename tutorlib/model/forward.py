@@ -88,12 +88,11 @@ class Forward:
         with torch.inference_mode():
             output = self.model(input_ids=tokens, **options)
         logits = output.logits
-        if isinstance(keep, int):
-            logits = logits[:, -keep:]
-        elif not self.keeps_logits:
-            logits = logits[:, keep]
+        if not self.keeps_logits:
+            logits = logits[:, -keep:] if isinstance(keep, int) else logits[:, keep]
         # Tensors made in inference mode cannot be changed in place outside of it, but copies can.
-        return logits.to(tokens.device).clone(), self._states(output, hidden, tokens), output
+        states = self._states(output, hidden, tokens) if hidden else {}
+        return logits.to(tokens.device).clone(), states, output
 
     def in_full(
         self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
@@ -101,7 +100,7 @@ class Forward:
         """The last `rows` rows of logits, and of hidden states by layer, of one pass over `tokens` without a cache."""
         options = {"use_cache": False} if "use_cache" in self.parameters else {}
         logits, states, _ = self(torch.tensor([tokens], device=self.device), rows, hidden, **options)
-        return logits[0], {layer: state[0, -rows:] for layer, state in states.items()}
+        return logits[0, -rows:], {layer: state[0, -rows:] for layer, state in states.items()}
 
     def masks(
         self, unseen: np.ndarray, positions: np.ndarray, slots: np.ndarray, device: torch.device
@@ -125,7 +124,7 @@ class Forward:
 
     def _states(self, output, layers: Sequence[int], tokens: torch.Tensor) -> dict[int, torch.Tensor]:
         name = type(self.model).__name__
-        if layers and output.hidden_states is None:
+        if output.hidden_states is None:
             raise ValueError(f"{name} gives no hidden states: this method needs them")
         states = {layer: output.hidden_states[layer].to(tokens.device).clone() for layer in layers}
         for layer, state in states.items():

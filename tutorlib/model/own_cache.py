@@ -190,4 +190,4 @@ class OwnCache(TokenCache):
         new = State(past, start + tokens.shape[1], len(rows))
         if state is None:
             self.stateful = new.holds_more_than_keys()
-        return logits, states, new
+        return logits[:, -last:], states, new
