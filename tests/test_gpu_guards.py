@@ -36,16 +36,17 @@ def probed(family):
         family.target.session([1])
 
 
-CACHE, NETWORK = "tutorlib.model.cache:KeyValues", "tutorlib.drafting.eagle_head"
+CACHE, FORWARD = "tutorlib.model.cache:KeyValues", "tutorlib.model.forward:Forward"
+NETWORK = "tutorlib.drafting.eagle_head"
 
 PLACES = [
-    ("the tokens of a call", f"{CACHE}._forward", 1, GPU, method("greedy")),
-    ("the positions of a call", f"{CACHE}._forward", 2, GPU, method("greedy")),
-    ("whom a tree's nodes see", f"{CACHE}._mask", 0, GPU, method("medusa")),
-    ("the mask of a call", f"{CACHE}._mask", 1, GPU, method("speculative")),
+    ("the tokens of a call", f"{CACHE}._pass", 1, GPU, method("greedy")),
+    ("the positions of a call", f"{CACHE}._pass", 2, GPU, method("greedy")),
+    ("whom a tree's nodes see", f"{FORWARD}.masks", 0, GPU, method("medusa")),
+    ("the mask of a call", f"{FORWARD}.masks", 1, GPU, method("speculative")),
     ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("eagle, drawn")),
     ("slots of a batch", "tutorlib.model.cache:_Slots.aim", 2, GPU, method("speculative_batch")),
-    ("a text without a cache", "tutorlib.model.lm:LM.in_full", 0, GPU, probed),
+    ("a text without a cache", f"{FORWARD}.in_full", 0, GPU, probed),
     ("histories of penalties", "tutorlib.sampling.warp:occurrences", 0, GPU, method("sample")),
     ("guesses of n-grams", "tutorlib.model.ngram:NgramLM.log_probs", 0, GPU, method("speculative, n-grams")),
     (

@@ -40,7 +40,7 @@ def widths(lm, action):
 def tensors(mark):
     """All tensors of a snapshot that are left in it."""
     found = []
-    own_cache._copied(mark.state, found.append, lambda keys: found.append(keys) if keys is not None else None)
+    mark.state.copied(found.append, lambda keys: found.append(keys) if keys is not None else None)
     return [part for part in found if isinstance(part, torch.Tensor)]
 
 

@@ -11,7 +11,7 @@ from ..arguments import concrete, ints
 from .session import refuse_nan
 
 if TYPE_CHECKING:
-    from .protocol import Model
+    from .protocol import Sequences
 
 
 class Batch:
@@ -29,7 +29,7 @@ class Batch:
         Calls so far. Prompts of very different lengths are computed in two passes of the model, counted as one call.
     """
 
-    def __init__(self, lm: Model, prompts: Sequence[str | Sequence[int]]):
+    def __init__(self, lm: Sequences, prompts: Sequence[str | Sequence[int]]):
         prompts = concrete(prompts)
         if isinstance(prompts, str | bytes | Mapping | Set) or not len(prompts):
             raise ValueError(f"a batch needs a list of at least one prompt, got {prompts!r}")

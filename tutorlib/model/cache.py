@@ -1,4 +1,4 @@
-"""The key-value cache for rows of tokens, and the only code that calls a model with it.
+"""The key-value cache for rows of tokens, with which most models are computed.
 
 Nearly all code that depends on the internals of transformers' caches is here: it decides where the tokens of a call are
 stored, which tokens may attend to which, and what remains when tokens are forgotten, a branch of a tree is kept, or
@@ -25,6 +25,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from . import lengths
+from .fingerprint import original
 from .tree import TokenTree
 
 # Slots of a static cache beyond the context: a tree takes one slot per node, although nodes share positions.
@@ -36,21 +37,23 @@ _SPARE_SLOTS = 64
 
 
 class KeyValues:
-    """Keys and values of some rows of tokens. The token at position s of a row is in slot s of that row."""
+    """Keys and values of some rows of tokens. The token at position s of a row is in slot s of that row.
+
+    `lm.forward` computes. A static cache allocates the whole context at once, as `torch.compile` needs.
+    """
 
     takes_positions = True  # see `uncached.TokenCache`
 
     def __init__(self, lm, static: bool = False):
         if static and lm.context > 1_000_000:
             raise ValueError(f"a static cache holds the whole context, but it is {lm.context}: give LM a context")
-        self.lm = lm
-        self.device = lm.device
-        self.dtype = lm.dtype
+        self.lm, self.forward = lm, lm.forward
+        self.device = self.forward.device
         self.reach = lengths.next_turn(lm.turns, 0)  # the length of a sequence at which the model is tested again
         self.slots = _Slots(lm.context + TREE_SLOTS if static else None)
         layer = _StaticLayer if static else _Layer
-        self.cache = Cache(layers=[layer(self.slots) for _ in range(lm.layers)])
-        self.name = cache_name(lm.model)
+        self.cache = Cache(layers=[layer(self.slots) for _ in range(self.forward.config.num_hidden_layers)])
+        self.name = cache_name(self.forward.model)
 
     def call(
         self,
@@ -80,16 +83,16 @@ class KeyValues:
         logits : list of (kept, vocab) tensors, one for each row
         hidden : dict from layer to (rows, columns, width)
         """
-        self.lm._count_call()
+        self.lm.count_call()
         width, firsts = max(map(len, rows)), [len(row) - count for row, count in zip(rows, keep, strict=True)]
         columns = sorted(set().union(*(range(first, len(row)) for first, row in zip(firsts, rows, strict=True))))
         try:
-            if len(columns) > _COLUMNS_FOR_ONE * max(keep) and self.lm._keeps_logits:
-                self._forward([row[:first] for row, first in zip(rows, firsts, strict=True)], starts, [0], rows)
+            if len(columns) > _COLUMNS_FOR_ONE * max(keep) and self.forward.keeps_logits:
+                self._pass([row[:first] for row, first in zip(rows, firsts, strict=True)], starts, [0], rows)
                 starts = [start + first for start, first in zip(starts, firsts, strict=True)]
                 rows = [row[first:] for row, first in zip(rows, firsts, strict=True)]
                 firsts, columns = [0] * len(rows), list(range(max(keep)))
-            logits, states = self._forward(rows, starts, columns, rows, tree, hidden)
+            logits, states = self._pass(rows, starts, columns, rows, tree, hidden)
         except torch.OutOfMemoryError as error:
             raise torch.OutOfMemoryError(
                 f"{error}\nThis call had {len(rows)} rows of {width} new tokens after {max(starts)} in the cache: "
@@ -104,7 +107,7 @@ class KeyValues:
             for layer in self.cache.layers:
                 layer.clear(starts)
 
-    def _forward(self, rows, starts, columns: list[int], texts, tree=None, hidden=()):
+    def _pass(self, rows, starts, columns: list[int], texts, tree=None, hidden=()):
         """One pass of the model: the logits (rows, columns, vocab) of these columns, and the hidden states of all.
 
         Shorter rows are padded on the right. No other token attends to the padding, and its slots in the cache are
@@ -118,9 +121,6 @@ class KeyValues:
         positions = self._positions(starts, width, tree)
         at_the_end = columns[0] == width - len(columns)
         keep = len(columns) if at_the_end else torch.tensor(columns, device=self.device)
-        options = {"logits_to_keep": keep} if self.lm._keeps_logits else {}
-        if hidden:
-            options["output_hidden_states"] = True
         uneven = min(starts) != max(starts)
         self.slots.aim(starts, width, uneven, self.device)
         mask = None
@@ -130,20 +130,16 @@ class KeyValues:
             mask = self._mask(positions, tree)
         if uneven:  # padding of short rows may be beyond the context, where there are no position embeddings
             positions = positions.clip(max=self.lm.context - 1)
-        with torch.inference_mode():
-            output = self.lm.model(
-                input_ids=torch.from_numpy(tokens).to(self.device),
-                attention_mask=mask,
-                position_ids=torch.from_numpy(positions).to(self.device),
-                use_cache=True,
-                **{self.name: self.cache},
-                **options,
-            )
-        states = self.lm._states(output, hidden, len(rows), width, self.device) if hidden else {}
-        logits = output.logits
-        if not self.lm._keeps_logits:
-            logits = logits[:, -keep:] if at_the_end else logits[:, keep]
-        return logits.to(self.device).clone(), states
+        logits, states, _ = self.forward(
+            torch.from_numpy(tokens).to(self.device),
+            keep,
+            hidden,
+            attention_mask=mask,
+            position_ids=torch.from_numpy(positions).to(self.device),
+            use_cache=True,
+            **{self.name: self.cache},
+        )
+        return logits, states
 
     def move(self, start: int, path: list[int]) -> None:
         """Move the slots of a tree's nodes, which begin at `start`, to the front in the order of `path`."""
@@ -187,27 +183,18 @@ class KeyValues:
         return np.array(starts)[:, None] + np.arange(width)
 
     def _mask(self, positions: np.ndarray, tree: TokenTree | None):
-        """The additive mask (rows, 1, queries, slots) for every kind of attention that the model has."""
+        """Whom the tokens at these positions attend to, as the model's mask (see `Forward.masks`)."""
         end = self.slots.end
-        slot = np.arange(self.slots.fixed or end)
-        queries = positions[:, :, None]
-        unseen = slot > queries
-        slot_positions = slot
+        slots = np.arange(self.slots.fixed or end)
+        unseen = slots > positions[:, :, None]
         if tree is not None:
             # Slots of the tree hold nodes. Their positions depend on their depths, and only descendants may attend to
             # them.
             top = end - len(tree)
             unseen[:, :, top:] = True
             unseen[0, -len(tree) :, top:end] = ~tree.mask().numpy()
-            slot_positions = slot.copy()
-            slot_positions[top:end] = positions[0, -len(tree) :]
-        masks = {}
-        for kind, window in self.lm._masks.items():
-            left_out = unseen if window is None else unseen | (queries - slot_positions >= window)
-            left_out = torch.from_numpy(left_out[:, None]).to(self.device)
-            mask = torch.zeros(left_out.shape, dtype=self.dtype, device=self.device)
-            masks[kind] = mask.masked_fill_(left_out, torch.finfo(self.dtype).min)
-        return masks if len(masks) > 1 else masks.popitem()[1]
+            slots[top:end] = positions[0, -len(tree) :]
+        return self.forward.masks(unseen, positions, slots, self.device)
 
 
 class _Slots:
@@ -312,13 +299,9 @@ def grown(tokens: int) -> int:
     return tokens + max(_SPARE_SLOTS, tokens // 2)
 
 
-def forward_parameters(model):
-    return inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
-
-
 def cache_name(model) -> str:
     """What the model calls its cache: transformers 5.24 renamed `past_key_values` to `cache`."""
-    return _cache_name(type(getattr(model, "_orig_mod", model)))
+    return _cache_name(type(original(model)))
 
 
 @functools.cache  # reading a signature is slower than a call of a small model
@@ -355,24 +338,3 @@ def call_with_cache(
     """
     output = model(input_ids=input_ids, use_cache=True, **{cache_name(model): cache}, **options)
     return output.logits, output["cache" if "cache" in output else "past_key_values"]
-
-
-def kinds_of_attention(model, config) -> dict[str, int | None]:
-    """The kinds of attention in a model, by the model's own names, with the window size of each.
-
-    Models with one kind take a single mask; models with several kinds take a dict of masks by name.
-    """
-    name = type(model).__name__
-    if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{name} is an encoder with a decoder, not a decoder-only model: LM cannot use it")
-    attention = getattr(config, "_attn_implementation", None) or "sdpa"
-    if "flash" in attention or "flex" in attention:
-        raise ValueError(
-            f'{name} was loaded with attention "{attention}", which takes no mask of its own: '
-            'load it with attn_implementation="sdpa"'
-        )
-    window = getattr(config, "sliding_window", None)
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
-    if not kinds:
-        return {"attention": window}
-    return {kind: window if kind == "sliding_attention" else None for kind in kinds}

@@ -2,15 +2,14 @@
 
 `LM` wraps any transformers causal LM. `LM.session(prompt)` is one sequence with a key-value cache and an undo
 (`session.py`); `LM.batch(prompts)` is several sequences in one call (`batch.py`). Decoding methods use only the
-functions of these two: they never touch a cache, an attention mask or a position id. What this file does not do: choose
-tokens (the methods do), warp logits (`warp.py`), count a budget or look for stop tokens (`decoding.py`).
+functions of these two: they never touch a cache, an attention mask or a position id. What this file does not do: call
+the model (`forward.py`), choose tokens (the methods do), warp logits (`warp.py`), count a budget or look for stop
+tokens (`decoding.py`).
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-import itertools
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
@@ -21,27 +20,14 @@ import torch
 from ..arguments import check_whole_number, ints
 from . import lengths, llama, probe, quantization
 from .batch import Batch
-from .cache import TREE_SLOTS, KeyValues, forward_parameters, kinds_of_attention
+from .cache import TREE_SLOTS, KeyValues
+from .forward import Forward
 from .own_cache import OwnCache
+from .read_out import ReadOut
 from .session import Session
 from .uncached import TokenCache
 
-# Only one thread at a time counts calls, or finds something out about a model.
-_COUNTING, _FINDING = threading.Lock(), threading.RLock()
-
-
-def _found_once(find):
-    """A property that is computed once for an `LM` and all its copies, when one of them first needs it."""
-
-    @functools.wraps(find)
-    def found(lm):
-        if find.__name__ not in lm._found:
-            with _FINDING:
-                if find.__name__ not in lm._found:
-                    lm._found[find.__name__] = find(lm)
-        return lm._found[find.__name__]
-
-    return property(found)
+_COUNTING = threading.Lock()  # only one thread at a time counts calls
 
 
 class LM:
@@ -63,6 +49,8 @@ class LM:
     context : int
     limit : int or None
         The longest context that the model supports; None if there is no limit.
+    forward : Forward
+        The model as the caches call it.
     turns : list of int
         Lengths at which the computation could change, such as the size of a sliding window.
     layers : int
@@ -102,19 +90,19 @@ class LM:
     """
 
     _counts_for: LM | None = None  # the LM that also counts these calls
+    _limited_by = ""  # why the context can be no longer, if the configuration gives a higher number
+    _warned_of_an_end = False
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any = None, *, context: int | None = None):
         _check_parts(model, tokenizer)
         if context is not None:
             check_whole_number(context, 1, "context must be how many tokens fit")
             context = int(context)
-        self.model = model.eval() if model.training else model
+        self.forward = Forward(model.eval() if model.training else model)
         self.tokenizer = tokenizer
         self.calls = 0
-        self._weight = next(model.parameters())  # for its dtype; finding it is slower than a draw
-        self._found: dict = {}  # what `_found_once` remembers
-        config = model.config.get_text_config(decoder=True)
-        self._masks = kinds_of_attention(model, config)
+        self._reader = ReadOut(self.forward)
+        config = self.forward.config
         if quantization.depends_on_the_call(model):
             warnings.warn(
                 "in int8 with a threshold for outliers, a token's logits depend on the other tokens of its call. As a "
@@ -126,7 +114,6 @@ class LM:
         self.layers = config.num_hidden_layers
         # OPT-350m, for instance, projects its states to another width before the output head.
         self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
-        self._keeps_logits = "logits_to_keep" in forward_parameters(model)
         self.vocab_size = config.vocab_size
         self.limit, self._limited_by = lengths.longest_sequence(model, config)
         if context and self._limited_by and context > self.limit:
@@ -143,16 +130,16 @@ class LM:
         return f"LM({type(self.model).__name__}, vocab_size={self.vocab_size}, context={self.context})"
 
     @property
+    def model(self) -> torch.nn.Module:
+        return self.forward.model
+
+    @property
     def device(self) -> torch.device:
-        if getattr(self.model, "hf_device_map", None):  # weights may be on several devices, or on none until a call
-            hook = getattr(self.model.get_input_embeddings(), "_hf_hook", None)
-            place = getattr(hook, "execution_device", None)
-            return self.model.device if place is None else torch.device(place)
-        return self.model.device
+        return self.forward.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._weight.dtype
+        return self.forward.dtype
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with any special tokens that the tokenizer adds."""
@@ -164,11 +151,11 @@ class LM:
 
     def _warn_of_an_end(self, text: str, tokens: list[int]) -> None:
         """Warn once if the tokenizer has added a stop token to the end of a text."""
-        if len(tokens) < 2 or tokens[-1] not in self.stop_tokens or "ended" in self._found:
+        if len(tokens) < 2 or tokens[-1] not in self.stop_tokens or self.original._warned_of_an_end:
             return
         end = self.tokenizer.decode(tokens[-1:])
         if not text.endswith(end):
-            self._found["ended"] = True
+            self.original._warned_of_an_end = True
             warnings.warn(
                 f"the tokenizer ends every text with token {tokens[-1]} ({end!r}), which is a stop token: after such a "
                 "prompt, the model begins another text. Load the tokenizer with add_eos_token=False, or give token "
@@ -198,10 +185,8 @@ class LM:
         """The `LM` that this one was copied from by `counted`, or this one if it is not a copy."""
         return self if self._counts_for is None else self._counts_for.original
 
-    def _count_call(self) -> None:
-        """Count a call that is about to be made, in evaluation mode even if the model is being trained meanwhile."""
-        if getattr(self.model, "training", False):  # a table has no model
-            self.model.eval()
+    def count_call(self) -> None:
+        """Count a call that is about to be made, here and in those that this one was copied from."""
         with _COUNTING:
             lm = self
             while lm is not None:
@@ -242,80 +227,7 @@ class LM:
             If the result is not this model's own logits, because `LM` does not know what the model does after its
             layers.
         """
-        after_layers, device = self._after_layers, hidden.device
-        with torch.no_grad():
-            for module in () if normed else after_layers:
-                hidden = module(hidden)
-            return self._head(hidden).to(device)
-
-    @_found_once
-    def _after_layers(self) -> list[torch.nn.Module]:
-        """The modules between the last layer and the output head, tested on a short text."""
-        model = getattr(self.model, "_orig_mod", self.model)
-        modules = itertools.chain(model.get_decoder().modules(), model.modules())
-        decoder = next((one for one in modules if any(map(self._are_layers, one.children()))), torch.nn.Module())
-        state, found = None, {}  # what the last layer made, and the modules that were called after it, in their order
-        thread = threading.get_ident()  # other threads may be computing with the same modules
-
-        def take(_, inputs, output):
-            nonlocal state
-            if threading.get_ident() == thread:
-                state = output[0] if isinstance(output, (tuple, list)) else output
-                found.clear()
-
-        def note(module, inputs, name):
-            if threading.get_ident() == thread and len(inputs) == 1:
-                found[name] = module
-
-        hooks = []
-        for name, child in decoder.named_children():
-            if self._are_layers(child):
-                hooks += [layer.register_forward_hook(take) for layer in child]
-            else:
-                hooks.append(child.register_forward_pre_hook(functools.partial(note, name=name)))
-        try:
-            with torch.no_grad():
-                # Several tokens, because one of them may be padding, whose embedding is 0 and tests nothing.
-                text = torch.arange(4, device=self.device)[None] % self.vocab_size
-                output = model(input_ids=text, use_cache=False, output_hidden_states=True)
-                normed = (output.hidden_states or [None])[-1]
-                for module in found.values() if state is not None else ():
-                    state = module(state)
-                # Both must give the model's own logits: the state normed here, and the state that the model normed.
-                right = all(
-                    state is not None
-                    and state.shape[:2] == text.shape
-                    and bool((self._head(state) - output.logits).abs().max() <= 0.01 * output.logits.abs().max())
-                    for state in (state, normed)
-                )
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not right:
-            raise ValueError(
-                f"{type(model).__name__} does something else between its layers and its logits than the modules "
-                f"after its layers ({', '.join(found) or 'none'}) and its output head do: LM cannot read out its "
-                "hidden states"
-            )
-        return list(found.values())
-
-    def _are_layers(self, module: torch.nn.Module) -> bool:
-        return isinstance(module, torch.nn.ModuleList) and len(module) == self.layers
-
-    def _head(self, states: torch.Tensor) -> torch.Tensor:
-        """The output head, and the scaling or capping that some families have after it."""
-        scale, cap = self._after_head
-        logits = self.model.get_output_embeddings()(states)
-        logits = logits if scale == 1 else logits * scale
-        return logits if cap is None else (logits / cap).tanh() * cap
-
-    @_found_once
-    def _after_head(self) -> tuple[float, float | None]:
-        """The factor by which logits are multiplied, and the value at which they are capped."""
-        config = self.model.config.get_text_config()
-        scale = getattr(config, "logit_scale", None) or 1  # Cohere
-        scale /= getattr(config, "logits_scaling", None) or 1  # Granite
-        return scale, getattr(config, "final_logit_softcapping", None)  # Gemma
+        return self._reader(hidden, normed)
 
     def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
         """Check a prompt, given as text or tokens, and return its tokens.
@@ -360,7 +272,7 @@ class LM:
 
     def _without_masks(self, texts: list[list[int]], length: int = 0) -> OwnCache | TokenCache:
         """A cache for a model that is called without masks, with the tokens that each row has."""
-        positions = (False, True) if "position_ids" in forward_parameters(self.model) else (False,)
+        positions = (False, True) if "position_ids" in self.forward.parameters else (False,)
         ways = [(pieces, told) for pieces in (True, False) for told in positions]
         for way in ways:
             if self._may_use_its_own(way, length, warn=way == ways[-1]):
@@ -394,31 +306,7 @@ class LM:
         self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """The last `rows` rows of logits, and of hidden states by layer, of one pass over `tokens` without a cache."""
-        given = forward_parameters(self.model)
-        options = {"use_cache": False} if "use_cache" in given else {}
-        options |= {"logits_to_keep": rows} if self._keeps_logits else {}
-        options |= {"output_hidden_states": True} if hidden else {}
-        with torch.inference_mode():
-            output = self.model(input_ids=torch.tensor([tokens], device=self.device), **options)
-        states = self._states(output, hidden, 1, len(tokens), self.device)
-        return output.logits[0, -rows:].to(self.device).clone(), {k: v[0, -rows:] for k, v in states.items()}
-
-    def _states(
-        self, output, layers: Sequence[int], rows: int, width: int, device: torch.device
-    ) -> dict[int, torch.Tensor]:
-        """The hidden states of a call by layer, (rows, width, features), as ordinary tensors on this device."""
-        # Tensors made in inference mode cannot be changed in place outside of it.
-        name = type(self.model).__name__
-        if layers and output.hidden_states is None:
-            raise ValueError(f"{name} gives no hidden states: this method needs them")
-        states = {layer: output.hidden_states[layer].to(device).clone() for layer in layers}
-        for layer, state in states.items():
-            if state.ndim != 3 or state.shape[:2] != (rows, width):
-                raise ValueError(
-                    f"the hidden states of {name} are no vector for each token: layer {layer} has the shape "
-                    f"{tuple(state.shape)} for {rows} rows of {width} tokens. This method cannot use them"
-                )
-        return states
+        return self.forward.in_full(tokens, rows, hidden)
 
     def _tokenizer(self, purpose: str):
         if self.tokenizer is None:

@@ -88,7 +88,7 @@ class NgramLM(TableLM):
         self.levels, self.discounts = list(levels), list(discounts)
         self.vocab_size = self.width = len(levels[0].counts)
         self.tokenizer, self.stop_tokens, self.device = tokenizer, tuple(stop_tokens), torch.device(device)
-        self.order, self.context, self.calls, self._found = len(levels) - 1, 1_000_000_000, 0, {}
+        self.order, self.context, self.calls = len(levels) - 1, 1_000_000_000, 0
         # Where the children of each n-gram begin in the next level, and finally where all of them end.
         self._begins = [np.append(0, np.cumsum(level.children, dtype=np.int64)) for level in levels[:-1]]
         seen = torch.from_numpy(levels[0].counts.astype(np.float64)) - self.discounts[0]

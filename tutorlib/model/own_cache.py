@@ -11,24 +11,22 @@ the same length:
 - The branches of a tree are rows of one call, each with a copy of the state.
 - Rows of a batch are computed in one call as long as their lengths are the same, otherwise one after the other.
 
-No model family is known here. What a model returns for its next call (`past_key_values`, `cache_params`, `state`) is
-copied part by part, whatever it consists of. `probe.py` finds out whether the results are right.
+No model family is known here, and only `state.py` looks into what a model returns. `probe.py` finds out whether the
+results are right.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from transformers import PreTrainedConfig
-from transformers.cache_utils import DynamicLayer
 
 from . import lengths
-from .cache import forward_parameters
+from .answer import Answer
+from .state import State
 from .tree import TokenTree
-from .uncached import Answer, TokenCache
+from .uncached import TokenCache
 
 # Snapshots of a row: the first, which is usually at the end of the prompt, and the latest ones.
 _SNAPSHOTS = 3
@@ -36,22 +34,12 @@ _SNAPSHOTS = 3
 _AGAIN = 8
 # How many branches of a tree are computed at once: each has a copy of the state, and of the keys and values.
 _BRANCHES = 16
-# What a snapshot has in place of keys and values.
-_LEFT_OUT = object()
-
-
-class _State(NamedTuple):
-    """What a model returned after the first `length` tokens of some rows."""
-
-    past: dict[str, Any]  # by the names of the arguments with which the next call gets it
-    length: int
-    rows: int
 
 
 class _Mark(NamedTuple):
     """One row of a state."""
 
-    state: _State
+    state: State
     row: int
 
 
@@ -80,20 +68,8 @@ class OwnCache(TokenCache):
         self.snapshots: list[list[_Mark]] = [[] for _ in slots]
         self.latest: list[_Mark | None] = [None] * len(slots)
 
-    def call(
-        self,
-        rows: list[list[int]],
-        starts: list[int],
-        keep: list[int],
-        tree: TokenTree | None = None,
-        hidden: Sequence[int] = (),
-    ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
-        """One call; see `cache.KeyValues.call`.
-
-        It counts as one call, although it takes several passes if rows differ in length or there is a tree.
-        """
-        self.lm._count_call()
-        answer = Answer(rows, keep)
+    def compute(self, rows: list[list[int]], starts: list[int], tree: TokenTree | None, answer: Answer) -> None:
+        """In several passes if rows differ in length or there is a tree."""
         top = answer.width - len(tree or ())  # where the nodes of a tree begin
         groups: dict[tuple, list[int]] = {}  # rows that can be computed in one pass
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
@@ -106,11 +82,10 @@ class OwnCache(TokenCache):
                 key = (len(self.slots[row]), start, *(mark and id(mark.state) for mark in (base, latest)))
                 groups.setdefault(key, []).append(row)
         for group in groups.values():
-            self._continue(group, starts[group[0]], answer, hidden)
+            self._continue(group, starts[group[0]], answer)
         if tree is not None:
-            self._branch(tree, top, answer, hidden)
+            self._branch(tree, top, answer)
             self.slots[0] += tree.tokens
-        return answer.logits, answer.states
 
     def reorder(self, rows: list[int], length: int) -> None:
         super().reorder(rows, length)
@@ -124,7 +99,7 @@ class OwnCache(TokenCache):
             return latest
         return next((mark for mark in reversed(self.snapshots[row]) if mark.state.length <= start), None)
 
-    def _continue(self, group: list[int], start: int, answer: Answer, hidden: Sequence[int]) -> None:
+    def _continue(self, group: list[int], start: int, answer: Answer) -> None:
         """Compute the tokens of some rows from their states on; those from `start` on are new."""
         state = self._restored(group, start)
         length = state.length if state else 0
@@ -139,20 +114,21 @@ class OwnCache(TokenCache):
         new = len(texts[0]) - start
         # Several tokens may be a draft, and soon be forgotten.
         if state and self.stateful and length == start and start - before >= (1 if new > 1 else _AGAIN):
-            snapshot = state._replace(past=_copied(state, torch.clone, lambda keys: _LEFT_OUT))
+            snapshot = state.without_keys()
             for number, marks in enumerate(snapshots):
                 marks.append(_Mark(snapshot, number))
                 del marks[1 : 1 - _SNAPSHOTS]
         if len(texts[0]) > length:
-            columns = max((answer.needed(row, range(new), bool(hidden)) for row in group), key=len)
-            logits, states, state = self._run(state, [text[length:] for text in texts], len(columns) or 1, hidden)
+            columns = max((answer.needed(row, range(new)) for row in group), key=len)
+            rest = [text[length:] for text in texts]
+            logits, states, state = self._run(state, rest, len(columns) or 1, answer.hidden)
             for number, row in enumerate(group if columns else ()):
                 found = {layer: part[number, -len(columns) :] for layer, part in states.items()}
                 answer.put(row, columns, logits[number], found)
         for number, row in enumerate(group):
             self.snapshots[row], self.latest[row] = snapshots[number], _Mark(state, number)
 
-    def _restored(self, group: list[int], start: int) -> _State | None:
+    def _restored(self, group: list[int], start: int) -> State | None:
         """The state of some rows, to be changed in place; None at the beginning of a text."""
         bases, latest = [self._base(row, start) for row in group], [self.latest[row] for row in group]
         if bases[0] is None:
@@ -161,45 +137,33 @@ class OwnCache(TokenCache):
         users = [mark.row for mark in self.latest if mark and mark.state is source]
         if old is source and old.length <= start and users == [mark.row for mark in latest] == list(range(old.rows)):
             return source
-        keys = []
-        _copied(source, lambda part: part, keys.append)
-        length, numbers = min(old.length, start), [mark.row for mark in latest]
-        cut = iter([_chosen_keys(part, numbers)[..., :length, :] for part in keys])
-        numbers = [mark.row for mark in bases]
-        past = _copied(old, lambda part: _chosen(part, numbers, old.rows), lambda _: next(cut))
-        return _State(past, length, len(group))
+        keys = source.chosen_keys([mark.row for mark in latest], min(old.length, start))
+        return old.chosen([mark.row for mark in bases], keys)._replace(length=min(old.length, start))
 
-    def _branch(self, tree: TokenTree, top: int, answer: Answer, hidden: Sequence[int]) -> None:
+    def _branch(self, tree: TokenTree, top: int, answer: Answer) -> None:
         """Compute the branches of a tree, each as a row, and leave the state as it was."""
-        leaves = sorted(set(range(len(tree))) - set(tree.parents))
-        paths = [tree.path(leaf) for leaf in leaves]
+        paths = tree.paths()
         for first in range(0, len(paths), _BRANCHES):
             some = paths[first : first + _BRANCHES]
-            state = None
-            if self.latest[0] is not None:
-                old, numbers = self.latest[0].state, [self.latest[0].row] * len(some)
-                past = _copied(
-                    old,
-                    lambda part, old=old, numbers=numbers: _chosen(part, numbers, old.rows),
-                    lambda part, numbers=numbers: _chosen_keys(part, numbers),
-                )
-                state = _State(past, old.length, len(some))
+            latest = self.latest[0]
+            state = latest and latest.state.chosen([latest.row] * len(some))
             tokens = [[tree.tokens[node] for node in path] for path in some]
             width = max(map(len, tokens))
             # What comes after a row's own tokens changes nothing before it, so short rows are padded with anything.
-            logits, states, _ = self._run(state, [row + row[-1:] * (width - len(row)) for row in tokens], width, hidden)
+            rows = [row + row[-1:] * (width - len(row)) for row in tokens]
+            logits, states, _ = self._run(state, rows, width, answer.hidden)
             for number, path in enumerate(some):
                 found = {layer: part[number, : len(path)] for layer, part in states.items()}
                 answer.put(0, [top + node for node in path], logits[number, : len(path)], found)
 
-    def _run(self, state: _State | None, rows: list[list[int]], last: int = 1, hidden: Sequence[int] = ()):
+    def _run(self, state: State | None, rows: list[list[int]], last: int = 1, hidden: Sequence[int] = ()):
         """Continue some rows of the same length.
 
         Returns
         -------
         logits : (rows, last, vocab)
         hidden : dict from layer to (rows, columns, width)
-        state : _State
+        state : State
         """
         if state is None or self.pieces:
             return self._pass(state, rows, last, hidden)
@@ -211,69 +175,19 @@ class OwnCache(TokenCache):
         states = {layer: torch.cat([part[layer] for part in states], dim=1) for layer in hidden}
         return torch.cat(logits[-last:], dim=1), states, state
 
-    def _pass(self, state: _State | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
-        """One forward pass; see `_run`."""
-        lm = self.lm
-        options = {"logits_to_keep": last} if lm._keeps_logits else {}
-        options |= {"output_hidden_states": True} if hidden else {}
-        options |= state.past if state else {}
-        length = (state.length if state else 0) + len(rows[0])
+    def _pass(self, state: State | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
+        """One pass of the model; see `_run`."""
+        forward, start = self.lm.forward, state.length if state else 0
+        tokens = torch.tensor(rows, device=forward.device)
+        options = dict(state.past) if state else {}
         if self.positions:
-            options["position_ids"] = torch.arange(length - len(rows[0]), length, device=lm.device)[None]
-        with torch.inference_mode():
-            output = lm.model(input_ids=torch.tensor(rows, device=lm.device), use_cache=True, **options)
-        names = state.past if state else [name for name in output if name in forward_parameters(lm.model)]
+            options["position_ids"] = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+        logits, states, output = forward(tokens, last, hidden, use_cache=True, **options)
+        names = state.past if state else [name for name in output if name in forward.parameters]
         past = {name: output[name] for name in names if name in output}
         if not past:
-            raise ValueError(f"{type(lm.model).__name__} returns no cache")
-        new = _State(past, length, len(rows))
+            raise ValueError(f"{type(forward.model).__name__} returns no cache")
+        new = State(past, start + tokens.shape[1], len(rows))
         if state is None:
-            parts = []
-            _copied(new, parts.append, lambda keys: keys)
-            self.stateful = bool(parts)
-        states = lm._states(output, hidden, len(rows), len(rows[0]), lm.device) if hidden else {}
-        return output.logits[:, -last:].to(lm.device).clone(), states, new
-
-
-def _copied(state: _State, fixed: Callable, grown: Callable) -> dict[str, Any]:
-    """A copy of what a model returned, with its tensors changed: keys and values by `grown`, all others by `fixed`."""
-    seen = {}
-
-    def visit(value, grows=False):
-        if value is _LEFT_OUT or (grows and isinstance(value, torch.Tensor) and value.shape[-2:-1] == (state.length,)):
-            return grown(value)
-        if isinstance(value, torch.Tensor):
-            return fixed(value)
-        if id(value) in seen:
-            return seen[id(value)]
-        made = value
-        if isinstance(value, tuple):
-            made = tuple(map(visit, value))
-        elif isinstance(value, dict | list):
-            made = copy.copy(value)
-            for key in value if isinstance(value, dict) else range(len(value)):
-                made[key] = visit(value[key])
-        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, PreTrainedConfig):
-            made = copy.copy(value)
-            # Such layers append tokens to their keys and values, so they can be cut after any token.
-            appends = getattr(type(value), "update", None) is DynamicLayer.update
-            for name, part in vars(value).items():
-                vars(made)[name] = visit(part, appends and name in ("keys", "values"))
-        seen[id(value)] = made
-        return made
-
-    return visit(state.past)
-
-
-def _chosen(part: torch.Tensor, numbers: list[int], rows: int) -> torch.Tensor:
-    """A copy of some rows of a tensor, or of the tensor if it has not one part for each row."""
-    if not part.ndim or len(part) != rows:
-        return part.clone()
-    return part.index_select(0, torch.tensor(numbers, device=part.device))
-
-
-def _chosen_keys(part: torch.Tensor, numbers: list[int]) -> torch.Tensor:
-    """Some rows of keys or values: not copied if there is only one, because nobody changes them in place."""
-    if len(part) == 1:
-        return part.expand(len(numbers), *part.shape[1:])
-    return part.index_select(0, torch.tensor(numbers, device=part.device))
+            self.stateful = new.holds_more_than_keys()
+        return logits[:, -last:], states, new

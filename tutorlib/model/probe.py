@@ -25,8 +25,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from .batch import Batch
 from .fingerprint import fingerprint, original
+from .forward import Forward
 from .lengths import is_size
+from .session import Session
 from .tree import TokenTree
 from .uncached import TokenCache
 
@@ -76,7 +79,7 @@ def may_cache(lm, open_cache: Callable, settings: tuple, length: int = 0, warn: 
     Parameters
     ----------
     lm : LM
-    open_cache : function from an LM and a number of rows to an empty cache
+    open_cache : function from an LM, or what stands for it in the test, and a number of rows to an empty cache
     settings : tuple
         Settings of the cache that the result depends on, besides the model.
     length : int
@@ -139,40 +142,48 @@ def _warn(lm, wrong: str) -> None:
 
 def _judge(lm, open_cache, turn: int) -> tuple[str | ValueError | None, bool]:
     """The verdict, see `_verdicts`, and whether a wrong mask would have been noticed."""
-    quiet = lm.counted()
-    quiet._counts_for = None  # its calls are not counted
-    quiet.turns = []  # the test itself must not start a test
-    quiet.model = original(lm.model)  # compiling for the shapes of a probe would take minutes
-    limit = max(lm.limit or 0, lm.context)
+    forward = lm.forward.uncompiled()  # compiling for the shapes of a probe would take minutes
+    called, limit = _invocation(forward.model), max(lm.limit or 0, lm.context)
     # The tail lies on both sides of the turn, and comes after what an adapter waits for.
-    length = min(max(LENGTH, turn + _TAIL // 2, 2 * len(_invocation(quiet.model)) + _TAIL + 2), limit)
-    name = type(quiet.model).__name__
+    length = min(max(LENGTH, turn + _TAIL // 2, 2 * len(called) + _TAIL + 2), limit)
+    name = type(forward.model).__name__
     if length <= _TAIL:
         return f"{name} has too few positions ({limit}) for a cache to be tried out", True
-    quiet.context = max(lm.context, length)
-    wrong, noticed = _faults(quiet, lambda rows: open_cache(quiet, rows), length, _BETWEEN)
+    wrong, noticed = _faults(_Tried(lm, forward, length, open_cache), length, _BETWEEN)
     if wrong is None:
         return None, noticed or turn > 0
     # Without a cache each branch of a tree is a call.
-    uncached, _ = _faults(quiet, lambda rows: TokenCache(quiet, [[] for _ in range(rows)]), length, between=0)
+    in_full = _Tried(lm, forward, length, lambda lm, rows: TokenCache(lm, [[] for _ in range(rows)]))
+    uncached, _ = _faults(in_full, length, between=0)
     if uncached is not None:
         waits = ". An adapter that acts after its invocation tokens does so wherever they occur last: disable it"
         return ValueError(
             f"{name} cannot be used: even without a cache, {uncached}. LM needs a decoder-only model whose logits "
             "depend on the tokens up to a position and on nothing else; a model that also exists as an encoder may "
-            "need is_decoder=True in its configuration" + waits * bool(_invocation(quiet.model))
+            "need is_decoder=True in its configuration" + waits * bool(called)
         ), True
     return wrong, True
 
 
-def _faults(lm, open_cache, length: int, between: int) -> tuple[str | None, bool]:
+class _Tried:
+    """Stands for the `LM` in a test: its model with one kind of cache, in calls that nobody counts."""
+
+    turns = ()  # the test itself must not start a test
+
+    def __init__(self, lm, forward: Forward, length: int, open_cache: Callable):
+        self.forward, self.in_full = forward, forward.in_full
+        self.layers, self.context = lm.layers, max(lm.context, length)
+        self.prompt_tokens, self.check_tokens, self.count_call = list, lm.check_tokens, lambda: None
+        self.open_cache = lambda rows, static=False: open_cache(self, rows)
+
+
+def _faults(lm, length: int, between: int) -> tuple[str | None, bool]:
     """Describe what is wrong with a cache, None if it gives the same logits as the model without one; and whether a
     wrong mask would have been noticed.
     """
-    lm.open_cache = lambda rows, static=False: open_cache(rows)
     faults, noticed = [], False
     for seed in range(_TEXTS):
-        fault, mask, positions = _faults_of_a_text(lm, *_texts(lm, length, seed, between))
+        fault, mask, positions = _faults_of_a_text(lm, *_texts(lm.forward, length, seed, between))
         if fault is None and (mask and positions or not between):
             return None, True
         faults.append(fault)
@@ -181,15 +192,15 @@ def _faults(lm, open_cache, length: int, between: int) -> tuple[str | None, bool
     return next((fault for fault in faults if fault is not None), None), noticed
 
 
-def _texts(lm, length: int, seed: int, between: int) -> tuple[list[int], list[int], list[int]]:
+def _texts(forward: Forward, length: int, seed: int, between: int) -> tuple[list[int], list[int], list[int]]:
     """A text of ordinary tokens, two tokens for another branch, and tokens that stand between them in a tree."""
-    special = {value for name, value in lm.model.config.to_dict().items() if name.endswith(("token_id", "token_index"))
+    config, size = forward.model.config.to_dict(), forward.config.vocab_size
+    special = {value for name, value in config.items() if name.endswith(("token_id", "token_index"))
                and isinstance(value, int)}  # fmt: skip
     rng = random.Random(seed)
-    ordinary = [token for token in rng.sample(range(lm.vocab_size), min(lm.vocab_size, 100)) if token not in special]
-    ordinary = ordinary or list(range(lm.vocab_size))
+    ordinary = [token for token in rng.sample(range(size), min(size, 100)) if token not in special] or list(range(size))
     text, aside = rng.choices(ordinary, k=length), rng.choices(ordinary, k=2)
-    called = _invocation(lm.model)[: (length - _TAIL) // 2]
+    called = _invocation(forward.model)[: (length - _TAIL) // 2]
     for start in (0, length - len(called)):  # a second time too: it must not change what comes before it
         text[start : start + len(called)] = called
     return text, aside, rng.choices(text + aside, k=between)  # the model has computed these tokens before
@@ -221,13 +232,13 @@ class _Text:
         How much logits differ between positions. It is 0 or NaN if nothing can be seen in them.
     """
 
-    def __init__(self, lm, tokens: list[int], branch: list[int]):
+    def __init__(self, forward: Forward, tokens: list[int], branch: list[int]):
         self.ends = {True: len(tokens), False: len(branch)}
         start, shared = len(tokens) - _TAIL, len(branch) - 2
         first = max(len(tokens) - LENGTH, 0)  # the rows before it are not needed
 
         def plain(tokens):
-            return lm.in_full(tokens, len(tokens) - first)[0].float()
+            return forward.in_full(tokens, len(tokens) - first)[0].float()
 
         self.rows = {True: plain(tokens), False: plain(branch)}
         self.usable = self.rows[True].isfinite().all(0)  # impossible tokens are -inf
@@ -240,7 +251,7 @@ class _Text:
         if not first:
             shorter += [plain(tokens[:end]) for end in (shared, start, start - 2) if end > 0]
         rounding = max(self.far(part, self.rows[True][: len(part)]) for part in shorter)
-        epsilon = _epsilon(lm)
+        epsilon = _epsilon(forward)
         least, most = (_UNITS * epsilon + _KERNELS) * self.spread, epsilon**0.5 * self.spread
         self.tolerance = min(max(_MULTIPLE * rounding, least), most)
 
@@ -260,11 +271,11 @@ def _faults_of_a_text(lm, text: list[int], aside: list[int], between: list[int])
     """What is wrong with a cache, and whether a wrong mask and wrong positions would have been noticed."""
     branch = text[: len(text) - _TAIL + 1] + aside
     try:
-        plain = _Text(lm, text, branch)
+        plain = _Text(lm.forward, text, branch)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        name = type(lm.model).__name__
+        name = type(lm.forward.model).__name__
         raise ValueError(f"{name} cannot compute a plain text of {len(text)} tokens: {_in_words(error)}") from error
     if not plain.spread > 0:
         return None, False, False
@@ -296,7 +307,7 @@ def _everything(lm, text: list[int], aside: list[int], between: list[int]):
     """
     start = len(text) - _TAIL
     top = start + 1
-    session = lm.session(text[:start])
+    session = Session(lm, text[:start])
     yield "a text", True, start, session.feed()
     yield "one token after others", True, top, session.feed(text[start:top])
     yield "several tokens after others", False, top + 2, session.feed(aside)
@@ -309,7 +320,7 @@ def _everything(lm, text: list[int], aside: list[int], between: list[int]):
         wrong = TokenTree(tokens, [*parents[:-2], side, side + 3])
         yield _MASK, True, top + 3, session.feed_tree(wrong)[side + 3 :]
         session.keep(())
-        if session._cache.takes_positions:
+        if lm.open_cache(rows=1).takes_positions:
             wrong = TokenTree(tokens, parents)
             wrong.depths = [min(node, session.room - 1) for node in range(len(tokens))]  # as if it counted slots
             yield _POSITIONS, True, top + 3, session.feed_tree(wrong)[side + 2 :]
@@ -319,7 +330,7 @@ def _everything(lm, text: list[int], aside: list[int], between: list[int]):
     yield "a tree's second branch", True, top + 3, logits[side + 2 :]
     session.keep([side + 2, side + 3, side + 4])
     yield "tokens after a kept branch", True, len(text), session.feed(text[top + 3 :])
-    batch = lm.batch([text[:-3], text[:start]])
+    batch = Batch(lm, [text[:-3], text[:start]])
     longer, shorter = batch.feed([[], []])
     yield "a longer row of a batch", True, len(text) - 3, longer
     yield "a shorter row of a batch", True, start, shorter
@@ -328,9 +339,11 @@ def _everything(lm, text: list[int], aside: list[int], between: list[int]):
     yield "a shorter row after others", True, start + 3, shorter
 
 
-def _epsilon(lm) -> float:
+def _epsilon(forward: Forward) -> float:
     """The rounding error of the model. Models compute some steps in float32, whatever their dtype is."""
-    quantized = getattr(lm.model.config, "quantization_config", None) is not None
-    coarse = lm.device.type != "cpu" and torch.get_float32_matmul_precision() != "highest"
-    dtypes = [lm.dtype, torch.float32, *([torch.float16] if coarse else ()), *([torch.bfloat16] if quantized else ())]
+    dtypes = [forward.dtype, torch.float32]
+    if forward.device.type != "cpu" and torch.get_float32_matmul_precision() != "highest":
+        dtypes.append(torch.float16)
+    if getattr(forward.model.config, "quantization_config", None) is not None:
+        dtypes.append(torch.bfloat16)
     return max(torch.finfo(dtype).eps for dtype in dtypes)

@@ -8,14 +8,38 @@ from typing import Any, Protocol
 import torch
 
 
-class Model(Protocol):
-    """What sessions, batches and methods ask of a model.
+class Sequences(Protocol):
+    """What a session or a batch asks of a model.
 
     Attributes
     ----------
-    vocab_size, context, layers : int
-        Ids are 0 to vocab_size - 1. A sequence has at most `context` tokens. Hidden states are numbered 0 (what the
-        first layer reads) to `layers`.
+    context, layers : int
+        A sequence has at most `context` tokens. Hidden states are numbered 0 (what the first layer reads) to `layers`.
+    """
+
+    context: int
+    layers: int
+
+    def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
+        """A prompt as ids; ValueError for what is none."""
+
+    def check_tokens(self, tokens: Iterable[int], name: str) -> list[int]:
+        """Ids as a list; ValueError, with this name, for what is outside the vocabulary."""
+
+    def open_cache(self, rows: int, static: bool = False) -> Any:
+        """An empty cache, which also makes the model's calls."""
+
+    def reach(self, cache: Any, texts: list[list[int]], length: int) -> Any:
+        """A cache of these texts that is right up to a length: this one, or another."""
+
+
+class Model(Sequences, Protocol):
+    """What methods ask of a model.
+
+    Attributes
+    ----------
+    vocab_size : int
+        Ids are 0 to vocab_size - 1.
     stop_tokens : tuple of int
         Tokens that end a text.
     tokenizer : a transformers tokenizer, or None
@@ -24,8 +48,6 @@ class Model(Protocol):
     """
 
     vocab_size: int
-    context: int
-    layers: int
     stop_tokens: tuple[int, ...]
     tokenizer: Any
     device: torch.device
@@ -36,20 +58,8 @@ class Model(Protocol):
     def batch(self, prompts: Sequence[str | Sequence[int]]) -> Any:
         """Several sequences in one call."""
 
-    def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
-        """A prompt as ids; ValueError for what is none."""
-
-    def check_tokens(self, tokens: Iterable[int], name: str) -> list[int]:
-        """Ids as a list; ValueError, with this name, for what is outside the vocabulary."""
-
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of ids."""
-
-    def open_cache(self, rows: int, static: bool = False) -> Any:
-        """An empty cache, which also makes the model's calls."""
-
-    def reach(self, cache: Any, texts: list[list[int]], length: int) -> Any:
-        """A cache of these texts that is right up to a length: this one, or another."""
 
 
 def is_model(value) -> bool:

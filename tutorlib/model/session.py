@@ -15,7 +15,7 @@ from ..arguments import ints
 from .tree import TokenTree
 
 if TYPE_CHECKING:
-    from .protocol import Model
+    from .protocol import Sequences
 
 
 class NaNLogits(ValueError):
@@ -58,7 +58,7 @@ class Session:
     >>> session.rollback(1)                                  # the 5 is forgotten
     """
 
-    def __init__(self, lm: Model, prompt, hidden=None, cache: str = "dynamic"):
+    def __init__(self, lm: Sequences, prompt, hidden=None, cache: str = "dynamic"):
         if cache not in ("dynamic", "static"):
             raise ValueError(f'cache={cache!r} is not a kind of cache: use "dynamic" or "static"')
         self.lm = lm

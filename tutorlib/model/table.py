@@ -62,7 +62,6 @@ class TableLM(LM):
     model = None
     device = torch.device("cpu")
     dtype = torch.float64
-    _limited_by = ""
     layers = 0  # hidden states 0 and -1 are both the log-probabilities
 
     def __init__(
@@ -84,7 +83,6 @@ class TableLM(LM):
         self.vocab_size = self.width = len(self.tokenizer.vocab)
         self.context = int(context)
         self.calls = 0
-        self._found: dict = {}  # what `LM` has found out, see there
         self.stop_tokens = tuple(self._token(token) for token in stop_tokens)
         self.tokenizer.special = frozenset(self.stop_tokens)
         self._rows = {self._context_key(key): self._distribution(key, probs).log() for key, probs in table.items()}

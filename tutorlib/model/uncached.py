@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .answer import Answer
 from .tree import TokenTree
 
 
@@ -22,7 +23,7 @@ class TokenCache:
     Parameters
     ----------
     lm : LM
-        Its method `in_full` computes a text.
+        Its method `in_full` computes a text, and `count_call` counts.
     slots : list of lists of int
         For each row, the tokens that are already computed.
     """
@@ -42,16 +43,20 @@ class TokenCache:
         tree: TokenTree | None = None,
         hidden: Sequence[int] = (),
     ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
-        """One call; see `cache.KeyValues.call`."""
-        self.lm._count_call()
-        answer = Answer(rows, keep)
+        """One call; see `cache.KeyValues.call`. It counts as one, although it may take several passes of the model."""
+        self.lm.count_call()
+        answer = Answer(rows, keep, hidden)
+        self.compute(rows, starts, tree, answer)
+        return answer.logits, answer.states
+
+    def compute(self, rows: list[list[int]], starts: list[int], tree: TokenTree | None, answer: Answer) -> None:
+        """Put the results for all rows into the answer, and their tokens into the slots."""
         for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
             self.slots[row][start:] = tokens
             for text, columns in self._texts(row, start, len(tokens), tree):
-                columns = answer.needed(row, columns, bool(hidden))
+                columns = answer.needed(row, columns)
                 if columns:
-                    answer.put(row, columns, *self.lm.in_full(text, len(columns), hidden))
-        return answer.logits, answer.states
+                    answer.put(row, columns, *self.lm.in_full(text, len(columns), answer.hidden))
 
     def forget(self, starts: list[int]) -> None:
         """Forget the tokens of each row i from position `starts[i]` on."""
@@ -64,12 +69,10 @@ class TokenCache:
         if tree is None:
             return [(slots, list(range(length)))] if length else []
         top = length - len(tree)  # where the nodes of the tree begin
-        leaves = set(range(len(tree))) - set(tree.parents)
-        paths = [tree.path(leaf) for leaf in sorted(leaves)]
         before = slots[: start + top]
         return [
             (before + [tree.tokens[node] for node in path], [*range(top), *(top + node for node in path)])
-            for path in paths
+            for path in tree.paths()
         ]
 
     def move(self, start: int, path: list[int]) -> None:
@@ -78,50 +81,3 @@ class TokenCache:
 
     def reorder(self, rows: list[int], length: int) -> None:
         self.slots = [self.slots[row][:length] for row in rows]
-
-
-class Answer:
-    """The logits and hidden states of a call, put together from those of single texts.
-
-    Parameters
-    ----------
-    rows : list of lists of int
-        The tokens of the call.
-    keep : list of int
-        For each row, for how many of its last tokens logits are needed.
-
-    Attributes
-    ----------
-    width : int
-        How many tokens the longest row has.
-    logits : list of (kept, vocab) tensors, one for each row
-    states : dict from layer to (rows, width, features) tensor
-        Columns beyond a row's own tokens are NaN.
-    """
-
-    def __init__(self, rows: list[list[int]], keep: list[int]):
-        self.width, self.keep = max(map(len, rows)), keep
-        self.firsts = [len(row) - count for row, count in zip(rows, keep, strict=True)]
-        self.states: dict[int, torch.Tensor] = {}
-        self._logits: list[torch.Tensor | None] = [None] * len(rows)
-
-    @property
-    def logits(self) -> list[torch.Tensor]:
-        known = next(logits for logits in self._logits if logits is not None)
-        return [known[:0] if logits is None else logits for logits in self._logits]
-
-    def needed(self, row: int, columns: Sequence[int], all_of_them: bool) -> Sequence[int]:
-        """The columns of a text's last tokens without those at the front that nobody wants."""
-        return columns if all_of_them else [column for column in columns if column >= self.firsts[row]]
-
-    def put(self, row: int, columns: Sequence[int], logits: torch.Tensor, states: dict[int, torch.Tensor]) -> None:
-        """Add the logits (columns, vocab) and the hidden states, by layer, of some columns of a row."""
-        if self._logits[row] is None:
-            self._logits[row] = logits.new_empty(self.keep[row], logits.shape[-1])
-        first = self.firsts[row]
-        kept = [number for number, column in enumerate(columns) if column >= first]
-        self._logits[row][[columns[number] - first for number in kept]] = logits[kept]
-        for layer, state in states.items():
-            if layer not in self.states:
-                self.states[layer] = state.new_full((len(self.keep), self.width, state.shape[-1]), math.nan)
-            self.states[layer][row, list(columns)] = state

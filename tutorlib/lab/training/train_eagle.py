@@ -24,6 +24,7 @@ from ...drafting.draft_trees import dynamic_tree
 from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
 from ...loading import formats
 from ...model.lm import LM
+from ...model.read_out import scaled_or_capped
 from .learner import Learner
 from .own_text import OwnText, TextBatch, frequent
 
@@ -182,14 +183,7 @@ def readable(target: LM) -> Callable[[torch.Tensor], torch.Tensor]:
     output = target.model.get_output_embeddings()
     weight, bias = output.weight.detach().float(), getattr(output, "bias", None)
     bias = None if bias is None else bias.detach().float()
-    scale, cap = target._after_head
-
-    def read(features):
-        logits = F.linear(features, weight, bias)
-        logits = logits if scale == 1 else logits * scale
-        return logits if cap is None else (logits / cap).tanh() * cap
-
-    return read
+    return lambda features: scaled_or_capped(F.linear(features, weight, bias), target.forward.config)
 
 
 # Steps on whole texts.
