@@ -243,6 +243,10 @@ def test_a_copy_in_eight_bits_drafts_nearly_what_its_model_chooses_and_changes_n
     assert run(speculative(target, copy, TEXT[:4], gamma=4), 24).tokens == run(greedy(target, TEXT[:4]), 24).tokens
     rows = copy.session(TEXT).feed(TEXT[:3])
     assert rows.equal(copy.in_full(TEXT + TEXT[:3], 4)[0])
+    hidden = copy.session(TEXT, hidden=(0, 2))
+    logits = hidden.feed(TEXT[:3])
+    assert copy.read_out(hidden.hidden[2], normed=True).equal(logits)
+    assert copy.read_out(hidden.hidden[0][:1]).shape == (1, VOCAB)
     far = (copy.in_full(TEXT, 9)[0] - target.in_full(TEXT, 9)[0]).abs().max()
     assert 0 < far < 0.1 * target.in_full(TEXT, 9)[0].std()
 

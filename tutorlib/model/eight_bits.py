@@ -47,10 +47,14 @@ class EightBits(LM):
     def open_cache(self, rows: int, static: bool = False) -> llama.LoopCache:
         return llama.LoopCache(self, self._weights, rows, static)
 
+    def read_out(self, hidden: torch.Tensor, normed: bool = False) -> torch.Tensor:
+        states = hidden.detach().reshape(-1, hidden.shape[-1]).contiguous().numpy()
+        logits = self._weights.logits(states if normed else self._weights.normed(states))
+        return logits.reshape(*hidden.shape[:-1], -1)
+
     def in_full(
         self, tokens: list[int], rows: int, hidden: Sequence[int] = ()
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        calls = self.calls
-        (logits,), states = self.open_cache(1).call([tokens], [0], [rows], hidden=hidden)
-        self.calls = calls
+        cache = llama.LoopCache(llama.Uncounted, self._weights, 1)
+        (logits,), states = cache.call([tokens], [0], [rows], hidden=hidden)
         return logits, {layer: state[0, -rows:] for layer, state in states.items()}

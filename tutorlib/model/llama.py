@@ -58,16 +58,18 @@ def compile_loops() -> None:
     """Compile the loops for a Llama in float32 and in eight bits, if they are not kept from an earlier process."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1)
+    config = LlamaConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1
+    )
     model = LlamaForCausalLM(config)
     for llama in (of(model), Llama(model, in_eight_bits)) if loops() else ():
-        LoopCache(_Uncounted, llama, 1).call([[0]], [0], [1])
+        LoopCache(Uncounted, llama, 1).call([[0]], [0], [1])
 
 
-class _Uncounted:
-    """In place of an LM, for a call that nobody counts."""
+class Uncounted:
+    """In place of an LM, for calls that nobody counts."""
 
-    _count_call = staticmethod(lambda: None)
+    count_call = staticmethod(lambda: None)
 
 
 class Matrix(NamedTuple):
@@ -91,8 +93,7 @@ class Llama:
 
     def __init__(self, model: torch.nn.Module, round=None):
         inner, config = model.model, model.config
-        self.model = model if round is None else None  # reads long prompts
-        round = round or (lambda matrix: matrix)
+        self.is_rounded, round = round is not None, round or (lambda matrix: matrix)
         self.embeddings = _array(inner.embed_tokens.weight)
         self.rotate = inner.rotary_emb
         self.heads = (config.num_attention_heads, config.num_key_value_heads)
@@ -109,6 +110,18 @@ class Llama:
         self.norm = _array(inner.norm.weight)
         self.head = round(_matrix(model.lm_head))
         self._cos = self._sin = np.empty((0, self.size), np.float32)
+
+    def normed(self, states: np.ndarray) -> np.ndarray:
+        """States (tokens, width) of the last layer after the final norm."""
+        made = np.empty_like(states)
+        loops().norm(states, self.norm, self.eps, made)
+        return made
+
+    def logits(self, states: np.ndarray) -> torch.Tensor:
+        """The logits (tokens, vocab) of states that have passed the final norm."""
+        logits = np.empty((len(states), len(self.head.weight)), np.float32)
+        loops().product(states, *self.head, logits)
+        return torch.from_numpy(logits)
 
     def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The cosines and sines (tokens, size) of the rotation at these positions."""
@@ -151,11 +164,11 @@ class LoopCache:
         hidden: Sequence[int] = (),
     ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
         """One call; see `cache.KeyValues.call`."""
-        self.lm._count_call()
-        read = [self._read(number, *row) for number, row in enumerate(zip(rows, starts, keep, strict=True))]
+        self.lm.count_call()
+        read = [self._read(number, *row, hidden) for number, row in enumerate(zip(rows, starts, keep, strict=True))]
         rows = [tokens[count:] for tokens, (count, _) in zip(rows, read, strict=True)]
         starts = [start + count for start, (count, _) in zip(starts, read, strict=True)]
-        compute, llama = loops(), self.llama
+        compute, llama = loops().layer, self.llama
         row, slot, before, parent, wanted = [], [], [], [], []
         for number, (tokens, start, count) in enumerate(zip(rows, starts, keep, strict=True)):
             first, end = len(row), len(row) + len(tokens)
@@ -176,40 +189,33 @@ class LoopCache:
         for layer, keys, values in zip(llama.layers, self.keys, self.values, strict=True):
             if hidden:
                 states.append(x.copy())
-            compute.layer(x, *layer, keys, values, *where)
-        last = np.empty_like(x)
-        compute.norm(x, llama.norm, llama.eps, last)
-        states.append(last)
-        logits = np.empty((len(wanted), len(llama.head.weight)), np.float32)
-        compute.product(last[wanted], *llama.head, logits)
-        parts = torch.from_numpy(logits).split(list(keep))
+            compute(x, *layer, keys, values, *where)
+        states.append(llama.normed(x))
+        parts = llama.logits(states[-1][wanted]).split(list(keep))
         if not hidden:
             return list(parts), {}
         of_layers = {layer: torch.from_numpy(states[layer])[None] for layer in hidden}
         (_, earlier) = read[0]
-        if earlier is not None:
+        if earlier:
             of_layers = {layer: torch.cat([earlier[layer], state], dim=1) for layer, state in of_layers.items()}
         return list(parts), of_layers
 
-    def _read(self, row: int, tokens: list[int], start: int, keep: int):
+    def _read(self, row: int, tokens: list[int], start: int, keep: int, hidden: Sequence[int]):
         """Read the beginning of a long prompt by matrix products, which are quicker for many tokens at once.
 
         Returns how many tokens were read, and their hidden states by layer. All but those whose logits are needed: so
         the same tokens are read in the same way, whatever follows the prompt in this call.
         """
         count = len(tokens) - keep
-        if start or count < _MANY or self.llama.model is None:
-            return 0, None
-        with torch.inference_mode():
-            output = self.llama.model(
-                input_ids=torch.tensor([tokens[:count]]), use_cache=True, logits_to_keep=1, output_hidden_states=True
-            )
+        if start or count < _MANY or self.llama.is_rounded:
+            return 0, {}
+        _, states, output = self.lm.forward(torch.tensor([tokens[:count]]), 1, hidden, use_cache=True)
         self._make_room(len(tokens))
         past = output["cache" if "cache" in output else "past_key_values"]
         for number, layer in enumerate(past.layers):
             self.keys[number, row, :, :count] = layer.keys[0].numpy()
             self.values[number, row, :, :count] = layer.values[0].numpy()
-        return count, output.hidden_states
+        return count, states
 
     def forget(self, starts: list[int]) -> None:
         """Nothing is to be cleared: slots from `starts` on are seen by nobody until they are written again."""

@@ -83,6 +83,10 @@ class LM:
     `LM` warns once and computes every sequence in full, without a cache (`in_full`). If the model does not behave like
     a causal language model even so, the session raises ValueError.
 
+    A Llama-shaped model (Llama, Mistral, Qwen2, Qwen3) in float32 on a processor is computed by compiled loops instead
+    of PyTorch's operators, several times faster, if numba is installed and the same test finds the same logits; see
+    `loops.py`. Its weights are not copied.
+
     Every call is made in evaluation mode: if the model has been put into training mode, it is switched back.
 
     If the rotary scaling depends on the length of a sequence ("longrope", "dynamic"), a call could change the logits of
