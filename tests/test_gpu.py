@@ -28,6 +28,7 @@ from tutorlib import (
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
 from tutorlib.drafting.checking import typical_acceptance
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
+from tutorlib.model.llama import without_loops
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 PROMPT = "Mia, Ben and Tom lived in a small village. Mia had the red kite. Mia"
@@ -136,7 +137,8 @@ def test_the_pretend_gpu_refuses_what_a_gpu_refuses_and_lets_the_rest_through(gp
 
 @pytest.mark.parametrize("name", [*DRAWING, *OTHERS, "speculative_batch"])
 def test_every_method_writes_the_same_on_both_kinds_of_gpu(name, cpu, gpu, apple):
-    expected = written(name, cpu)
+    with without_loops():
+        expected = written(name, cpu)
     with pretend_gpu():
         assert written(name, gpu) == expected
     with pretend_gpu(APPLE):
@@ -276,7 +278,8 @@ def value(chapter, expression, family):
 
 @pytest.mark.parametrize("chapter, expression", CHAPTERS)
 def test_what_a_chapter_writes_out_gives_the_same_on_a_gpu(chapter, expression, cpu, gpu):
-    expected = value(chapter, expression, cpu)
+    with without_loops():
+        expected = value(chapter, expression, cpu)
     with pretend_gpu():
         assert value(chapter, expression, gpu) == expected
 

@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig
 from ..arguments import check_whole_number
 from ..model import quantization
 from ..model.cache import grown
+from ..model.llama import without_loops
 from .cost import attention_widths, weight_bytes
 
 __all__ = ["Memory", "Used", "predicted", "resident", "used", "weight_bytes"]
@@ -185,8 +186,9 @@ def used(steps: Iterable, max_new_tokens: int) -> Used:
 
     On a GPU the peak is that of torch's allocator. On other devices it is the sum of the tensors that exist at the same
     time, which does not depend on other processes or earlier runs, but does not include the memory that an operation
-    uses internally. The measurement takes about twice as long as the run itself. The first run of a model also tests
-    its cache (see `LM`), so do another run before.
+    uses internally. Because torch's operations are counted, the run does without the compiled loops, which take the
+    same weights and the same cache. The measurement takes about twice as long as the run itself. The first run of a
+    model also tests its cache (see `LM`), so do another run before.
 
     Parameters
     ----------
@@ -205,7 +207,7 @@ def used(steps: Iterable, max_new_tokens: int) -> Used:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
     made, held = 0, 0
-    with _Tensors() as tensors:
+    with without_loops(), _Tensors() as tensors:
         for step in steps:
             made, held = made + len(step.tokens), tensors.made
             if made >= max_new_tokens:

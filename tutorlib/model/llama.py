@@ -9,12 +9,14 @@ What this file does not do: compute (`loops.py` does).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -23,7 +25,7 @@ import numpy as np
 import torch
 
 from .cache import TREE_SLOTS, grown
-from .fingerprint import fingerprint, has_hooks
+from .fingerprint import fingerprint, has_hooks, original
 from .tree import TokenTree
 
 if TYPE_CHECKING:
@@ -119,9 +121,9 @@ class Llama:
 
     def logits(self, states: np.ndarray) -> torch.Tensor:
         """The logits (tokens, vocab) of states that have passed the final norm."""
-        logits = np.empty((len(states), len(self.head.weight)), np.float32)
-        loops().product(states, *self.head, logits)
-        return torch.from_numpy(logits)
+        logits = torch.empty(len(states), len(self.head.weight))
+        loops().product(states, *self.head, logits.numpy())
+        return logits
 
     def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The cosines and sines (tokens, size) of the rotation at these positions."""
@@ -129,7 +131,7 @@ class Llama:
             end = grown(max(positions) + 1)
             with torch.inference_mode():
                 made = self.rotate(torch.zeros(1), torch.arange(end)[None])
-            self._cos, self._sin = (part[0].float().numpy() for part in made)
+            self._cos, self._sin = (part[0].float().numpy().copy() for part in made)
         return self._cos[positions], self._sin[positions]
 
 
@@ -152,7 +154,7 @@ class LoopCache:
     def __init__(self, lm: LM, llama: Llama, rows: int, static: bool = False):
         self.lm, self.llama = lm, llama
         shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
-        self.keys, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        self.keys, self.values = torch.empty(shape).numpy(), torch.empty(shape).numpy()
         self.static = static
 
     def call(
@@ -237,7 +239,7 @@ class LoopCache:
             raise ValueError(f"a tree of this size needs {slots} slots, but the static cache has {held}")
         for name in ("keys", "values"):
             old = getattr(self, name)
-            new = np.empty((*old.shape[:3], grown(slots), old.shape[4]), np.float32)
+            new = torch.empty(*old.shape[:3], grown(slots), old.shape[4]).numpy()
             new[:, :, :, :held] = old
             setattr(self, name, new)
 
@@ -246,8 +248,23 @@ class LoopCache:
 _known: WeakKeyDictionary[torch.nn.Module, tuple[tuple, Llama | None]] = WeakKeyDictionary()
 
 
+_off: ContextVar[bool] = ContextVar("loops are off", default=False)
+
+
+@contextlib.contextmanager
+def without_loops() -> Iterator[None]:
+    """Let sessions that are opened in this block be computed by PyTorch's operators, to compare or to measure them."""
+    before = _off.set(True)
+    try:
+        yield
+    finally:
+        _off.reset(before)
+
+
 def of(model: torch.nn.Module) -> Llama | None:
     """The weights of a model as the loops take them, or None if the loops do not compute what this model computes."""
+    if _off.get() or original(model) is not model:  # the latter is wrapped by `torch.compile`
+        return None
     state = (fingerprint(model)[0], *(weight.data_ptr() for weight in model.parameters()))
     known, llama = _known.get(model, (None, None))
     if known != state:

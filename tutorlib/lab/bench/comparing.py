@@ -13,6 +13,7 @@ from statistics import fmean
 from ...arguments import takes_iterators
 from ...measures.cost import synchronize
 from ...measures.memory import Used, used
+from ...model.llama import without_loops
 from ...running.decoding import Steps, run
 
 
@@ -110,7 +111,8 @@ def compare(
                 f"result of run; got {steps[0]!r}"
             )
         longest = prompts[max(range(len(prompts)), key=lambda number: len(steps[number].prompt))]
-        run(method(longest), 2, stop=(), progress=False)  # tries the model's cache, see `LM`
+        with without_loops():  # as `used` does
+            run(method(longest), 2, stop=(), progress=False)  # tries the model's cache, see `LM`
         rows.append(Compared(name, [], [], [], used(method(longest), max_new_tokens)))
     texts: list[list[str]] = [[] for _ in rows]
     order = list(range(len(rows)))
