@@ -14,7 +14,6 @@ downloaded.
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import pickle
 import re
@@ -23,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
+import psutil
 import torch
 
 from ..disk import read_json
@@ -515,15 +515,11 @@ def _load_tokenizer(folder):
 
 
 def _free(device) -> float:
-    """Free bytes of memory on a device; infinite if this cannot be found out."""
+    """Free bytes of memory on a device."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    try:  # Linux kills a process that takes too much memory, so check first
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-    except OSError:
-        found = None
-    return int(found.group(1)) * 1024 if found else math.inf
+    return psutil.virtual_memory().available  # Linux kills a process that takes too much memory, so check first
 
 
 def _bytes_needed(folder, weights, dtype, form) -> float:

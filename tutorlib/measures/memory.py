@@ -269,12 +269,12 @@ def resident(name, **how) -> int:
     Returns
     -------
     int
-        Bytes: the resident set on Linux; on a GPU, the memory of torch's allocator.
+        Bytes: the resident set; on a GPU, the memory of torch's allocator.
 
     Raises
     ------
     RuntimeError
-        If the process fails, for example because there is no ``/proc``; with the last line of its error output.
+        If the process fails; with the last line of its error output.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", _MEASURE, json.dumps([str(name), how])]
@@ -285,7 +285,8 @@ def resident(name, **how) -> int:
 
 
 _MEASURE = """
-import ctypes, gc, json, re, sys
+import ctypes, gc, json, sys
+import psutil
 from tutorlib import models
 
 def load():
@@ -300,7 +301,7 @@ def size(device):
         return models.torch.cuda.memory_allocated(device)
     if hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
-    return 1024 * int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read()).group(1))
+    return psutil.Process().memory_info().rss
 
 name, how = json.loads(sys.argv[1])
 first = load()

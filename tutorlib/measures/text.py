@@ -8,7 +8,6 @@ file does not do: time anything (`bench`), or check a distribution (`proof`).
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -418,8 +417,7 @@ def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> tupl
         raise ValueError(f"expected from 0 to all of 1 or more trials to succeed, got {successes} of {trials}")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, spread = successes / trials, z * z / trials
-    middle = share + spread / 2
-    reach = math.sqrt(spread * (share * (1 - share) + spread / 4))
-    return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
+    from scipy import stats  # not at the top: it takes half a second to import
+
+    low, high = stats.binomtest(successes, trials).proportion_ci(level, method="wilson")
+    return float(low), float(high)
