@@ -126,13 +126,14 @@ def locked(path) -> Iterator[None]:
         try:
             parents.enter_context(_made(path.parent))
             lock.acquire()
-            Path(lock.lock_file).write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+            if isinstance(lock, FileLock):  # otherwise filelock found no flock here, and has a record of its own there
+                Path(lock.lock_file).write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
         except Timeout:
             raise ValueError(
                 f"{path} is in use: {_holder(lock) or 'another process'} writes to it. Wait until that has ended, or "
                 "name another place"
             ) from None
-        except OSError:  # no locks here; or Windows, where nobody may write to what is locked
+        except (OSError, NotImplementedError):  # no locks here; or Windows, where nobody may write to what is locked
             pass
         try:
             yield
@@ -149,15 +150,15 @@ def abandoned(path) -> bool:
         return False
     try:
         lock.acquire()
-    except OSError:  # somebody holds it, or there are no locks here
+    except (OSError, NotImplementedError):  # somebody holds it, or there are no locks here
         return False
     _give_up(lock)
     return True
 
 
 def _lock(path: Path) -> FileLock:
-    """The lock of a path, not yet taken. It is tried once; an OSError where the file system has no locks."""
-    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0, fallback_to_soft=False)
+    """The lock of a path, not yet taken; it is tried once."""
+    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
 
 
 def _holder(lock: FileLock) -> str:
