@@ -12,7 +12,8 @@ import torch
 
 from ..model.batch import Batch
 from ..model.lm import LM
-from ..running.decoding import Prompt, checked_budget, checked_stop, decoder
+from ..running.decoder import Prompt, decoder
+from ..running.decoding import checked_budget, checked_stop
 from ..running.step import Step
 from ..sampling.warp import Warp, probabilities
 

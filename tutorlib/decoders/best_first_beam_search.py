@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from ..model.lm import LM
-from ..running.decoding import Prompt, checked_stop, decoder
+from ..running.decoder import Prompt, decoder
+from ..running.decoding import checked_stop
 from ..running.step import Step
-from ..sampling.warp import Warp, probabilities, takes
+from ..sampling.checks import takes
+from ..sampling.warp import Warp, probabilities
 from .beam_search import check as check_beams
 
 

@@ -11,7 +11,8 @@ from ..arguments import is_number
 from ..model.lm import LM
 from ..model.protocol import is_model
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..running.decoding import Prompt, checked_stop, decoder
+from ..running.decoder import Prompt, decoder
+from ..running.decoding import checked_stop
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, in_float64, min_p, probabilities

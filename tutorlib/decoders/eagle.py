@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..drafting.checking import check_tree, exact
+from ..drafting.draft_session import check_target
 from ..drafting.draft_trees import (
     Draft,
     Shape,
@@ -17,13 +18,14 @@ from ..drafting.draft_trees import (
     dynamic_tree,
     static_tree,
 )
-from ..drafting.eagle_head import DraftNetwork, check_target
+from ..drafting.eagle_head import DraftNetwork
 from ..model.lm import LM
 from ..model.tree import TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
+from ..sampling.checks import takes
 from ..sampling.randomness import Randomness
-from ..sampling.warp import Warp, takes
+from ..sampling.warp import Warp
 
 
 def check(target, head, shape):

@@ -13,7 +13,7 @@ from ..drafting.choices import Choices, checked_choices
 from ..drafting.medusa_heads import MedusaHeads, check_depth, check_target
 from ..model.lm import LM
 from ..model.tree import ROOT, TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp

@@ -8,7 +8,7 @@ from ..arguments import check_whole_number
 from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp

@@ -13,10 +13,11 @@ from ..model.lm import LM
 from ..model.protocol import is_model
 from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
+from ..sampling.checks import takes
 from ..sampling.randomness import Randomness
-from ..sampling.warp import Warp, draft_probabilities, over_ids, takes
+from ..sampling.warp import Warp, draft_probabilities, over_ids
 
 # How many tokens to draft: a fixed number, or a function of the rounds so far, each a pair (drafted, accepted).
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]

@@ -12,7 +12,7 @@ from ..model.batch import Batch
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, over_ids

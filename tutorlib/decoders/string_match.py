@@ -8,7 +8,7 @@ from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp

@@ -11,7 +11,7 @@ from ..drafting.checking import check_tree, drawn
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, room_to_draft, shared_tokens
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, in_float64

@@ -25,8 +25,9 @@ import torch
 from ..arguments import is_number
 from ..model.tree import ROOT, TokenTree
 from ..running.step import Candidates, Step
+from ..sampling.checks import takes, warp_names
 from ..sampling.randomness import Randomness
-from ..sampling.warp import ROUNDING, probabilities, reads_histories, takes, warp_names
+from ..sampling.warp import ROUNDING, probabilities, reads_histories
 
 # Up to this many logits, a softmax over all rows takes no longer than over two or three rows one by one.
 FEW_NUMBERS = 2**13

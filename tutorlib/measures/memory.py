@@ -286,7 +286,7 @@ def resident(name, **how) -> int:
 
 _MEASURE = """
 import ctypes, gc, json, sys
-import psutil
+import psutil, torch
 from tutorlib import models
 
 def load():
@@ -298,7 +298,7 @@ def load():
 def size(device):
     gc.collect()
     if device.type == "cuda":
-        return models.torch.cuda.memory_allocated(device)
+        return torch.cuda.memory_allocated(device)
     if hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
     return psutil.Process().memory_info().rss

@@ -18,8 +18,9 @@ import numpy as np
 from ..arguments import ints, takes_iterators
 from ..running.decoding import checked_budget, checked_stop, run
 from ..running.step import Step
+from ..sampling.checks import checked_warp
 from ..sampling.randomness import Exhaustive, Randomness
-from ..sampling.warp import Warp, checked_warp, probabilities
+from ..sampling.warp import Warp, probabilities
 
 if TYPE_CHECKING:
     from ..model.lm import LM

@@ -131,7 +131,7 @@ class Greedy:
     """Draws nothing: ``choose`` takes the most probable index (the lowest of equals), ``accept`` is True only for 1 or
     more.
 
-    This is used for ``rng=None``: see `tutorlib.running.decoding.decoder`.
+    This is used for ``rng=None``: see `tutorlib.running.decoder.decoder`.
     """
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:

@@ -4,7 +4,7 @@ import torch
 
 from ...decoders.speculative import speculative
 from ...drafting.checking import check_sampled, residual
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from ...running.step import Step
 from ...sampling.warp import probabilities
 from .loops import drafts, draw_token, speculate

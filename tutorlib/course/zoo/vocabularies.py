@@ -2,7 +2,7 @@
 
 from ...drafting.checking import check_sampled, residual
 from ...model.vocabularies import shared_tokens
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from .loops import in_a_row, speculate_across
 
 

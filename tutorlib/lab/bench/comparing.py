@@ -13,7 +13,8 @@ from statistics import fmean
 from ...arguments import takes_iterators
 from ...measures.cost import synchronize
 from ...measures.memory import Used, used
-from ...running.decoding import Steps, run
+from ...running.decoder import Steps
+from ...running.decoding import run
 
 
 @dataclass

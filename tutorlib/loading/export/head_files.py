@@ -9,7 +9,7 @@ import torch
 from ...disk import write_text
 from ...drafting.eagle_head import TREE, Eagle3Head
 from ..formats import load_eagle, load_medusa, save_eagle, save_medusa
-from ..formats.eagle_files import AUXILIARY, extra_norms
+from ..formats.eagle_configs import AUXILIARY, extra_norms
 from ..formats.files import CONFIG, read_config
 from .commands import MEDUSA_IN, UNTRACKED, chain
 
