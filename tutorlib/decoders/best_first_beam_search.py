@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -171,7 +171,7 @@ def best_first_beam_search(
     min_new_tokens: int = 0,
     warp: Sequence[Warp] = (),
     stop: Iterable[int] | None = None,
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Always score the most promising hypothesis next, whatever its length, but at most `beams` of each length.
 
     This is beam search with a priority queue (Meister, Vieira and Cotterell 2020, "Best-first beam search", algorithm
@@ -257,6 +257,7 @@ def best_first_beam_search(
     if longest < 1:
         return "context"
     session = lm.session(prompt)
+    text = session.tokens
     stops = torch.zeros(lm.vocab_size, dtype=torch.bool)
     stops[list(stop)] = True
     queue = Queue(beams, longest, length_penalty)
@@ -272,7 +273,7 @@ def best_first_beam_search(
             finished.sort(key=lambda pair: -pair[1])
             del finished[n_best:]
         elif queue.is_open(length):
-            logits = session.advance_to(prompt + best.tokens)[-1:]
+            logits = session.advance_to(text + best.tokens)[-1:]
             log_probs = probabilities(logits, warp, [session.tokens])[0].log()  # (vocab,)
             stops = stops.to(log_probs.device)
             if length < min_new_tokens:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from ..model.tree import ROOT, TokenTree
+from .checking import Rule
 from .draft_trees import (
     Draft,
     Shape,
@@ -45,10 +46,10 @@ class Confidences:
         self.shape = shape
         self.trees, self.chances, self.calls = [], [], []
 
-    def __call__(self, draft: Draft) -> TokenTree:
+    def __call__(self, draft: Draft) -> TokenTree | tuple[TokenTree, Rule]:
         chances: dict[tuple[int, ...], float] = {(): 1.0}  # of each guessed path, by its tokens
         grown: list[tuple[int, ...]] = []  # paths that the network has read
-        guessed_on = [()]  # those that it read last
+        guessed_on: list[tuple[int, ...]] = [()]  # those that it read last
         guesses, probs, grow, calls = draft.guesses, draft.probs, draft.grow, 1
 
         def noting_guesses(*args, **kwargs):
@@ -75,7 +76,7 @@ class Confidences:
             grown.extend(guessed_on)
             grow(tokens, parents)
 
-        draft.guesses, draft.probs, draft.grow = noting_guesses, noting_probs, noting_grow
+        vars(draft).update(guesses=noting_guesses, probs=noting_probs, grow=noting_grow)
         made = self.shape(draft)
         tree = made[0] if isinstance(made, tuple) else made  # some shapes return the rule that checks it as well
         self.trees.append(tree)
@@ -101,8 +102,8 @@ def drafted(target, head, text: Sequence[int], shape: Shape) -> tuple[TokenTree,
     session.feed()
     features = torch.cat([session.prompt_hidden[layer] for layer in head.feature_layers], dim=-1)
     drafts, watched = head.session(target), Confidences(shape)
-    tree = watched(Draft(drafts, drafts.feed(list(text[1:]), features), list(text), (), depth=target.context))
-    return tree, watched.chances[0]
+    watched(Draft(drafts, drafts.feed(list(text[1:]), features), list(text), (), depth=target.context))
+    return watched.trees[0], watched.chances[0]
 
 
 def calibration(drafts) -> list[list[float]]:

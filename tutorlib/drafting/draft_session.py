@@ -56,8 +56,8 @@ class DraftSession:
         self.head, self.target = head, target
         self.length = self.calls = 0
         self._device, self._dtype = head.fc.weight.device, head.fc.weight.dtype
-        self._cache = None  # keys and values, (2, 1, heads, slots, head size), with spare slots
-        self._rotation = None  # for the first positions
+        self._cache: torch.Tensor | None = None  # keys and values, (2, 1, heads, slots, head size), with spare slots
+        self._rotation: torch.Tensor | None = None  # for the first positions
         self._hidden: list[torch.Tensor] = []  # (width,): outputs of the last confirmed position and of the nodes
         self._paths: list[list[int]] = []  # for each node of the tree, the nodes down to it
 
@@ -133,11 +133,11 @@ class DraftSession:
             raise ValueError(f"{list(parents)} are parents of several levels: add the nodes of one level at a time")
         mask = None
         if depth < nodes:
-            mask = np.zeros((len(paths), self.length + nodes), dtype=bool)
-            mask[:, : self.length] = True
-            for row, path in zip(mask, paths, strict=True):
+            seen = np.zeros((len(paths), self.length + nodes), dtype=bool)
+            seen[:, : self.length] = True
+            for row, path in zip(seen, paths, strict=True):
                 row[[self.length + node for node in path]] = True
-            mask = torch.from_numpy(mask).to(self._device)
+            mask = torch.from_numpy(seen).to(self._device)
         place = self.length + depth - 1
         with torch.inference_mode():
             above = torch.stack([self._hidden[parent + 1] for parent in parents])
@@ -169,9 +169,9 @@ class DraftSession:
             most = max(end, min(2 * end + _SPARE_SLOTS, self.target.context))
             positions = torch.arange(most, device=self._device)[None]
             self._rotation = torch.stack(self.head.rotation(positions))
-        rotation = self._rotation[..., places, :].unbind()
+        cos, sin = self._rotation[..., places, :]
         given = torch.tensor([list(tokens)], device=self._device)
-        return self.head.forward(given, hidden[None], rotation, cached)[0]
+        return self.head.forward(given, hidden[None], (cos, sin), cached)[0]
 
     def _read_out(self, hidden):
         logits = self.head.read_out(hidden, self.target)

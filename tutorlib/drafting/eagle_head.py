@@ -121,6 +121,7 @@ class DraftNetwork(nn.Module):
     """
 
     feature_layers: tuple[int, ...]
+    fc: nn.Linear
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -258,6 +259,9 @@ class Eagle3Head(DraftNetwork):
         If there are no layers, if `tokens` is empty, not ascending, or has ids outside the vocabulary, or if both
         `norm_before_fc` and `fc_norm` are given.
     """
+
+    d2t: torch.Tensor
+    t2d: torch.Tensor
 
     def __init__(
         self,

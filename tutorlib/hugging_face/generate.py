@@ -341,8 +341,9 @@ def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Ste
     if not criteria:
         return step, False
     step, _ = cut_to_fit(step, text.limit - len(text.tokens), text.stop)
+    device = None if text.lm is None else text.lm.device
     for count in range(1, len(step.tokens) + 1):
-        tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=text.lm.device)
+        tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=device)
         answers = [bool(torch.as_tensor(criterion(tokens, None)).all()) for criterion in criteria]
         if any(answers):  # all are called, because some of them count
             return step.first(count), True
@@ -352,6 +353,6 @@ def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Ste
 def padded(input_ids: torch.Tensor, new: list[list[int]], pad: int | None) -> torch.Tensor:
     """The prompts as given and the new tokens of each, padded on the right: shape (rows, columns)."""
     longest = max(map(len, new))
-    rows = [tokens + [pad] * (longest - len(tokens)) for tokens in new]
+    rows = [[*tokens, *[pad] * (longest - len(tokens))] for tokens in new]
     new_ids = torch.tensor(rows, dtype=input_ids.dtype, device=input_ids.device).reshape(len(rows), longest)
     return torch.cat([input_ids, new_ids], dim=1)

@@ -117,5 +117,5 @@ def _without_padding(processor: Callable, padding: Sequence[int]) -> Callable:
             f"prompt_ignore_length={ignored} counts the padding: call generate for one unpadded prompt at a time"
         )
     processor = copy.copy(processor)
-    processor.prompt_ignore_length = None
+    vars(processor)["prompt_ignore_length"] = None
     return processor

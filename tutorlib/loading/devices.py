@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 
 import torch
 
@@ -17,8 +18,8 @@ def checked_device(device) -> torch.device:
         device = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f'device={device!r}: expected "cpu", "cuda", "cuda:1" or "mps"') from error
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}.get(device.type, lambda: True)
-    if not there():
+    there: dict[str, Callable[[], bool]] = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if device.type in there and not there[device.type]():
         raise ValueError(f"device={str(device)!r}, but this machine (or this build of torch) has none: leave it out")
     return device
 

@@ -243,7 +243,7 @@ class Family:
             tokenizer, or if messages have roles but there is no chat format.
         """
         text = isinstance(messages, str)
-        messages = [{"role": "user", "content": messages}] if text else list(messages)
+        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         wrong = [m for m in messages if not (isinstance(m, Mapping) and {"role", "content"} <= m.keys())]
         if wrong or not messages:
             raise ValueError(f'messages must each be {{"role": …, "content": …}}, got {wrong or messages!r}')

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -118,8 +118,8 @@ def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time
         ``peak_operations`` and ``bandwidth``, each per second, as `theory.roofline_seconds` takes them.
     """
     side, length = (8192, 2**28) if lm.device.type == "cuda" else (1024, 2**25)
-    same = {"dtype": lm.dtype, "device": lm.device}
-    matrix, block, copy = torch.ones(side, side, **same), torch.ones(length, **same), torch.zeros(length, **same)
+    matrix = torch.ones(side, side, dtype=lm.dtype, device=lm.device)
+    block, copy = matrix.new_ones(length), matrix.new_zeros(length)
 
     def fastest(task):
         seconds = []
@@ -152,7 +152,7 @@ def shape_of(lm: LM) -> Shape:
     `parameters` counts the parameters of all matrices that a token is multiplied with. Learned positions are only
     looked up and do not count, and neither does an input embedding, unless it is also the output head.
     """
-    model = lm.model
+    model: Any = lm.model  # one of transformers'
     config = model.config.get_text_config()
     head = model.get_output_embeddings()
     looked_up = {
@@ -184,7 +184,7 @@ def weight_bytes(lm: LM | torch.nn.Module) -> int:
 
     For quantized weights, their scales count too.
     """
-    module = getattr(lm, "model", lm)
+    module: Any = getattr(lm, "model", lm)
     everything = [*module.parameters(), *module.buffers(), *scales(module)]
     tensors = {(t.device, t.data_ptr()): t for t in everything if t.numel()}
     return sum(t.numel() * t.element_size() for t in tensors.values())

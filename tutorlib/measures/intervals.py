@@ -50,17 +50,17 @@ def bootstrap_interval(
         If there are no values, if one of them is NaN, if `over` has another length, or if `level` is not between 0 and
         1.
     """
-    values = np.asarray(values, dtype=float)
-    over = np.ones_like(values) if over is None else np.asarray(over, dtype=float)
-    if values.ndim != 1 or not values.size or over.shape != values.shape:
-        raise ValueError(f"expected one value a prompt, and as many in `over`; got {values.shape} and {over.shape}")
-    if np.isnan(values).any() or np.isnan(over).any():
+    tops = np.asarray(values, dtype=float)
+    bottoms = np.ones_like(tops) if over is None else np.asarray(over, dtype=float)
+    if tops.ndim != 1 or not tops.size or bottoms.shape != tops.shape:
+        raise ValueError(f"expected one value a prompt, and as many in `over`; got {tops.shape} and {bottoms.shape}")
+    if np.isnan(tops).any() or np.isnan(bottoms).any():
         raise ValueError("NaN among the values: leave out prompts that have none, or give counts and `over`")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
     # RandomState, because its stream never changes; int64, because the default differs between systems.
-    drawn = np.random.RandomState(seed).randint(values.size, size=(resamples, values.size), dtype=np.int64)
-    top, bottom = values[drawn].sum(1), over[drawn].sum(1)
+    drawn = np.random.RandomState(seed).randint(tops.size, size=(resamples, tops.size), dtype=np.int64)
+    top, bottom = tops[drawn].sum(1), bottoms[drawn].sum(1)
     figures = top[bottom != 0] / bottom[bottom != 0]
     if not figures.size:
         return math.nan, math.nan

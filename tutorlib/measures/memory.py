@@ -394,9 +394,11 @@ def _weights(module, form, dtype) -> tuple[int, int]:
                 continue
             seen.add(id(weight))
             if kept and name == "weight":
-                sides = (part.out_features, part.in_features) if hasattr(part, "in_features") else weight.T.shape
-                total += quantization.layer_bytes(*sides, kept)
-                largest = max(largest, sides[0] * sides[1])
+                rows, columns = (
+                    (part.out_features, part.in_features) if hasattr(part, "in_features") else weight.T.shape
+                )
+                total += quantization.layer_bytes(rows, columns, kept)
+                largest = max(largest, rows * columns)
             else:
                 total += weight.numel() * (dtype or weight.dtype).itemsize
         total += sum(buffer.nbytes for buffer in part.buffers(recurse=False))

@@ -52,7 +52,7 @@ class Steps:
         lm: "LM",
         counter: "LM",
         prompt: list[int],
-        generator: Iterator[Step],
+        generator: Generator[Step, Any, Any],
         max_new_tokens: int | None = None,
     ):
         self.name, self.lm, self.counter, self.prompt, self.begun = name, lm, counter, prompt, False
@@ -89,7 +89,9 @@ class BatchSteps:
         Each prompt's tokens.
     """
 
-    def __init__(self, name: str, lm: "LM", counter: "LM", prompts: list[list[int]], generator: Generator):
+    def __init__(
+        self, name: str, lm: "LM", counter: "LM", prompts: list[list[int]], generator: Generator[list[Step], Any, Any]
+    ):
         self.name, self.lm, self.counter, self.prompts, self.begun = name, lm, counter, prompts, False
         self._generator = generator
 
@@ -246,7 +248,7 @@ def decoder(
         return Steps(method.__name__, lm, counter, list(prompt), generator, given.get("max_new_tokens"))
 
     call.__annotations__ = {**method.__annotations__, "return": returned.__name__}
-    call.__signature__ = signature.replace(return_annotation=returned.__name__)
+    vars(call)["__signature__"] = signature.replace(return_annotation=returned.__name__)
     return call
 
 

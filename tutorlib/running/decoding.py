@@ -93,7 +93,7 @@ def run(
     text = Text(steps, prompt, budget, stop)
     if on_text and not text.is_readable:
         raise ValueError("on_text needs a model with a tokenizer to make text with: LM(model, tokenizer)")
-    stream = TextStream(lm, on_text) if on_text else None
+    stream = TextStream(lm, on_text) if lm is not None and on_text else None
     _pull_all(steps, [text], progress, stream)
     trace = text.trace()
     if stream is not None:

@@ -6,11 +6,19 @@ Errors name a warp as a reader wrote it, ``temperature(0.7)``. What this file do
 import inspect
 import numbers
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import torch
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
+Named = TypeVar("Named", bound=Callable)
+
+
+class Filter(Protocol):
+    """A warp that ignores the histories, so it can be called without them: ``top_k(5)(logits)``."""
+
+    def __call__(self, logits: torch.Tensor, histories: Sequence[Sequence[int]] | None = None) -> torch.Tensor: ...
 
 
 def checked_warp(warp) -> tuple[Warp, ...]:
@@ -74,7 +82,7 @@ def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[i
     return histories
 
 
-def named(function: Warp, name: str) -> Warp:
+def named(function: Named, name: str) -> Named:
     """Name a warp as error messages and plots show it: ``temperature(0.7)`` and not ``temperature_warp``."""
     function.__name__ = function.__qualname__ = name
     return function

@@ -107,7 +107,9 @@ def no_repeat_ngram(n: int) -> Warp:
     return named(no_repeat_ngram_warp, name)
 
 
-def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory) -> torch.Tensor:
+def occurrences(
+    logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory[TokenCounts]
+) -> torch.Tensor:
     """How often each token occurs in each history, not counting the first `ignore_first` tokens.
 
     Returns

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from ..arguments import check_whole_number, concrete, is_number, number_text
-from .checks import Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
+from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
 from .penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 
 # With the names of `checks` and `penalties` that can be imported from here as well.
 __all__ = [
+    "Filter",
     "ROUNDING",
     "Warp",
     "checked_histories",
@@ -141,7 +142,7 @@ def refuse_not_finite(logits: torch.Tensor) -> None:
         raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
 
 
-def temperature(t: float) -> Warp:
+def temperature(t: float) -> Filter:
     """Divide the logits by `t`: below 1, likely tokens become more likely; above 1, unlikely tokens do.
 
     Source: Ackley, Hinton and Sejnowski (1985), "A Learning Algorithm for Boltzmann Machines"; for language models
@@ -171,7 +172,7 @@ def temperature(t: float) -> Warp:
 # Filters: they decide which tokens may still be drawn
 
 
-def top_k(k: int) -> Warp:
+def top_k(k: int) -> Filter:
     """Keep the `k` largest logits of each row, and any that equal the smallest of them.
 
     Source: Fan, Lewis and Dauphin (2018), "Hierarchical Neural Story Generation", section 5.4.
@@ -192,7 +193,7 @@ def top_k(k: int) -> Warp:
     return named(top_k_warp, f"top_k({k})")
 
 
-def top_p(p: float) -> Warp:
+def top_p(p: float) -> Filter:
     """Keep the nucleus: the smallest number of most likely tokens in each row whose probabilities sum to `p` or more.
 
     A token is dropped if the tokens that are more likely already sum to `p`, so the token that crosses the threshold is
@@ -221,7 +222,7 @@ def top_p(p: float) -> Warp:
     return named(top_p_warp, f"top_p({number_text(p)})")
 
 
-def min_p(p: float) -> Warp:
+def min_p(p: float) -> Filter:
     """Keep the tokens whose probability is at least `p` times that of the most likely token in the row.
 
     Source: Nguyen et al. (2024), "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs",
@@ -243,7 +244,7 @@ def min_p(p: float) -> Warp:
     return named(min_p_warp, f"min_p({number_text(p)})")
 
 
-def typical(mass: float) -> Warp:
+def typical(mass: float) -> Filter:
     """Keep the tokens whose surprise is closest to its expected value, until their probabilities sum to `mass`.
 
     The surprise of a token is -log p, and its expected value is the entropy H = -Σ p log p. Tokens are taken in the

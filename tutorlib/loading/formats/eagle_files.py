@@ -103,7 +103,7 @@ def save_eagle(
         raise ValueError(f"{place} is not that of an EAGLE network: give a folder of its own")
     if third:
         check_maps(tensors["d2t"], tensors["t2d"], folder)
-    if layout == "speculators":
+    if layout == "speculators" and isinstance(head, Eagle3Head):  # as `check_speculators` has found
         if len(head.d2t) == head.vocab_size:  # where no map is needed, there is none
             del tensors["d2t"], tensors["t2d"]
         config = speculators_config(head, base)
@@ -249,7 +249,7 @@ def known_tokens(d2t: torch.Tensor, vocab_size: int, path) -> torch.Tensor:
     return torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, tokens, True)
 
 
-def _embeddings(target, shape: tuple[int, int], path) -> torch.Tensor:
+def _embeddings(target, shape: tuple[int, ...], path) -> torch.Tensor:
     """A copy of the target's embeddings, (vocab, width), for a file that has none."""
     if target is None:
         raise ValueError(
