@@ -136,7 +136,7 @@ def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time
     return {"peak_operations": 2 * side**3 / computing, "bandwidth": 2 * block.nbytes / moving}
 
 
-class Shape(NamedTuple):
+class ModelSize(NamedTuple):
     """The numbers by which `tutorlib.measures.theory` describes a model."""
 
     parameters: int
@@ -146,7 +146,7 @@ class Shape(NamedTuple):
     bytes_each: int
 
 
-def shape_of(lm: LM) -> Shape:
+def model_size(lm: LM) -> ModelSize:
     """Find the numbers of a model that the formulas of `tutorlib.measures.theory` need.
 
     `parameters` counts the parameters of all matrices that a token is multiplied with. Learned positions are only
@@ -163,13 +163,17 @@ def shape_of(lm: LM) -> Shape:
     # `parameters()` gives a weight that is used twice only once.
     matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in looked_up]
     query_width, key_width = attention_widths(config)
-    return Shape(
+    return ModelSize(
         parameters=sum(p.numel() for p in matrices),
         layers=config.num_hidden_layers,
         query_width=query_width,
         key_width=key_width,
         bytes_each=lm.dtype.itemsize,
     )
+
+
+# The names of the release before. A shape is what drafts.
+Shape, shape_of = ModelSize, model_size
 
 
 def attention_widths(config) -> tuple[int, int]:

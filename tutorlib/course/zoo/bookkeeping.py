@@ -1,4 +1,4 @@
-"""Wrong bookkeeping: the judge is right, but the models have read the wrong tokens."""
+"""Wrong bookkeeping: the rule is right, but the models have read the wrong tokens."""
 
 from ...drafting.checking import check_sampled
 from ...running.decoder import decoder

@@ -32,7 +32,7 @@ from ...loading import models
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Greedy, Seeded
 from ...storyworld.questions import opening
-from ..training.own_text import Batches, OwnText
+from ..training.sampled_texts import Batches, SampledText
 from ..training.train_eagle import EagleLearner, joined, unroll
 from . import village_prompts
 
@@ -87,8 +87,8 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
     count, levels, best = SETTING["ranked_texts"], SETTING["depth"], min(TOP_K, head.vocab_size)
     prompts = [opening(f"ranked {i}") for i in range(count)]
     rounds = sample_batch(target, prompts, rngs=[Greedy() if i % 2 else Seeded(i) for i in range(count)])
-    told = run_batch(rounds, SETTING["ranked_tokens"], progress=False)
-    texts = [OwnText(text.prompt + text.tokens, len(text.prompt), 0) for text in told]
+    sampled = run_batch(rounds, SETTING["ranked_tokens"], progress=False)
+    texts = [SampledText(text.prompt + text.tokens, len(text.prompt), 0) for text in sampled]
     batches = Batches(target, texts, min(8, count), layers=dict.fromkeys((*head.feature_layers, -1)))
     right, seen = torch.zeros(levels, best), torch.zeros(levels, 1)
     generator = torch.Generator(target.device).manual_seed(0)
