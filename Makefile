@@ -84,6 +84,7 @@ unit/slow: $(READY)
 lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check -q .
+	$(BIN)/python -m mypy
 	$(BIN)/python book/_tools/setup_cells.py --check
 	$(BIN)/python book/_tools/citations.py --check
 	$(BIN)/python book/_tools/renumber.py --check
@@ -172,7 +173,7 @@ growth: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m tutorlib.lab.bench.growth
 
 clean:
-	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(COLAB_VENV)/*' \
 		-not -path './$(ENGINES_VENV)/*' -prune -exec rm -rf {} +
 

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -132,38 +131,17 @@ def test_a_lock_ends_with_an_error_and_the_error_is_raised_as_it_is(tmp_path):
         assert caught.value.__context__ is None
 
 
-def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_anew(tmp_path, monkeypatch):
-    take, taken = disk._take, []
-
-    def late(file):
-        take(file)
-        taken.append(file)
-        if len(taken) == 1:
-            (tmp_path / ".out.lock").unlink()  # as by whoever had it until now
-
-    monkeypatch.setattr(disk, "_take", late)
-    with disk.locked(tmp_path / "out"):
-        assert len(taken) == 2 and str(os.getpid()) in (tmp_path / ".out.lock").read_text()
+def test_a_lock_that_a_killed_process_left_is_abandoned_and_one_that_is_held_is_not(holder, tmp_path):
+    assert not disk.abandoned(tmp_path / "other") and not disk.abandoned(tmp_path / "out")
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert disk.abandoned(tmp_path / "out") and list(tmp_path.iterdir()) == []
 
 
 def test_where_there_can_be_no_lock_there_is_none(tmp_path, monkeypatch):
-    def none(file):
+    def none(file, how):
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setattr(disk, "_take", none)
+    monkeypatch.setattr("fcntl.flock", none)
     with disk.locked(tmp_path / "out"), disk.locked(tmp_path / "out"):
-        pass
-
-
-def test_windows_has_locks_of_its_own(tmp_path, monkeypatch):
-    held = set()
-
-    def locking(number, mode, count):
-        if held:
-            raise PermissionError(errno.EACCES, "locked")
-        held.add(number)
-
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
-    with disk.locked(tmp_path / "out"), pytest.raises(ValueError, match=f"in use: process {os.getpid()} "):
-        disk.locked(tmp_path / "out").__enter__()
+        assert not disk.abandoned(tmp_path / "out")

@@ -193,7 +193,7 @@ def test_without_a_tree_it_is_the_dynamic_one_that_the_network_brings(llama):
 
 
 def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch):
-    from tutorlib.drafting.eagle_head import DraftSession
+    from tutorlib.drafting.draft_session import DraftSession
 
     made = []
     monkeypatch.setattr(

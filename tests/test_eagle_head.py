@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead, check_target, usual_layers
+from tutorlib.drafting.draft_session import check_target
+from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead, usual_layers
 from tutorlib.model.lm import LM
 from tutorlib.model.session import NaNLogits
 from tutorlib.model.table import TableLM

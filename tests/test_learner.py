@@ -25,8 +25,8 @@ from training_runs import (
     loss_of,
     losses_by_step,
     new,
+    sampled,
     started,
-    told,
     two_processes,
     weights,
     write_family,
@@ -38,10 +38,11 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import locked
 from tutorlib.drafting.draft_trees import dynamic_tree
-from tutorlib.lab.training import accuracy, card, devices, learner, loop, tell, train_village
+from tutorlib.lab.training import accuracy, card, devices, learner, loop, train_village
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.devices import ALONE, Devices
-from tutorlib.lab.training.own_text import Batches, OwnText
+from tutorlib.lab.training.sampled_texts import Batches, SampledText
+from tutorlib.lab.training.texts import read_prompts
 from tutorlib.lab.training.tokenizers import END, START, learn
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
@@ -75,7 +76,7 @@ def test_the_shares_of_two_processes_average_to_the_loss_and_gradient_of_the_bat
     "kind, rate, share, gain", [("medusa", 0.03, 0.9, 0), ("eagle", 0.01, 0.8, 0.2), ("eagle3", 0.01, 0.8, 0.2)]
 )
 def test_heads_learn_what_the_target_will_say(kind, rate, share, gain, tmp_path):
-    train, held_out = told()
+    train, held_out = sampled()
     untrained, trained = new(kind, texts=train), new(kind, texts=train)
     fitted = fit(trained, tmp_path, steps=60, every=30, rate=rate)
     losses = [loss_of(one, held_out).item() for one in (untrained, trained)]
@@ -118,7 +119,10 @@ def guesses_by_hand(one, text):
 
 @each_kind
 def test_accuracies_are_counted_as_by_hand(kind):
-    one, texts = new(kind), [*ODD, OwnText([8, 8, 1, 0, 3, 4, 2, 9, 1], 1, 9), OwnText([4, 5, 6, 7, 8, 9, 1, 3], 1, 1)]
+    one, texts = (
+        new(kind),
+        [*ODD, SampledText([8, 8, 1, 0, 3, 4, 2, 9, 1], 1, 9), SampledText([4, 5, 6, 7, 8, 9, 1, 3], 1, 1)],
+    )
     if kind == "medusa joint":  # what the target has become is what the heads read
         one.student.model.load_state_dict(random_model("llama", seed=5).state_dict())
     ranks = {}
@@ -196,8 +200,11 @@ def test_a_folder_begun_with_other_settings_is_refused(kind, tmp_path):
         ({"rows": 0}, "needs rows, a whole number of 1 or more, got 0"),
         ({"rate": 0.0}, "a rate above 0, got 0.0"),
         ({"rate": float("nan")}, "a rate above 0, got nan"),
-        ({"texts": [OwnText([3, 1], 1, 2)] * 8}, "the texts are too short to learn from: .* 3 tokens or more after"),
-        ({"held_out": [OwnText([3, 1, 4, 1, 5], 3, 5)] * 8}, "the held-out texts are too short to learn from"),
+        (
+            {"texts": [SampledText([3, 1], 1, 2)] * 8},
+            "the texts are too short to learn from: .* 3 tokens or more after",
+        ),
+        ({"held_out": [SampledText([3, 1, 4, 1, 5], 3, 5)] * 8}, "the held-out texts are too short to learn from"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings, said):
@@ -208,7 +215,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings
 
 def test_texts_too_short_for_a_network_are_refused(tmp_path):
     with pytest.raises(ValueError, match="the texts are too short to learn from: .* 2 tokens or more after"):
-        fit(new("eagle"), tmp_path / "run", texts=[OwnText([3, 1], 1, 2)] * 8)
+        fit(new("eagle"), tmp_path / "run", texts=[SampledText([3, 1], 1, 2)] * 8)
 
 
 # -- devices --
@@ -327,11 +334,11 @@ def test_prompts_may_be_chats_and_openings_as_lines_of_json(family_folder, tmp_p
     lines = [{"messages": chat}, {"prompt": "Mia was"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines))
     asked = [family.chat(chat), family.target.prompt_tokens("Mia was")]
-    assert tell.read_prompts(prompts, family) == asked
+    assert read_prompts(prompts, family) == asked
     for line in ('{"messages": "no list"}', '{"text": "Mia"}', '"Mia"', "{", '{"messages": [{"role": "user"}]}'):
         prompts.write_text('{"prompt": "Mia was"}\n' + line)
         with pytest.raises(ValueError, match="prompts.jsonl, prompt 2: "):
-            tell.read_prompts(prompts, family)
+            read_prompts(prompts, family)
 
 
 SEPARATED = "Mia is in\u2028the\u2029mill\u0085now."  # three characters that `splitlines` takes for the end of a line
@@ -345,7 +352,7 @@ def test_a_line_ends_with_a_line_feed_alone_and_a_byte_order_mark_is_no_part_of_
     as_json = name not in ("p", "p.txt")
     lines = [json.dumps({"prompt": text}, ensure_ascii=False) if as_json else text for text in texts]
     (tmp_path / name).write_bytes((mark + end.join([*lines, ""])).encode())
-    assert tell.read_prompts(tmp_path / name, family) == [family.target.encode(text) for text in texts]
+    assert read_prompts(tmp_path / name, family) == [family.target.encode(text) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +369,7 @@ def test_a_line_ends_with_a_line_feed_alone_and_a_byte_order_mark_is_no_part_of_
 def test_a_file_of_prompts_that_would_be_read_as_something_else_is_refused(name, content, says, family, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=says):
-        tell.read_prompts(tmp_path / name, family)
+        read_prompts(tmp_path / name, family)
 
 
 def test_an_interrupt_says_that_the_same_command_goes_on(family_folder, tmp_path, monkeypatch, capsys):
@@ -393,7 +400,9 @@ def test_heads_of_a_family_come_into_its_card_once_and_leave_the_rest(family_fol
     texts = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*texts/0*.json")}
     for kind in ("medusa", "eagle3", "medusa"):
         text = made(kind)
-    assert len(texts) == 2 and all(path.stat().st_mtime_ns == written for path, written in texts.items())  # told once
+    assert len(texts) == 2 and all(
+        path.stat().st_mtime_ns == written for path, written in texts.items()
+    )  # sampled once
     assert text.startswith("# Models\n\nA table.\n\n## More\n\nMore.\n\n## EAGLE networks\n")
     assert text.count("## Medusa heads") == text.count("## EAGLE networks") == 1
     assert "2 heads for the target, 1 residual block each" in text
@@ -429,8 +438,8 @@ def test_a_network_beside_a_card_that_does_not_know_its_folder_leaves_the_card_a
 
 @pytest.mark.slow
 def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
-    """Killed while texts are told, before the first step and while it trains: no text is told twice, and what comes out
-    is what an unbroken run gives."""
+    """Killed while texts are sampled, before the first step and while it trains: no text is sampled twice, and
+    what comes out is what an unbroken run gives."""
     kind, more = "eagle3", ["--texts", "256", "--steps", "600"]
     assert main(arguments(kind, family_folder, tmp_path / "whole", *more)) == 0
     broken, runs, seen = arguments(kind, family_folder, tmp_path / "broken", *more), tmp_path / "broken" / "runs", {}

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import re
 import warnings
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -127,18 +127,18 @@ def test_a_model_that_does_not_fit_in_four_bits_is_refused_before_it_is_loaded(w
     (weights / "target" / "model.safetensors").unlink()
     with open(weights / "target" / "pytorch_model.bin", "wb") as file:
         file.truncate(13_476_831_232)  # an empty file of that size takes no room
-    proc, read, told = Path("/proc/meminfo"), Path.read_text, ""
-    monkeypatch.setattr(Path, "read_text", lambda path, **how: told if path == proc else read(path, **how))
+    memory = SimpleNamespace(available=0)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
     for quantize, double, free, says in (
         ("nf4", None, 3_700_000, r"in nf4 \(double\) take 3.9 GB, .* load\('\w[\w.-]*', quantize='nf4'\)$"),
         ("nf4", False, 3_950_000, r"in nf4 take 4.2 GB"),
         ("int8", None, 6_500_000, r"in int8 take 7.0 GB, .* quantize='int8'\), or fewer bytes .*\(quantize='nf4'\)"),
     ):
-        told = f"MemAvailable: {free} kB"
+        memory.available = free * 1024
         how = {"dtype": "float16", "quantize": quantize, "double_quantization": double}
         with pytest.raises(MemoryError, match="6,738 million weights " + says):
             _ = models.load(weights / "target", **how).target
-    told = "MemAvailable: 4000000 kB"  # enough: it is the broken file that is wrong now
+    memory.available = 4_096_000_000  # enough: it is the broken file that is wrong now
     with pytest.raises(ValueError, match="the pickle is broken|cannot be loaded"):
         _ = models.load(weights / "target", dtype="float16", quantize="nf4").target
 

@@ -7,7 +7,7 @@ import torch
 
 from tutorlib.lab.experiments import features as sweep
 from tutorlib.lab.experiments import results
-from tutorlib.lab.training.own_text import Batches, OwnText
+from tutorlib.lab.training.sampled_texts import Batches, SampledText
 from tutorlib.lab.training.train_eagle import new_eagle, unroll
 
 LENGTH = 9
@@ -67,7 +67,7 @@ def test_all_networks_start_from_the_same_weights_and_the_last_is_eagles(llama, 
 @pytest.fixture
 def texts():
     generator = torch.Generator().manual_seed(3)
-    return [OwnText(torch.randint(0, 19, (12,), generator=generator).tolist(), 2, cold) for cold in (2, 2, 12, 12)]
+    return [SampledText(torch.randint(0, 19, (12,), generator=generator).tolist(), 2, cold) for cold in (2, 2, 12, 12)]
 
 
 def test_the_distance_is_that_of_the_guess_from_the_feature_it_is_a_guess_of(llama, texts, monkeypatch):

@@ -14,7 +14,7 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
-from tutorlib.lab.training.own_text import Batches, OwnText, frequent
+from tutorlib.lab.training.sampled_texts import Batches, SampledText, frequent
 from tutorlib.loading.formats import load_eagle
 from tutorlib.model.lm import LM
 
@@ -180,12 +180,12 @@ def test_a_last_layer_of_another_kind_is_no_start(family):
 
 
 def test_the_tokens_known_are_the_most_frequent_and_never_just_the_first():
-    texts = [OwnText([4, 4, 4, 7, 7, 2], 1, 6)]
+    texts = [SampledText([4, 4, 4, 7, 7, 2], 1, 6)]
     assert frequent(texts, 2, 9) == [4, 7]
     assert frequent(texts, 4, 9) == [0, 2, 4, 7]  # too few: filled up from the front
     # A map of the vocabulary's first tokens could not be told from one that was never filled.
-    assert frequent([OwnText([0, 1, 1, 2, 2], 1, 5)], 3, 9) == [1, 2, 3]
-    assert frequent([OwnText([0, 1, 1], 1, 5)], 3, 3) == [0, 1, 2]
+    assert frequent([SampledText([0, 1, 1, 2, 2], 1, 5)], 3, 9) == [1, 2, 3]
+    assert frequent([SampledText([0, 1, 1], 1, 5)], 3, 3) == [0, 1, 2]
 
 
 # -- other targets --
@@ -234,7 +234,7 @@ QUICK = (("eagle", "gpt2"), ("eagle3", "opt"), ("eagle", "gemma2"))  # the other
 )
 def test_targets_of_any_family_get_networks_that_draft(kind, family, tmp_path):
     target = LM(random_model(family))
-    texts = [OwnText(torch.randint(19, (n,)).tolist(), 1, n // 2) for n in (9, 10, 11, 12)]
+    texts = [SampledText(torch.randint(19, (n,)).tolist(), 1, n // 2) for n in (9, 10, 11, 12)]
     untrained, one = (new(kind, target, texts, **({} if kind == "eagle" else {"depth": 2})) for _ in range(2))
     fit(one, tmp_path, texts, texts, steps=12, rows=4)
     assert loss_of(one, texts) < loss_of(untrained, texts)

@@ -11,7 +11,7 @@ from training_runs import COLD, ODD, fit, habits, loss_of, new, weights
 from tutorlib.drafting.choices import grow
 from tutorlib.lab.training import learner
 from tutorlib.lab.training import train_medusa as training
-from tutorlib.lab.training.own_text import Batches, OwnText
+from tutorlib.lab.training.sampled_texts import Batches, SampledText
 from tutorlib.loading.formats import load_medusa
 from tutorlib.model.lm import LM
 
@@ -119,7 +119,7 @@ def test_heads_can_learn_from_the_tokens_alone(tmp_path):
 
 
 def test_held_out_texts_too_short_to_measure_all_heads_are_named(tmp_path):
-    half_cold = [OwnText([3, 1, 4, 1, 5, 9], 1, 3)] * 8
+    half_cold = [SampledText([3, 1, 4, 1, 5, 9], 1, 3)] * 8
     with pytest.raises(ValueError, match="the held-out texts are too short to measure all 4 heads"):
         fit(new("medusa", heads=4), tmp_path, held_out=half_cold, steps=1)
 

@@ -55,7 +55,7 @@ def test_what_is_long_to_enumerate_shows_in_short_texts_too():
         assert distance(method) > 0.01, method
 
 
-def test_judged_by_the_row_after_the_first_token_has_a_distribution_worked_out_by_hand():
+def test_checked_by_the_row_after_the_first_token_has_a_distribution_worked_out_by_hand():
     # One drafted token, drawn from (0.5, 0.5). Judged by what may follow it: after a, a surely; after b, b with 0.25.
     target = TableLM({"": [0.9, 0.1], "a": [1.0, 0.0], "b": [0.75, 0.25]})
     draft = TableLM({"": [0.5, 0.5]})
@@ -149,7 +149,7 @@ def test_perplexity_moves_the_bar_as_worked_out_by_hand():
     assert made == pytest.approx({(0, 0): 0.5 * 0.4, (0, 1): 0.5 + 0.5 * 0.6})
 
 
-def test_the_loops_that_specimens_share_are_right_with_the_right_judge():
+def test_the_loops_that_specimens_share_are_right_with_the_right_rule():
     from tutorlib.drafting.checking import check_sampled
     from tutorlib.running.decoding import decoder
 
@@ -159,10 +159,10 @@ def test_the_loops_that_specimens_share_are_right_with_the_right_judge():
 
     @decoder
     def across(target, draft, prompt, *, gamma, rng, warp=()):
-        def judge(guesses, drafted, draft_probs, target_probs):
+        def rule(guesses, drafted, draft_probs, target_probs):
             return check_sampled(drafted, draft_probs, target_probs, rng)
 
-        return (yield from loops.speculate_across(target, draft, prompt, gamma, rng, warp, judge=judge))
+        return (yield from loops.speculate_across(target, draft, prompt, gamma, rng, warp, rule=rule))
 
     warmer = zoo.texts(shared, length=3, gamma=1, warp=[temperature(2.0)])
     for made, due in (warmer, cases.two_vocabularies(across)):

@@ -16,12 +16,12 @@ from tiny_family import write_model
 from tutorlib.lab.training import learner, train_eagle, train_medusa
 from tutorlib.lab.training.devices import ALONE, find_devices
 from tutorlib.lab.training.loop import train
-from tutorlib.lab.training.own_text import Batches, OwnText, Telling, own_texts
+from tutorlib.lab.training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
 from tutorlib.model.lm import LM
 
 KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
 COLD = 0.1
-ODD = [OwnText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), OwnText([6, 5, 3, 5], 3, 4), OwnText([2, 7, 1, 8, 2], 2, 2)]
+ODD = [SampledText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), SampledText([6, 5, 3, 5], 3, 4), SampledText([2, 7, 1, 8, 2], 2, 2)]
 
 
 @cache
@@ -31,11 +31,11 @@ def habits():
 
 
 @cache
-def told():
+def sampled():
     """Texts of its own: to learn from, and to measure with."""
-    telling = Telling(length=24, rows=48, temperature=COLD)
+    settings = TextSettings(length=24, rows=48, temperature=COLD)
     with tempfile.TemporaryDirectory() as folder:
-        texts = own_texts(habits(), 48, folder, telling, prompts=[[3], [4, 5]], progress=False)
+        texts = sampled_texts(habits(), 48, folder, settings, prompts=[[3], [4, 5]], progress=False)
     return texts[:36], texts[36:]
 
 
@@ -53,7 +53,7 @@ def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12
 
 def fit(made, folder, texts=None, held_out=None, **settings):
     settings = {"steps": 8, "rows": 8, "rate": 0.01, "progress": False, **settings}
-    return learner.fit(made, texts or told()[0], held_out or told()[1], folder, **settings)
+    return learner.fit(made, texts or sampled()[0], held_out or sampled()[1], folder, **settings)
 
 
 def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
@@ -65,7 +65,7 @@ def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
 def losses_by_step(kind, devices=ALONE, steps=6):
     """The loss of the whole batch at each step of a training, which all processes of `devices` share."""
     made, found = new(kind), []
-    batches = Batches(made.target, told()[0], 8, layers=made.layers, devices=devices)
+    batches = Batches(made.target, sampled()[0], 8, layers=made.layers, devices=devices)
     loss = learner.losses(made, batches, steps)
 
     def noted(step):

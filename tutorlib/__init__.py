@@ -46,21 +46,13 @@ from .model.session import NaNLogits
 from .model.table import TableLM
 from .model.tree import TokenTree
 from .moved import Moved
-from .running.decoding import decoder, run, run_batch
+from .running.decoder import decoder
+from .running.decoding import run, run_batch
 from .running.step import Step
 from .running.trace import Trace
+from .sampling.penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 from .sampling.randomness import Exhaustive, Greedy, Seeded
-from .sampling.warp import (
-    frequency_penalty,
-    min_p,
-    no_repeat_ngram,
-    presence_penalty,
-    repetition_penalty,
-    temperature,
-    top_k,
-    top_p,
-    typical,
-)
+from .sampling.warp import min_p, temperature, top_k, top_p, typical
 
 __version__ = "0.1.0"
 

@@ -4,7 +4,8 @@ import functools
 import math
 import numbers
 import operator
-from collections.abc import Callable, Iterator, Mapping, MappingView, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Set
+from typing import Any, cast
 
 _PLAIN = {int, float, str, bool, type(None)}  # the types of most elements, for a quick check
 _INT = frozenset([int])
@@ -49,7 +50,7 @@ def ints(values, needs: str) -> list[int]:
         raise ValueError(f"{needs}, got {values!r}") from None
 
 
-def concrete(value):
+def concrete(value: Any) -> Any:
     """Turn iterators and views of dicts into lists, also inside lists, tuples and dicts; return other values unchanged.
 
     Examples
@@ -58,13 +59,13 @@ def concrete(value):
     ([('a', 1), ('b', 2)], [range(0, 3), [1, 2]], ['a'])
     """
     if isinstance(value, Iterator | MappingView):
-        value = list(value)
+        value = list(cast(Iterable, value))  # each view is one
     if isinstance(value, list | tuple):
         inside = [item if type(item) in _PLAIN else concrete(item) for item in value]
         return value if all(map(operator.is_, inside, value)) else inside
     if isinstance(value, Mapping):
-        inside = {key: concrete(item) for key, item in value.items()}
-        return value if all(inside[key] is item for key, item in value.items()) else inside
+        fresh = {key: concrete(item) for key, item in value.items()}
+        return value if all(fresh[key] is item for key, item in value.items()) else fresh
     return value
 
 

@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -119,82 +121,59 @@ def locked(path) -> Iterator[None]:
         If another process or thread holds the lock. The message names the process and its machine.
     """
     path = Path(path).absolute()
-    lock, file = path.with_name(f".{path.name}.lock"), None
+    lock = _lock(path)
     with contextlib.ExitStack() as parents:
         try:
-            parents.enter_context(_made(lock.parent))
-            file = _own(lock)
-        except BlockingIOError:
-            try:
-                holder = lock.read_text(encoding="utf-8")
-            except OSError:
-                holder = ""
+            parents.enter_context(_made(path.parent))
+            lock.acquire()
+            if isinstance(lock, FileLock):  # otherwise filelock found no flock here, and has a record of its own there
+                Path(lock.lock_file).write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        except Timeout:
             raise ValueError(
-                f"{path} is in use: {holder or 'another process'} writes to it. Wait until that has ended, or name "
-                "another place"
+                f"{path} is in use: {_holder(lock) or 'another process'} writes to it. Wait until that has ended, or "
+                "name another place"
             ) from None
-        except OSError:
+        except (OSError, NotImplementedError):  # no locks here; or Windows, where nobody may write to what is locked
             pass
         try:
             yield
         finally:
-            if file is not None:
-                with contextlib.suppress(OSError):  # while the lock is held: nobody's next one is removed
-                    lock.unlink()
-                file.close()
+            _give_up(lock)
 
 
 def abandoned(path) -> bool:
     """Whether a process that locked this file or folder was killed: the lock is there, and nobody holds it. If so, the
     lock is removed.
     """
-    path = Path(path).absolute()
-    lock = path.with_name(f".{path.name}.lock")
-    if not lock.exists():
+    lock = _lock(Path(path).absolute())
+    if not os.path.exists(lock.lock_file):
         return False
     try:
-        file = _own(lock)
-    except OSError:  # somebody holds it, or there are no locks here
+        lock.acquire()
+    except (OSError, NotImplementedError):  # somebody holds it, or there are no locks here
         return False
-    with contextlib.suppress(OSError):
-        lock.unlink()
-    file.close()
+    _give_up(lock)
     return True
 
 
-def _own(lock: Path):
-    """The open file of a lock that is had; a BlockingIOError if somebody else has it."""
-    while True:
-        file = open(lock, "a+", encoding="utf-8")  # noqa: SIM115  (whoever closes it gives up the lock)
-        try:
-            _take(file)
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(lock)):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {platform.node()}")
-                file.flush()
-                return file
-        except FileNotFoundError:  # whoever had it has removed the file in the meantime: take the next one
-            pass
-        except OSError:
-            file.close()
-            raise
-        file.close()
+def _lock(path: Path) -> FileLock:
+    """The lock of a path, not yet taken; it is tried once."""
+    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
 
 
-def _take(file) -> None:
-    """Lock an open file for as long as it is open; a BlockingIOError if it is locked."""
+def _holder(lock: FileLock) -> str:
     try:
-        import fcntl
-    except ImportError:  # Windows, where nobody may read what is locked: a byte beyond all that is written
-        import msvcrt
+        return Path(lock.lock_file).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
-        file.seek(1 << 20)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError from error
-        return
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+def _give_up(lock: FileLock) -> None:
+    """Release a lock, if it is held, and remove its file: what is left there tells of a process that was killed."""
+    if lock.is_locked:
+        with contextlib.suppress(OSError):  # while the lock is held: nobody's next one is removed
+            os.unlink(lock.lock_file)
+        lock.release()
 
 
 def write_text(path, text: str) -> None:

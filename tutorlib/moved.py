@@ -20,6 +20,8 @@ RENAMED = {
     "heads.eagle_head": "drafting.eagle_head",
     "heads.formats": "loading.formats",
     "heads.medusa_heads": "drafting.medusa_heads",
+    "lab.training.own_text": "lab.training.sampled_texts",
+    "lab.training.tell": "lab.training.texts",
     "metrics": "measures",
     "metrics.memory": "measures.memory",
     "metrics.text": "measures.text",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,8 @@ import torch
 
 from ..model.batch import Batch
 from ..model.lm import LM
-from ..running.decoding import Prompt, checked_budget, checked_stop, decoder
+from ..running.decoder import Prompt, decoder
+from ..running.decoding import checked_budget, checked_stop
 from ..running.step import Step
 from ..sampling.warp import Warp, probabilities
 
@@ -184,7 +185,7 @@ def beam_search(
     diversity: float = 0.0,
     warp: Sequence[Warp] = (),
     stop: Iterable[int] | None = None,
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Keep the `beams` most likely continuations, add one token to each of them, and repeat; return the best one.
 
     At each length, every continuation by one token is a candidate. Among the best `beams` candidates, those that end

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from ..model.lm import LM
-from ..running.decoding import Prompt, checked_stop, decoder
+from ..running.decoder import Prompt, decoder
+from ..running.decoding import checked_stop
 from ..running.step import Step
-from ..sampling.warp import Warp, probabilities, takes
+from ..sampling.checks import takes
+from ..sampling.warp import Warp, probabilities
 from .beam_search import check as check_beams
 
 
@@ -169,7 +171,7 @@ def best_first_beam_search(
     min_new_tokens: int = 0,
     warp: Sequence[Warp] = (),
     stop: Iterable[int] | None = None,
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Always score the most promising hypothesis next, whatever its length, but at most `beams` of each length.
 
     This is beam search with a priority queue (Meister, Vieira and Cotterell 2020, "Best-first beam search", algorithm
@@ -255,6 +257,7 @@ def best_first_beam_search(
     if longest < 1:
         return "context"
     session = lm.session(prompt)
+    text = session.tokens
     stops = torch.zeros(lm.vocab_size, dtype=torch.bool)
     stops[list(stop)] = True
     queue = Queue(beams, longest, length_penalty)
@@ -270,7 +273,7 @@ def best_first_beam_search(
             finished.sort(key=lambda pair: -pair[1])
             del finished[n_best:]
         elif queue.is_open(length):
-            logits = session.advance_to(prompt + best.tokens)[-1:]
+            logits = session.advance_to(text + best.tokens)[-1:]
             log_probs = probabilities(logits, warp, [session.tokens])[0].log()  # (vocab,)
             stops = stops.to(log_probs.device)
             if length < min_new_tokens:

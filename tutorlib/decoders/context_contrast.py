@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 
 from ..arguments import is_number
 from ..model.lm import LM
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
@@ -72,7 +72,7 @@ def context_contrast(
     weight: float,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Compare the model with and without the context, and strengthen what the context has changed.
 
     A model that is asked about a document may ignore the document and answer from what it learnt in training. The same

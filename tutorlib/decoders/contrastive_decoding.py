@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import torch
 
@@ -11,7 +11,8 @@ from ..arguments import is_number
 from ..model.lm import LM
 from ..model.protocol import is_model
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..running.decoding import Prompt, checked_stop, decoder
+from ..running.decoder import Prompt, decoder
+from ..running.decoding import checked_stop
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, in_float64, min_p, probabilities
@@ -102,7 +103,7 @@ def check(expert, amateur, prompt, alpha, amateur_temperature):
 @decoder(check=check)
 def contrastive_decoding(
     expert: LM, amateur: LM, prompt: Prompt, *, alpha: float = 0.1, amateur_temperature: float = 1.0
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Always take the plausible token whose probability the expert raises most in comparison with the amateur.
 
     Small models repeat themselves and stay vague, and large models do the same to a lesser degree. Subtracting the
@@ -162,7 +163,7 @@ def contrastive_sampling(
     alpha: float = 0.1,
     amateur_temperature: float = 1.0,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Draw each plausible token with a probability proportional to p_expert / p_amateur.
 
     This is the softmax of `contrastive_scores`, used as if they were logits. *Lossy* by design: it is not the expert's
@@ -226,7 +227,7 @@ def contrastive_beam_search(
     amateur_temperature: float = 1.0,
     length_penalty: float = 1.0,
     stop: Iterable[int] | None = None,
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Search, among texts of plausible tokens, for the one that the expert favours most over the amateur.
 
     This is `beam_search` on Σ `contrastive_scores` in place of Σ log p. The score of a text is
@@ -281,7 +282,7 @@ def contrastive_beam_search(
     batches = expert.batch([prompt]), amateur.batch([prompt])
     logits = [torch.cat(batch.feed([[]])) for batch in batches]  # (rows, vocab) each
     for length in range(1, longest + 1):
-        scores = contrastive_scores(*logits, alpha, amateur_temperature).clamp(max=IMPOSSIBLE)
+        scores = contrastive_scores(logits[0], logits[1], alpha, amateur_temperature).clamp(max=IMPOSSIBLE)
         finished_here = group.lengthen(scores, torch.zeros_like(scores[0]), stop, last=length == longest)
         running = group.running if length < longest else []
         yield Step(

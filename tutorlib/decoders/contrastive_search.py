@@ -10,7 +10,7 @@ import torch
 from ..arguments import check_whole_number, is_number
 from ..model.lm import LM
 from ..model.tree import TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step, likeliest
 from ..sampling.warp import in_float64, probabilities
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..model.lm import LM
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
@@ -32,7 +32,8 @@ def jensen_shannon(log_probs: torch.Tensor, other: torch.Tensor) -> torch.Tensor
     """
     log_mean = torch.logaddexp(log_probs, other) - math.log(2)
     # nansum: 0 · log 0 counts as 0
-    return sum((rows.exp() * (rows - log_mean)).nansum(-1) for rows in (log_probs, other)) / 2
+    one, two = ((rows.exp() * (rows - log_mean)).nansum(-1) for rows in (log_probs, other))
+    return (one + two) / 2
 
 
 def lower_layers(lm: LM) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 
-from ..drafting.checking import check_tree, exact
+from ..drafting.checking import Rule, check_tree, exact
+from ..drafting.draft_session import check_target
 from ..drafting.draft_trees import (
     Draft,
     Shape,
@@ -17,13 +18,14 @@ from ..drafting.draft_trees import (
     dynamic_tree,
     static_tree,
 )
-from ..drafting.eagle_head import DraftNetwork, check_target
+from ..drafting.eagle_head import DraftNetwork
 from ..model.lm import LM
 from ..model.tree import TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
+from ..sampling.checks import takes
 from ..sampling.randomness import Randomness
-from ..sampling.warp import Warp, takes
+from ..sampling.warp import Warp
 
 
 def check(target, head, shape):
@@ -53,7 +55,7 @@ def eagle(
     shape: Shape | None = None,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Let a network that reads the target's features draft a tree, and check the tree in one call.
 
     *Lossless* by construction, for any network and any tree: every token is drawn from the target's warped
@@ -96,9 +98,10 @@ def eagle(
         logits that are NaN.
     """
     shape = dynamic_tree(**head.tree) if shape is None else shape
+    rule: Rule  # for what the shape drafts
     session, drafts = target.session(prompt, hidden=head.feature_layers), head.session(target)
+    text, features = session.tokens, None
     session.rollback(1)  # the last token is fed with the tree
-    text, features = list(prompt), None
     while len(text) < target.context:
         drafted, rule, room = TokenTree([], []), exact, target.context - len(text) - 1
         if features is not None and room:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from ..model.lm import LM
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.warp import probabilities
 

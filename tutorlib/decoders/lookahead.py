@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from ..arguments import check_whole_number
 from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import ROOT, TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
@@ -74,7 +74,7 @@ def lookahead(
     guesses: int = 6,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Guess tokens at several later positions at once, collect the n-grams that result, and try those that fit.
 
     No draft model is needed. The window has `window` columns. Column i holds n - 1 guesses, for the positions i, i + 1,
@@ -125,8 +125,9 @@ def lookahead(
         When called with a bad argument.
     """
     pool = Pool(guesses)
-    columns = [[prompt[(i + level) % len(prompt)] for level in range(ngram - 1)] for i in range(window)]
-    text, session = list(prompt), lm.session(prompt)
+    session = lm.session(prompt)
+    text = session.tokens
+    columns = [[text[(i + level) % len(text)] for level in range(ngram - 1)] for i in range(window)]
     session.rollback(1)  # the last token is fed with the tree
     while len(text) < lm.context:
         room = lm.context - len(text) - 1  # for candidates: one more token comes after them

@@ -4,7 +4,7 @@ guesses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 
@@ -13,7 +13,7 @@ from ..drafting.choices import Choices, checked_choices
 from ..drafting.medusa_heads import MedusaHeads, check_depth, check_target
 from ..model.lm import LM
 from ..model.tree import ROOT, TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
@@ -66,7 +66,7 @@ def medusa(
     rule: Rule = exact,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Let heads on the target guess the tokens after the next one, and check a tree of their guesses in one call.
 
     With ``rule=exact`` it is *lossless* by construction: every token is drawn from the target's warped distribution,
@@ -107,8 +107,8 @@ def medusa(
     """
     choices = heads.choices if shape is None else checked_choices(shape)
     session = target.session(prompt, hidden=-1)
+    text, hidden = session.tokens, None
     session.rollback(1)  # the last token is fed with the tree
-    text, hidden = list(prompt), None
     while len(text) < target.context:
         guesses = None if hidden is None else guess(heads, hidden)
         drafted = ranked_tree(guesses, choices, depth=target.context - len(text) - 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from ..arguments import check_whole_number
 from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
@@ -72,7 +72,7 @@ def prompt_lookup(
     max_ngram: int = 3,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Draft the tokens that followed the last n-gram of the text when it occurred before; no second model is needed.
 
     The last `max_ngram` tokens are looked up in the prompt and the text so far. If they have not occurred before, one

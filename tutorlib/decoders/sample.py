@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..model.lm import LM
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 
 from ..model.lm import LM
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
@@ -16,7 +16,7 @@ from ..sampling.warp import Warp, probabilities
 @decoder
 def sample_batch(
     lm: LM, prompts: Sequence[Prompt], *, rngs: Sequence[Randomness] | None = None, warp: Sequence[Warp] = ()
-) -> Iterator[list[Step]]:
+) -> Generator[list[Step], set[int] | None, str]:
     """Draw the next token of several texts, with one call of the model for all of them.
 
     *Lossless* for every row: each text is the one that `sample` would write for the same prompt and rng, apart from
@@ -48,7 +48,8 @@ def sample_batch(
         When called with a bad argument; while running, for logits that are NaN or +inf, or when the warps leave a row
         without any token.
     """
-    texts, batch = [list(prompt) for prompt in prompts], lm.batch(prompts)
+    batch = lm.batch(prompts)
+    texts = batch.tokens
     numbers = list(range(len(texts)))  # which of the texts each row of the batch is
     wanted = set(numbers)
     while True:

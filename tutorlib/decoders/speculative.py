@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 
@@ -13,10 +13,11 @@ from ..model.lm import LM
 from ..model.protocol import is_model
 from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
+from ..sampling.checks import takes
 from ..sampling.randomness import Randomness
-from ..sampling.warp import Warp, draft_probabilities, over_ids, takes
+from ..sampling.warp import Warp, draft_probabilities, over_ids
 
 # How many tokens to draft: a fixed number, or a function of the rounds so far, each a pair (drafted, accepted).
 Gamma = int | Callable[[Sequence[tuple[int, int]]], int]
@@ -143,7 +144,7 @@ def speculative(
     confidence: float = 0.0,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Let a small model draft γ tokens, check them all in one call of the large model, and keep those that pass.
 
     *Lossless*: the text has the distribution of ``sample(target, prompt, rng=..., warp=warp)``, whatever the draft is;
@@ -195,8 +196,8 @@ def speculative(
         logits that are NaN or +inf.
     """
     target_session, draft_session = target.session(prompt), draft.session(prompt)
+    text, rounds = target_session.tokens, []
     target_session.rollback(1)  # the last token is fed with the draft
-    text, rounds = list(prompt), []
     while len(text) < target.context:
         drafted, draft_probs = [], []
         for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from ..model.batch import Batch
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, over_ids
@@ -98,7 +98,7 @@ def speculative_batch(
     confidence: float = 0.0,
     rngs: Sequence[Randomness] | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[list[Step]]:
+) -> Generator[list[Step], set[int] | None, str]:
     """Speculative decoding of several texts, with one call of the target per round for all of them.
 
     *Lossless* for every row: each text is the one that `speculative` would write for the same prompt, rng and settings,
@@ -132,9 +132,10 @@ def speculative_batch(
     ValueError
         When called with a bad argument; while running, for logits that are NaN or +inf.
     """
-    rows = [BatchRow(i, list(prompt), rng, read=len(prompt)) for i, (prompt, rng) in enumerate(zip(prompts, rngs))]
-    wanted = set(range(len(rows)))
     target_batch, draft_batch = target.batch(prompts), draft.batch(prompts)
+    texts = target_batch.tokens
+    rows = [BatchRow(i, text, rng, read=len(text)) for i, (text, rng) in enumerate(zip(texts, rngs))]
+    wanted = set(range(len(rows)))
     while True:
         going = [i for i, row in enumerate(rows) if row.number in wanted and len(row.text) < target.context]
         if not going:

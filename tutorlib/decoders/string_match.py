@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, roles, room_to_draft, spellings, tokens_of, whole_characters
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
@@ -17,7 +17,7 @@ from ..sampling.warp import Warp
 @decoder(check=check_pair)
 def string_match(
     target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Let a draft with another tokenizer write some text, and keep the part that the target would write too.
 
     The draft writes a text greedily, and this text, converted into the target's tokens, is the guess. Each of its
@@ -63,7 +63,8 @@ def string_match(
     ValueError
         When called with a bad argument.
     """
-    text, session, author = list(prompt), target.session(prompt), Author(target, draft)
+    session, author = target.session(prompt), Author(target, draft)
+    text = session.tokens
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted = author.write(text, gamma)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from ..arguments import check_whole_number, is_number
 from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import ROOT, TokenTree
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
@@ -174,7 +174,7 @@ def suffix_lookup(
     least: float = 0.1,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Draft what followed the longest ending of the text that has occurred before, with all continuations seen so far.
 
     If that ending was followed by different tokens, the draft is a tree of them, the most frequent first. The size of
@@ -219,8 +219,9 @@ def suffix_lookup(
     seen = SuffixAutomaton()
     for earlier in texts:
         seen.extend([*map(int, earlier), None])
-    seen.extend(prompt)
-    text, session = list(prompt), lm.session(prompt)
+    session = lm.session(prompt)
+    text = session.tokens
+    seen.extend(text)
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < lm.context:
         drafted = seen.continuations(gamma, lm.context - len(text) - 1, least)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 
@@ -11,7 +11,7 @@ from ..drafting.checking import check_tree, drawn
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, room_to_draft, shared_tokens
-from ..running.decoding import Prompt, decoder
+from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, in_float64
@@ -30,7 +30,7 @@ def check(target, draft, gamma):
 @decoder(check=check)
 def token_intersection(
     target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
-) -> Iterator[Step]:
+) -> Generator[Step, None, str | None]:
     """Speculative sampling with a draft that has another tokenizer, limited to the tokens which both models have.
 
     The draft's distribution is restricted to the shared tokens and renormalised. The result is a distribution q over
@@ -76,7 +76,8 @@ def token_intersection(
     ValueError
         When called with a bad argument, or with two vocabularies that have no token in common.
     """
-    text, session, guesses = list(prompt), target.session(prompt), Guesses(target, draft, warp)
+    session, guesses = target.session(prompt), Guesses(target, draft, warp)
+    text = session.tokens
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
         drafted, draft_probs = guesses.draw(text, gamma, rng)

@@ -25,8 +25,9 @@ import torch
 from ..arguments import is_number
 from ..model.tree import ROOT, TokenTree
 from ..running.step import Candidates, Step
+from ..sampling.checks import takes, warp_names
 from ..sampling.randomness import Randomness
-from ..sampling.warp import ROUNDING, probabilities, reads_histories, takes, warp_names
+from ..sampling.warp import ROUNDING, probabilities, reads_histories
 
 # Up to this many logits, a softmax over all rows takes no longer than over two or three rows one by one.
 FEW_NUMBERS = 2**13
@@ -117,10 +118,11 @@ def walk(tree: TokenTree, choose_at: Callable[[int], int], start: int = ROOT) ->
         except NotWarped:
             return path, tokens
         tokens.append(token)
-        node = next((child for child in tree.children(node) if tree.tokens[child] == token), None)
-        if node is None:
+        child = next((child for child in tree.children(node) if tree.tokens[child] == token), None)
+        if child is None:
             return path, tokens
-        path.append(node)
+        path.append(child)
+        node = child
 
 
 def exact(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int], int | None]:
@@ -191,7 +193,7 @@ def check_sampled(
     draft_probs: torch.Tensor | Sequence[torch.Tensor],
     target_probs: torch.Tensor,
     rng: Randomness,
-) -> tuple[int, int]:
+) -> tuple[int, int | None]:
     """Apply the rule `drawn` to a chain whose rows have all been computed.
 
     Parameters
@@ -209,7 +211,7 @@ def check_sampled(
     token : int
         The token after them.
     """
-    path, token = drawn(draft_probs)(TokenTree.chain(drafted), lambda node: target_probs[node + 1], rng)
+    path, token = drawn(list(draft_probs))(TokenTree.chain(drafted), lambda node: target_probs[node + 1], rng)
     return len(path), token
 
 
@@ -283,10 +285,11 @@ def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Rule:
                 continue
             if parent not in rows:
                 rows[parent] = row_or_none(probs_at, parent)
-            if rows[parent] is None:
+            row = rows[parent]
+            if row is None:
                 continue
-            prob = float(rows[parent][token])
-            if prob > threshold(rows[parent], epsilon, delta) * (1 + ROUNDING):
+            prob = float(row[token])
+            if prob > threshold(row, epsilon, delta) * (1 + ROUNDING):
                 depth, log = logs[parent]
                 logs[node] = depth + 1, log + math.log(prob)
         best = max(logs, key=lambda node: logs[node])
@@ -359,8 +362,10 @@ class Checked(NamedTuple):
 
     def step(self, tree: bool = False) -> Step:
         """The step to yield: with the drafted tokens as a chain, or as a tree and the path accepted in it."""
-        inside = {"tree": self.drafted or None, "path": tuple(self.path)} if tree else {}
-        return Step(self.tokens, self.drafted.tokens, len(self.path), candidates=self.alternatives, **inside)
+        step = Step(self.tokens, self.drafted.tokens, len(self.path), candidates=self.alternatives)
+        if tree:
+            step.tree, step.path = self.drafted or None, tuple(self.path)
+        return step
 
 
 def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:

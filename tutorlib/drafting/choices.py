@@ -65,7 +65,8 @@ def grow(accuracies: Accuracies, nodes: int) -> list[tuple[int, ...]]:
     """
     check_whole_number(nodes, 1, "nodes is how many candidates the tree holds")
     accuracies = checked_accuracies(accuracies)
-    chosen, frontier = [], [(-accuracies[0][rank], (rank,)) for rank in range(len(accuracies[0]))]
+    chosen: list[tuple[int, ...]] = []
+    frontier: list[tuple[float, tuple[int, ...]]] = [(-right, (rank,)) for rank, right in enumerate(accuracies[0])]
     heapq.heapify(frontier)
     while frontier and len(chosen) < nodes:
         right, path = heapq.heappop(frontier)

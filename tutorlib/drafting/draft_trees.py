@@ -205,11 +205,11 @@ def drawn_tree(paths: Choices) -> Shape:
         widths[path[:-1]] = max(widths[path[:-1]], path[-1] + 1)
     greedy = static_tree([(*path, rank) for path, width in widths.items() for rank in range(width)])
 
-    def shape(draft: Draft) -> TokenTree:
+    def shape(draft: Draft) -> TokenTree | tuple[TokenTree, Rule]:
         if draft.is_greedy:
             return greedy(draft)
         tokens, parents, draft_probs = [], [], []
-        level = {(): ROOT}  # the nodes of the last level, by their paths
+        level: dict[tuple[int, ...], int] = {(): ROOT}  # the nodes of the last level, by their paths
         grown = {ROOT: ROOT}  # the network's number of a node
         for deep in range(draft.depth):
             level = {path: node for path, node in level.items() if path in widths}
@@ -221,7 +221,7 @@ def drawn_tree(paths: Choices) -> Shape:
             above, level = level, {}
             for (path, node), probs in zip(above.items(), draft.probs(), strict=True):
                 for rank in range(widths[path]):
-                    probs = without(probs, tokens[-1]) if rank else probs
+                    probs = without(probs, tokens[-1]) if rank and probs is not None else probs
                     if probs is None:
                         break
                     level[(*path, rank)] = len(tokens)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import nn
@@ -29,6 +30,10 @@ class ResidualBlock(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return hidden + F.silu(self.linear.forward(hidden))
+
+
+def output_layer(head: nn.Sequential) -> nn.Linear:
+    return cast(nn.Linear, head[-1])
 
 
 class MedusaHeads(nn.ModuleList):
@@ -70,6 +75,8 @@ class MedusaHeads(nn.ModuleList):
         the vocabulary.
     """
 
+    token_map: torch.Tensor | None
+
     def __init__(
         self,
         width: int,
@@ -103,15 +110,18 @@ class MedusaHeads(nn.ModuleList):
         self.choices = checked_choices(choices)
         check_depth(self.choices, heads)
         # Not a parameter, because the parameters have the names of the published files. It moves with them to a device.
-        token_map = None if token_map is None else torch.tensor(token_map)
-        self.register_buffer("token_map", token_map, persistent=False)
+        self.register_buffer("token_map", None if token_map is None else torch.tensor(token_map), persistent=False)
         if output is not None:
-            for head in self:
-                head[-1].weight.data.copy_(output)
+            for head in self.blocks():
+                output_layer(head).weight.data.copy_(output)
+
+    def blocks(self) -> list[nn.Sequential]:
+        """The heads, each with its blocks and its output layer."""
+        return [cast(nn.Sequential, head) for head in self.children()]
 
     @property
     def dtype(self) -> torch.dtype:
-        return self[0][-1].weight.dtype
+        return output_layer(self.blocks()[0]).weight.dtype
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Guess tokens from hidden states.
@@ -127,7 +137,7 @@ class MedusaHeads(nn.ModuleList):
             heads do not know.
         """
         guesses = []
-        for head in self:
+        for head in self.blocks():
             state = hidden
             for module in head:  # without PyTorch's hooks, which are not used and take as long as the arithmetic
                 state = module.forward(state)

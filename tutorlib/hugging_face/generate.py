@@ -16,9 +16,7 @@ method of this book into such a function. What this file does not do: any decodi
     large.generate(**inputs, custom_generate=ours, max_new_tokens=64, do_sample=True, temperature=0.7, top_p=0.9)
 """
 
-import copy
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,46 +25,29 @@ import transformers
 
 from ..arguments import concrete
 from ..model.lm import LM
-from ..running.decoding import BatchSteps, Steps, pull
+from ..running.decoder import BatchSteps, Steps
+from ..running.decoding import pull
 from ..running.step import Step
 from ..running.trace import Text, Trace, cut_to_fit
+from ..sampling.checks import checked_warp
 from ..sampling.randomness import Seeded
-from ..sampling.warp import Warp, checked_histories, checked_warp, named
+from ..sampling.warp import Warp
+from .inputs import read_criteria, refuse_model_kwargs, refuse_positions, refuse_prepared_elsewhere, unpadded
 from .options import KEPT, own_options, refuse, refuse_options, said
+from .processors import as_warps
 
 # Arguments that `generate` does not pass to a custom function, and that these methods do not support.
 _DROPPED = (
     "assistant_model", "assistant_tokenizer", "synced_gpus", "negative_prompt_ids", "negative_prompt_attention_mask",
     "trust_remote_code",
 )  # fmt: skip
-# What a cache is called; transformers 5.24 has one name for all.
-_CACHES = {"cache", "cache_params", "past_key_values"}
-# Arguments that `generate` prepares for the model, with those that are options too; sessions make their own.
-_PREPARED = _CACHES | {
-    "attention_mask", "cache_position", "input_ids", "logits_to_keep", "output_attentions", "output_hidden_states",
-    "position_ids", "use_cache",
-}  # fmt: skip
 
-# Processors, by what they depend on besides the logits. Those not named here depend on the text.
-_NOTHING = {  # so all rows can be processed at once
-    "TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper", "TypicalLogitsWarper",
-    "EpsilonLogitsWarper", "EtaLogitsWarper", "TopHLogitsWarper", "SuppressTokensLogitsProcessor", "LogitNormalization",
-}  # fmt: skip
-_LENGTH = {  # which counts the padding
-    "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "ForcedBOSTokenLogitsProcessor",
-    "ForcedEOSTokenLogitsProcessor", "ExponentialDecayLengthPenalty", "SuppressTokensAtBeginLogitsProcessor",
-}  # fmt: skip
-_ROW = {  # of the batch
-    "EncoderRepetitionPenaltyLogitsProcessor", "EncoderNoRepeatNGramLogitsProcessor",
-    "PrefixConstrainedLogitsProcessor",
-}  # fmt: skip
 # Options that need no processor, or only where something is drawn.
 _NO_WARPS = {
     "max_length", "max_new_tokens", "max_time", "stop_strings", "eos_token_id", "bos_token_id", "pad_token_id",
     "num_return_sequences", "return_dict_in_generate", "do_sample", "temperature", "top_k", "top_p", "min_p", "top_h",
     "typical_p", "epsilon_cutoff", "eta_cutoff",
 }  # fmt: skip
-_EARLIER_CALLS = {"UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor"}
 
 
 def custom_generate(
@@ -217,24 +198,14 @@ class CustomGenerate:
         **model_kwargs,
     ):
         """Called by `generate`; see `custom_generate`. `input_ids` has shape (rows, longest prompt)."""
-        if model.config.is_encoder_decoder:
-            raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
         # transformers (5.15 to 5.23 at least) hands these to its own loops and drops them for all others, though it has
         # already put the prompt into the streamer. They are still in the frame of `generate`.
         dropped = _variables_of_generate("streamer", "kwargs", *_DROPPED)
         given = dropped.pop("kwargs")  # what the caller gave; the model's class and its file add to it
         streamer = dropped.pop("streamer") if streamer is None else streamer
         dropped |= {"assistant_tokenizer": assistant_tokenizer, "synced_gpus": synced_gpus or dropped["synced_gpus"]}
-        for name in _DROPPED:
-            if dropped[name] is not None and dropped[name] is not False:
-                refuse(name, dropped[name], model)
-        if generation_config is not None:
-            refuse_options(generation_config, model, given, has_beams="beams" in self._names)
-        options = vars(generation_config) if generation_config is not None else ()
-        refuse_model_kwargs(
-            model_kwargs, None if given is None else {name: given[name] for name in given if name not in options}
-        )
-        refuse_prepared_elsewhere(model)
+        self._refuse(model, dropped, generation_config, model_kwargs, given)
+
         pad = getattr(generation_config, "_pad_token_tensor", None)
         pad = None if pad is None else int(pad)
         has_mask = given is None or given.get("attention_mask") is not None
@@ -242,9 +213,8 @@ class CustomGenerate:
         refuse_positions(model_kwargs.get("position_ids"), padding)
         if len(prompts) > 1 and streamer is not None:
             raise ValueError(f"a streamer takes one text, but there are {len(prompts)} rows in input_ids")
-        lm, tokenizer = self._lm, tokenizer if self.tokenizer is None else self.tokenizer
-        if lm is None or lm.model is not model or lm.tokenizer is not tokenizer:
-            self._lm = lm = LM(model, tokenizer)  # kept, because it remembers what it has found out about the model
+
+        lm = self._lm_of(model, tokenizer if self.tokenizer is None else self.tokenizer)
         budget, stop, criteria = read_criteria(stopping_criteria, input_ids.shape[1], lm)
         may_end_apart = criteria or any(lm.context - len(prompt) < budget for prompt in prompts)
         if len(prompts) > 1 and pad is None and may_end_apart:
@@ -252,7 +222,9 @@ class CustomGenerate:
         fronts = [row[:count] for row, count in zip(input_ids.tolist(), padding, strict=True)]
         warp = as_warps(logits_processor, fronts, prompts)
         own = {name: value for name, value in own_options(model, given).items() if name in KEPT}
-        do_sample, texts = bool(getattr(generation_config, "do_sample", False)), []
+        do_sample = bool(getattr(generation_config, "do_sample", False))
+
+        texts = []
         for first in range(0, len(prompts), len(prompts) if self.takes_several else 1):
             rows = prompts if self.takes_several else prompts[first : first + 1]
             steps = self._steps(lm, rows, first, warp, do_sample, budget, stop, own)
@@ -264,6 +236,38 @@ class CustomGenerate:
         if getattr(generation_config, "return_dict_in_generate", False):
             return transformers.generation.GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
+
+    def _refuse(self, model, dropped: dict, config, model_kwargs: dict, given: dict | None) -> None:
+        """Raise ValueError for what these methods do not support: of the model, the options and other arguments.
+
+        Parameters
+        ----------
+        dropped : dict
+            The arguments named in `_DROPPED`.
+        config : GenerationConfig or None
+        model_kwargs : dict
+            What `generate` has prepared for the model.
+        given : dict or None
+            What the caller gave to `generate`; None if this is not known.
+        """
+        if model.config.is_encoder_decoder:
+            raise ValueError(f"{type(model).__name__} has an encoder: these methods are for decoder-only models")
+        for name in _DROPPED:
+            if dropped[name] is not None and dropped[name] is not False:
+                refuse(name, dropped[name], model)
+        if config is not None:
+            refuse_options(config, model, given, has_beams="beams" in self._names)
+        options = vars(config) if config is not None else ()
+        refuse_model_kwargs(
+            model_kwargs, None if given is None else {name: given[name] for name in given if name not in options}
+        )
+        refuse_prepared_elsewhere(model)
+
+    def _lm_of(self, model, tokenizer) -> LM:
+        """The model as an LM. It is kept for the next call, because it remembers what it has found out about it."""
+        if self._lm is None or self._lm.model is not model or self._lm.tokenizer is not tokenizer:
+            self._lm = LM(model, tokenizer)
+        return self._lm
 
     def _steps(
         self, lm: LM, prompts, first: int, warp: list[Warp], do_sample: bool, budget: int, stop, own: dict
@@ -310,219 +314,6 @@ def _variables_of_generate(*names: str) -> dict:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What goes in
-
-
-def refuse_model_kwargs(model_kwargs: dict, given: dict | None) -> None:
-    """Raise ValueError for arguments that `generate` would pass to the model and sessions cannot.
-
-    Parameters
-    ----------
-    model_kwargs : dict
-        What `generate` has prepared. Some models' classes add to it what says nothing: an empty dict, a new cache.
-    given : dict or None
-        What of it the caller passed, as it was passed; None if this is not known.
-    """
-    given = model_kwargs if given is None else given
-    for name in _CACHES & given.keys():
-        if given[name] is not None and _holds_tokens(given[name]):
-            raise ValueError(
-                f"{name} already holds tokens: methods keep caches of their own, so leave it out and give the whole "
-                "text as input_ids"
-            )
-    for name, value in (model_kwargs | given).items():
-        if name not in _PREPARED and not _says_nothing(value):
-            source = "was given" if name in given else "has prepared"
-            raise ValueError(f"generate {source} {name}, which these methods cannot hand to the model: leave it out")
-
-
-def _says_nothing(value) -> bool:
-    empty = isinstance(value, (dict, list, tuple, str)) and not value
-    return value is None or empty or (isinstance(value, torch.Tensor) and not value.numel())
-
-
-def _holds_tokens(cache) -> bool:
-    # Recurrent layers count no tokens.
-    states = [getattr(layer, "has_previous_state", None) for layer in getattr(cache, "layers", ())]
-    return bool(cache.get_seq_length()) or any(any(state.values()) for state in states if isinstance(state, dict))
-
-
-def refuse_prepared_elsewhere(model) -> None:
-    """Raise ValueError if something else prepares the model's inputs, which sessions would pass by.
-
-    peft does so for a prompt that it has learned: it calls `generate` of the model inside.
-    """
-    prepare = getattr(model, "prepare_inputs_for_generation", None)
-    if getattr(prepare, "__func__", None) is not getattr(type(model), "prepare_inputs_for_generation", None):
-        owner = type(getattr(prepare, "__self__", prepare)).__name__
-        raise ValueError(
-            f"prepare_inputs_for_generation of this {type(model).__name__} was replaced (by {owner}), for instance to "
-            "put a learned prompt before the text, which these methods would leave out. Give the whole model to LM, as "
-            "in run(method(LM(peft_model), prompt), 40): it tests how such a model can be computed"
-        )
-
-
-def unpadded(
-    input_ids: torch.Tensor, mask: torch.Tensor | None, pad: int | None, has_mask: bool = True
-) -> tuple[list[list[int]], list[int]]:
-    """The rows without their padding.
-
-    Parameters
-    ----------
-    input_ids, mask : tensors, shape (rows, columns)
-        0 in the mask means padding. Without a mask there is no padding.
-    pad : int or None
-        The token that pads.
-    has_mask : bool
-        Whether the mask was given. If not, `generate` has made it: wherever the token that pads is, it has a 0.
-
-    Returns
-    -------
-    prompts : list of lists of int
-    padding : list of int
-        How many columns were removed at the left of each row.
-    """
-    rows = input_ids.tolist()
-    if mask is None:
-        mask = torch.ones_like(input_ids)
-    if mask.shape != input_ids.shape:
-        raise ValueError(f"attention_mask has shape {tuple(mask.shape)}, but input_ids {tuple(input_ids.shape)}")
-    padding = [sum(value == 0 for value in row) for row in mask.tolist()]
-    for row, (values, count) in enumerate(zip(mask.tolist(), padding, strict=True)):
-        if any(values[:count]) or not all(values[count:]):
-            source = "attention_mask" if has_mask else f"the attention_mask that generate has made of the tokens {pad}"
-            raise ValueError(
-                f"row {row}: {source} has a 0 after a 1; padding must be on the left (tokenizer.padding_side = "
-                "'left'), and the text without a gap" + ". If they are no padding, pass attention_mask" * (not has_mask)
-            )
-        if count == len(values):
-            raise ValueError(f"row {row} of input_ids is empty, or padding alone: give at least one token")
-    fronts = [next((place for place, token in enumerate(row) if token != pad), len(row)) for row in rows]
-    if not has_mask and not any(padding) and len(set(fronts)) > 1:
-        raise ValueError(
-            f"the rows begin with {', '.join(map(str, fronts))} tokens {pad}, which is pad_token_id, and no "
-            "attention_mask says which of them are padding: pass the tokenizer's attention_mask"
-        )
-    return [row[count:] for row, count in zip(rows, padding, strict=True)], padding
-
-
-def refuse_positions(position_ids: torch.Tensor | None, padding: list[int]) -> None:
-    """Raise ValueError for positions other than 0, 1, 2, ... from the first token of each row."""
-    if position_ids is None or position_ids.ndim != 2:
-        return
-    for row, count in zip(position_ids.expand(len(padding), -1).tolist(), padding, strict=True):
-        if row[count:] != list(range(len(row) - count)):
-            raise ValueError(f"position_ids={row}: these methods count positions from the first token; leave it out")
-
-
-def read_criteria(criteria: Sequence[Callable], width: int, lm: LM) -> tuple[int, list[int], list[Callable]]:
-    """Find in the criteria the largest number of new tokens and the stop tokens; return the other criteria
-    unchanged.
-    """
-    budgets, stop, others = [], [], []
-    for one in criteria:
-        if isinstance(one, transformers.generation.MaxLengthCriteria):
-            budgets.append(one.max_length - width)
-        elif isinstance(one, transformers.generation.EosTokenCriteria):
-            stop += [token for token in one.eos_token_id.tolist() if 0 <= token < lm.vocab_size]
-        else:
-            others.append(one)
-    return min(budgets, default=lm.context), stop, others
-
-
-def as_warps(
-    processors: Sequence[Callable], fronts: Sequence[Sequence[int]] = ((),), prompts: Sequence[Sequence[int]] = ((),)
-) -> list[Warp]:
-    """Turn the processors of `generate` into warps that change logits in the same way, one warp for each.
-
-    Parameters
-    ----------
-    processors : sequence of functions
-        ``(input_ids (n, length), scores (n, vocab)) -> scores``, as transformers has them.
-    fronts : sequence of lists of int
-        The padding of each row. It is not in the histories.
-    prompts : sequence of lists of int
-        The prompt of each row.
-
-    Raises
-    ------
-    ValueError
-        If a processor depends on more than logits and text.
-    """
-    return [_as_warp(processor, [list(front) for front in fronts], prompts) for processor in processors]
-
-
-def _as_warp(processor: Callable, fronts: list[list[int]], prompts: Sequence[Sequence[int]]) -> Warp:
-    name, padding = type(processor).__name__, [len(front) for front in fronts]
-    processor = _without_padding(processor, padding)
-    if name in _EARLIER_CALLS:
-        raise ValueError(
-            f"{name} (guidance_scale, or a watermark) changes with every call: a method that checks several tokens at "
-            "once cannot use it"
-        )
-    if name in _ROW and (len(padding) > 1 or any(padding)):
-        raise ValueError(f"{name} depends on the row of the batch: call generate for one unpadded prompt at a time")
-    counts = name in _LENGTH
-    if counts:
-        _check_told_apart(name, prompts)
-
-    def before(history):  # the padding is counted too, and may differ from row to row
-        if not counts or len(set(padding)) == 1:
-            return fronts[0] if counts else []
-        return next(front for front, prompt in zip(fronts, prompts) if history[: len(prompt)] == prompt)
-
-    def warp_all(logits, histories=None):
-        return _beside(processor, logits)(None, logits)
-
-    def warp_each(logits, histories=None):
-        histories = checked_histories(histories, logits, name)
-        rows, change = [], _beside(processor, logits)
-        for row, history in zip(logits.clone(), histories, strict=True):
-            rows.append(change(torch.tensor([before(history) + history], device=logits.device), row[None]))
-        return torch.cat(rows)
-
-    return named(warp_all if name in _NOTHING else warp_each, name)
-
-
-def _check_told_apart(name: str, prompts: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError if a text could continue either of two prompts that differ in length."""
-    for short, long in itertools.permutations(prompts, 2):
-        if len(short) < len(long) and long[: len(short)] == short:
-            raise ValueError(
-                f"{name} (min_new_tokens or another option that counts tokens) must know which prompt a text "
-                f"continues, but the prompt {long} begins with another, {short}: call generate for one of them at a "
-                "time"
-            )
-
-
-def _beside(processor: Callable, logits: torch.Tensor) -> Callable:
-    """The processor with its tensors on the device of the logits: the CPU if the model's GPU does not support
-    float64.
-    """
-    held = getattr(processor, "__dict__", {})
-    moved = {name: value.to(logits.device) for name, value in held.items() if isinstance(value, torch.Tensor)}
-    if all(moved[name] is held[name] for name in moved):
-        return processor
-    processor = copy.copy(processor)
-    vars(processor).update(moved)
-    return processor
-
-
-def _without_padding(processor: Callable, padding: Sequence[int]) -> Callable:
-    """Adapt a repetition penalty that skips padding to texts without padding."""
-    ignored = getattr(processor, "prompt_ignore_length", None)
-    if ignored is None or (len(padding) == 1 and not padding[0]):
-        return processor
-    if not isinstance(ignored, torch.Tensor) or ignored.tolist() != list(padding):
-        raise ValueError(
-            f"prompt_ignore_length={ignored} counts the padding: call generate for one unpadded prompt at a time"
-        )
-    processor = copy.copy(processor)
-    processor.prompt_ignore_length = None
-    return processor
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # What comes out
 
 
@@ -550,8 +341,9 @@ def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Ste
     if not criteria:
         return step, False
     step, _ = cut_to_fit(step, text.limit - len(text.tokens), text.stop)
+    device = None if text.lm is None else text.lm.device
     for count in range(1, len(step.tokens) + 1):
-        tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=text.lm.device)
+        tokens = torch.tensor([text.prompt + text.tokens + step.tokens[:count]], device=device)
         answers = [bool(torch.as_tensor(criterion(tokens, None)).all()) for criterion in criteria]
         if any(answers):  # all are called, because some of them count
             return step.first(count), True
@@ -561,6 +353,6 @@ def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Ste
 def padded(input_ids: torch.Tensor, new: list[list[int]], pad: int | None) -> torch.Tensor:
     """The prompts as given and the new tokens of each, padded on the right: shape (rows, columns)."""
     longest = max(map(len, new))
-    rows = [tokens + [pad] * (longest - len(tokens)) for tokens in new]
+    rows = [[*tokens, *[pad] * (longest - len(tokens))] for tokens in new]
     new_ids = torch.tensor(rows, dtype=input_ids.dtype, device=input_ids.device).reshape(len(rows), longest)
     return torch.cat([input_ids, new_ids], dim=1)

@@ -120,6 +120,7 @@ def _fetched(source, whole, wanted, lacking) -> Path:
             folder = _download(source, pattern)
             if any(folder.glob(pattern)):
                 break
+    assert folder is not None  # there is at least one pattern
     refuse_adapter(folder)
     if not whole(folder):
         raise _unreachable(source, lacking)

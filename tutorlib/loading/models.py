@@ -3,8 +3,8 @@
 A family is a target together with its drafts. `load()` returns the bundled family, which is on every machine.
 `load("smollm2")` returns a small published model that needs no download from the hub, and `load("gpt2")` one from the
 hub. `load("path/to/directory")` or `load("owner/name")` returns any other. `families()` lists the published ones. What
-this file does not do: list the models (`families`), find and check their files (`hub`), train (`training`), or decode
-(`decoders`).
+this file does not do: list the models (`families`), find and check their files (`hub`), read them (`pretrained`,
+`formats`), train (`training`), or decode (`decoders`).
 
 Nothing is printed, and no code from a model's repository is executed: weights are safetensors or, if a repository has
 none, pickles read with `weights_only`. Files that are already on this machine are used as they are; missing files are
@@ -13,25 +13,18 @@ downloaded.
 
 from __future__ import annotations
 
-import importlib.util
-import math
 import os
-import pickle
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-import torch
-
-from ..disk import read_json
 from ..drafting.eagle_head import Eagle3Head, EagleHead
 from ..drafting.medusa_heads import MedusaHeads
-from ..measures import memory
 from ..model import quantization
 from ..model.lm import LM
 from . import formats, hub, wheel
+from .devices import check_map, checked_device, checked_dtype
 from .families import (
     BUNDLED,
     ENVIRONMENT,
@@ -39,15 +32,12 @@ from .families import (
     MODELS,
     by_short_name,
     families,
-    largest_family,
     nearest,
     published_named,
 )
 from .formats.ngram_files import is_ngram, load_ngram
 from .hub import write_checksums
-from .weight_files import check_config, count_weights, prediction_layers, weight_files
-
-_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # the names that accelerate accepts
+from .pretrained import load_model, load_tokenizer
 
 __all__ = ["Family", "families", "load", "write_checksums"]
 
@@ -134,12 +124,12 @@ def load(
         argument, name = ENVIRONMENT, os.environ.get(ENVIRONMENT)
     if not name and argument == ENVIRONMENT:
         name = BUNDLED
-    _check_map(device_map, device, offload_folder)
-    device = _device(device)
+    check_map(device_map, device, offload_folder)
+    device = checked_device(device)
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
-    dtype = _dtype(dtype, device, checked)
+    dtype = checked_dtype(dtype, device, checked)
     networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
     forms = quantization.forms(quantize, double_quantization, networks)
     if forms:
@@ -253,7 +243,7 @@ class Family:
             tokenizer, or if messages have roles but there is no chat format.
         """
         text = isinstance(messages, str)
-        messages = [{"role": "user", "content": messages}] if text else list(messages)
+        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         wrong = [m for m in messages if not (isinstance(m, Mapping) and {"role", "content"} <= m.keys())]
         if wrong or not messages:
             raise ValueError(f'messages must each be {{"role": …, "content": …}}, got {wrong or messages!r}')
@@ -275,7 +265,7 @@ class Family:
     def _load(self, role, tokenizer, placement=None) -> LM:
         folder = hub.model_folder(self._sources[role], weights=True)
         form = self.forms.get(role)
-        model = _load_model(folder, str(self._sources[role]), self.device, self.dtype, form, placement)
+        model = load_model(folder, str(self._sources[role]), self.device, self.dtype, form, placement)
         return LM(model, tokenizer)
 
     def _tokenizer_of(self, role):
@@ -285,7 +275,7 @@ class Family:
             )
         if role == "draft" and is_ngram(self._sources[role]):
             return self.tokenizer
-        tokenizer = _load_tokenizer(hub.model_folder(self._sources[role]))
+        tokenizer = load_tokenizer(hub.model_folder(self._sources[role]))
         if role == "target" and tokenizer is not None and not tokenizer.chat_template and self.published:
             tokenizer.chat_template = self.published.chat
         return tokenizer
@@ -348,206 +338,4 @@ def _source(place, argument) -> str | Path:
     raise ValueError(
         f"{argument}={str(place)!r} is no known model and no directory.{hint} Families: {', '.join(names)}; any hub "
         "name (owner/name) and any directory with a model can be loaded too"
-    )
-
-
-def _device(device) -> torch.device:
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f'device={device!r}: expected "cpu", "cuda", "cuda:1" or "mps"') from error
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}.get(device.type, lambda: True)
-    if not there():
-        raise ValueError(f"device={str(device)!r}, but this machine (or this build of torch) has none: leave it out")
-    return device
-
-
-def _check_map(device_map, device, offload_folder):
-    if device_map is None:
-        if offload_folder is not None:
-            raise ValueError(f'offload_folder={str(offload_folder)!r} needs a device_map, "auto" for instance')
-        return
-    if device is not None:
-        raise ValueError(f"device={str(device)!r} and device_map={device_map!r}: give one of the two")
-    if not isinstance(device_map, dict) and device_map not in _MAPS:
-        raise ValueError(f"device_map={device_map!r}: expected {', '.join(_MAPS)} or a dict from modules to devices")
-    if importlib.util.find_spec("accelerate") is None:
-        raise ImportError("device_map needs accelerate: `pip install accelerate`")
-
-
-def _dtype(dtype, device, bundled) -> torch.dtype:
-    if dtype is None:
-        if bundled or device.type != "cuda":
-            return torch.float32  # half precision is slow on a processor, and no gain for such small models
-        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
-    given = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not (isinstance(given, torch.dtype) and given.is_floating_point):
-        raise ValueError(f"dtype={dtype!r}: expected float32, bfloat16, float16 or float64")
-    if given == torch.float64 and device.type == "mps":
-        raise ValueError('device="mps" with dtype=float64: Apple\'s GPUs have no float64; take float32, or the CPU')
-    return given
-
-
-# Loading what is in a folder.
-
-
-def _load_model(folder, name, device, dtype, form=None, placement=None):
-    files = weight_files(folder)
-    if not files:
-        raise ValueError(f"{folder} holds no weights: expected model.safetensors (or pytorch_model.bin, or an index)")
-    weights, most = count_weights(files)
-    check_config(Path(folder) / "config.json", most)
-    config = read_json(Path(folder) / "config.json")
-    saved = quantization.saved_form(config)
-    unpacked = saved in quantization.UNPACKED
-    where, settings = ", ".join(map(str, files)), {}
-    if form:
-        if saved:
-            raise ValueError(
-                f"{folder} holds a model that is already quantized ({saved}, says its config.json), and quantize= asks "
-                f"for {form.name}: load it without quantize=, or take the original"
-            )
-        settings = {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
-    if unpacked and placement and dtype != torch.bfloat16:
-        raise ValueError(f'{folder} holds weights in {saved}: with a device_map, they take dtype="bfloat16" alone')
-    settings |= placement or {}
-    stays = saved and not unpacked
-    needed = sum(path.stat().st_size for path in files) if stays else _bytes_needed(folder, weights, dtype, form)
-    for place in (torch.device("cpu"), device):  # weights pass through the processor's memory
-        if not placement and needed > _free(place):
-            raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
-    try:
-        with hub.quiet():
-            model, report = _auto_class(folder).from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=files[0].suffix == ".safetensors",
-                weights_only=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-                **settings,
-                **quantization.unpacking(saved),
-            )
-        if unpacked and not placement:
-            model = model.to(dtype)  # they are unpacked in bfloat16, beside others that are in `dtype`
-        model = quantization.settle(model) if form else model if placement else model.to(device)
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise MemoryError(_too_large(name, weights, dtype, device, needed, form)) from error
-    except pickle.UnpicklingError:  # without torch's message, which advises to run the code in the file
-        raise ValueError(
-            f"{where}: the pickle is broken, or holds more than weights; no code in it was run. "
-            "Ask for a copy in safetensors"
-        ) from None
-    except Exception as error:  # transformers and torch raise nearly anything for a broken file
-        raise ValueError(
-            f"{name} cannot be loaded as a language model from {where}: {error} "
-            "(tutorlib runs no code from a model's repository)"
-        ) from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise ValueError(
-            f"{where}: {len(missing)} of the model's tensors are missing, {missing[0]} among "
-            "them; the weights do not belong to the config.json beside them"
-        )
-    _check_unused(sorted(report["unexpected_keys"]), model, config, where)
-    return model.eval()
-
-
-def _auto_class(folder):
-    """The class of transformers that makes a folder's model: of language models, or of those that also see pictures."""
-    import transformers
-
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    for kind in ("CausalLM", "ImageTextToText"):
-        mapping = f"MODEL_FOR_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).upper()}_MAPPING"
-        if type(config) in getattr(transformers, mapping):
-            return getattr(transformers, f"AutoModelFor{kind}")
-    raise ValueError(f"its model_type is {config.model_type!r}, and such models do not continue a text")
-
-
-def _check_unused(unused, model, config, where) -> None:
-    """Raise ValueError if tensors of a file that are no part of the model are further layers of it; warn of others."""
-    first = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
-    predicting = range(first, first + prediction_layers(config))
-    layers = {_any_layer(name) for name in model.state_dict()}
-    ahead = [name for name in unused if _layer(name) in predicting or "mtp" in name]
-    further = [name for name in unused if _any_layer(name) in layers and name not in ahead]
-    if further:  # ignoring them would give another model
-        raise ValueError(
-            f"{where}: {len(further)} tensors are of more layers than the config.json beside them says, {further[0]} "
-            "among them: the two do not belong together. (If they are layers for multi-token prediction, it must say "
-            'how many: "num_nextn_predict_layers".)'
-        )
-    inside = formats.INSIDE["medusa"] if "medusa_num_heads" in config else None
-    unused = [name for name in unused if not (inside and name.startswith(inside))]  # `load_medusa` reads them
-    if unused:
-        why = "layers for multi-token prediction, with which no method here drafts" if ahead else "no part of the model"
-        warnings.warn(
-            f"{where}: not all tensors are used ({len(unused)} are not, {(ahead or unused)[0]} among them: {why})",
-            stacklevel=2,
-        )
-
-
-def _layer(name: str) -> int | None:
-    """The number of a tensor's layer, by its name."""
-    found = re.search(r"\.(\d+)\.", name)
-    return int(found[1]) if found else None
-
-
-def _any_layer(name: str) -> str:
-    """The name of a tensor, without the number of its layer."""
-    return re.sub(r"\.\d+\.", ".N.", name, count=1)
-
-
-def _load_tokenizer(folder):
-    from transformers import AutoTokenizer
-
-    if not hub.has_tokenizer(folder):
-        return None
-    try:
-        with hub.quiet():
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # as above
-        raise ValueError(f"the tokenizer in {folder} cannot be loaded: {error}") from error
-
-
-def _free(device) -> float:
-    """Free bytes of memory on a device; infinite if this cannot be found out."""
-    if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
-    try:  # Linux kills a process that takes too much memory, so check first
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-    except OSError:
-        found = None
-    return int(found.group(1)) * 1024 if found else math.inf
-
-
-def _bytes_needed(folder, weights, dtype, form) -> float:
-    """How many bytes the weights will take in memory."""
-    if form is None:
-        return weights * dtype.itemsize
-    from transformers import AutoConfig
-
-    double = form.double if form.name == "nf4" else None
-    with hub.quiet():
-        try:
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
-        except Exception:  # loading will report what is wrong with it; of a model that also sees nothing is predicted
-            return 0
-
-
-def _too_large(name, weights, dtype, device, needed, form) -> str:
-    free, kept = _free(device) / 1e9, str(dtype).removeprefix("torch.")
-    smaller = largest_family(free, needed / weights, weights / 1e6)
-    again = f", quantize={form.name!r}" if form else ""
-    fewer = [] if form and form.name == "nf4" else ["quantize='nf4'"] if form else ["dtype=", "quantize="]
-    return (
-        f"{name} does not fit: {weights / 1e6:,.0f} million weights in {form or kept} take "
-        f"{needed / 1e9:.1f} GB, and {device} has {free:.1f} GB free. Take a smaller family, "
-        f"load({smaller!r}{again})" + f", or fewer bytes a weight ({', '.join(fewer)})" * bool(fewer)
     )

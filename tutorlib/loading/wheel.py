@@ -155,7 +155,7 @@ def _tell_the_version() -> None:
     import gguf
 
     if not hasattr(gguf, "__version__"):
-        gguf.__version__ = importlib.metadata.version("gguf")
+        vars(gguf)["__version__"] = importlib.metadata.version("gguf")
 
 
 def _clear(cache: Path) -> None:

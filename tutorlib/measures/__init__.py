@@ -5,9 +5,9 @@
 
 import importlib
 
+from .intervals import bootstrap_interval, wilson_interval
 from .text import (
     Consistency,
-    bootstrap_interval,
     consistency,
     distinct_n,
     log_probabilities,
@@ -16,7 +16,6 @@ from .text import (
     perplexity,
     repetition,
     self_bleu,
-    wilson_interval,
 )
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -118,8 +118,8 @@ def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time
         ``peak_operations`` and ``bandwidth``, each per second, as `theory.roofline_seconds` takes them.
     """
     side, length = (8192, 2**28) if lm.device.type == "cuda" else (1024, 2**25)
-    same = {"dtype": lm.dtype, "device": lm.device}
-    matrix, block, copy = torch.ones(side, side, **same), torch.ones(length, **same), torch.zeros(length, **same)
+    matrix = torch.ones(side, side, dtype=lm.dtype, device=lm.device)
+    block, copy = matrix.new_ones(length), matrix.new_zeros(length)
 
     def fastest(task):
         seconds = []
@@ -136,7 +136,7 @@ def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time
     return {"peak_operations": 2 * side**3 / computing, "bandwidth": 2 * block.nbytes / moving}
 
 
-class Shape(NamedTuple):
+class ModelSize(NamedTuple):
     """The numbers by which `tutorlib.measures.theory` describes a model."""
 
     parameters: int
@@ -146,13 +146,13 @@ class Shape(NamedTuple):
     bytes_each: int
 
 
-def shape_of(lm: LM) -> Shape:
+def model_size(lm: LM) -> ModelSize:
     """Find the numbers of a model that the formulas of `tutorlib.measures.theory` need.
 
     `parameters` counts the parameters of all matrices that a token is multiplied with. Learned positions are only
     looked up and do not count, and neither does an input embedding, unless it is also the output head.
     """
-    model = lm.model
+    model: Any = lm.model  # one of transformers'
     config = model.config.get_text_config()
     head = model.get_output_embeddings()
     looked_up = {
@@ -163,13 +163,17 @@ def shape_of(lm: LM) -> Shape:
     # `parameters()` gives a weight that is used twice only once.
     matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in looked_up]
     query_width, key_width = attention_widths(config)
-    return Shape(
+    return ModelSize(
         parameters=sum(p.numel() for p in matrices),
         layers=config.num_hidden_layers,
         query_width=query_width,
         key_width=key_width,
         bytes_each=lm.dtype.itemsize,
     )
+
+
+# The names of the release before. A shape is what drafts.
+Shape, shape_of = ModelSize, model_size
 
 
 def attention_widths(config) -> tuple[int, int]:
@@ -184,7 +188,7 @@ def weight_bytes(lm: LM | torch.nn.Module) -> int:
 
     For quantized weights, their scales count too.
     """
-    module = getattr(lm, "model", lm)
+    module: Any = getattr(lm, "model", lm)
     everything = [*module.parameters(), *module.buffers(), *scales(module)]
     tensors = {(t.device, t.data_ptr()): t for t in everything if t.numel()}
     return sum(t.numel() * t.element_size() for t in tensors.values())

@@ -271,12 +271,12 @@ def resident(name, **how) -> int:
     Returns
     -------
     int
-        Bytes: the resident set on Linux; on a GPU, the memory of torch's allocator.
+        Bytes: the resident set; on a GPU, the memory of torch's allocator.
 
     Raises
     ------
     RuntimeError
-        If the process fails, for example because there is no ``/proc``; with the last line of its error output.
+        If the process fails; with the last line of its error output.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", _MEASURE, json.dumps([str(name), how])]
@@ -287,7 +287,8 @@ def resident(name, **how) -> int:
 
 
 _MEASURE = """
-import ctypes, gc, json, re, sys
+import ctypes, gc, json, sys
+import psutil, torch
 from tutorlib import models
 
 def load():
@@ -299,10 +300,10 @@ def load():
 def size(device):
     gc.collect()
     if device.type == "cuda":
-        return models.torch.cuda.memory_allocated(device)
+        return torch.cuda.memory_allocated(device)
     if hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
-    return 1024 * int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read()).group(1))
+    return psutil.Process().memory_info().rss
 
 name, how = json.loads(sys.argv[1])
 first = load()
@@ -395,9 +396,11 @@ def _weights(module, form, dtype) -> tuple[int, int]:
                 continue
             seen.add(id(weight))
             if kept and name == "weight":
-                sides = (part.out_features, part.in_features) if hasattr(part, "in_features") else weight.T.shape
-                total += quantization.layer_bytes(*sides, kept)
-                largest = max(largest, sides[0] * sides[1])
+                rows, columns = (
+                    (part.out_features, part.in_features) if hasattr(part, "in_features") else weight.T.shape
+                )
+                total += quantization.layer_bytes(rows, columns, kept)
+                largest = max(largest, rows * columns)
             else:
                 total += weight.numel() * (dtype or weight.dtype).itemsize
         total += sum(buffer.nbytes for buffer in part.buffers(recurse=False))

@@ -18,8 +18,9 @@ import numpy as np
 from ..arguments import ints, takes_iterators
 from ..running.decoding import checked_budget, checked_stop, run
 from ..running.step import Step
+from ..sampling.checks import checked_warp
 from ..sampling.randomness import Exhaustive, Randomness
-from ..sampling.warp import Warp, checked_warp, probabilities
+from ..sampling.warp import Warp, probabilities
 
 if TYPE_CHECKING:
     from ..model.lm import LM
@@ -260,7 +261,7 @@ def empirical_check(
     # If the pool at the root is too small for a cell of its own, it joins the smallest cell.
     small = expected.get((None,), 1.0) * samples < least_expected
     pool = expected.pop((None,)) if small else 0.0
-    smallest = min(expected, key=expected.get)
+    smallest = min(expected, key=lambda cell: expected[cell])
     expected[smallest] += pool
 
     observed: dict[tuple, int] = dict.fromkeys(expected, 0)
@@ -328,7 +329,7 @@ def _cells(next_probs, ended, least: float) -> tuple[dict[tuple, float], dict[tu
     expected: dict[tuple, float] = {}
     possible: dict[tuple, np.ndarray] = {}
     pools: dict[tuple, float] = {}  # beginning -> probability of its rare continuations
-    open_ends = {(): 1.0}
+    open_ends: dict[tuple, float] = {(): 1.0}
     while open_ends:
         tokens, probability = open_ends.popitem()
         if ended(tokens):

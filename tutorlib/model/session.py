@@ -7,7 +7,7 @@ do).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -63,8 +63,8 @@ class Session:
             raise ValueError(f'cache={cache!r} is not a kind of cache: use "dynamic" or "static"')
         self.lm = lm
         self.calls = 0
-        self.hidden = None
-        self.prompt_hidden = None
+        self.hidden: Any = None
+        self.prompt_hidden: Any = None
         self._tokens = lm.prompt_tokens(prompt)
         self.prompt_length = len(self._tokens)
         self._single = hasattr(hidden, "__index__")  # one layer: hidden states are a tensor and not a dict

@@ -37,7 +37,7 @@ class Candidates(Sequence):
         self._count = count
         self._warp = warp[:-1] if warp and warp[-1] is one_hot else warp
         # A slice in place of a history says which part of the text it is (see `share`).
-        self._histories = None if histories is None or not self._warp else list(histories)
+        self._histories: list | None = None if histories is None or not self._warp else list(histories)
         self._text: Sequence[int] = ()
         self._lists: list[list[tuple[int, float]]] = []
 
@@ -59,9 +59,10 @@ class Candidates(Sequence):
         start : int
             How many tokens of the text come before the first of the tokens.
         """
-        for row, history in enumerate(self._histories or ()):
+        histories = self._histories or []
+        for row, history in enumerate(histories):
             if isinstance(history, list) and history == text[: start + row]:
-                self._text, self._histories[row] = text, slice(start + row)
+                self._text, histories[row] = text, slice(start + row)
 
     def settled(self) -> list[list[tuple[int, float]]]:
         """Compute the lists, if that has not been done yet, and release the logits."""
@@ -89,7 +90,7 @@ class Candidates(Sequence):
     def __eq__(self, other) -> bool:
         return list(self) == list(other) if isinstance(other, Candidates | list) else NotImplemented
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # how Python says that equal lists have no hash
 
     def __repr__(self) -> str:
         return repr(self.settled())

@@ -5,7 +5,7 @@ This file draws no pictures: `Trace.show` uses `tutorlib.viz` when it is called.
 
 import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +167,7 @@ class Text:
         Why it ended, as in `Trace`; None until it has ended.
     """
 
-    def __init__(self, steps: Iterable[Step], prompt: list[int], budget: int, stop: frozenset[int]):
+    def __init__(self, steps: Any, prompt: list[int], budget: int, stop: frozenset[int]):
         self.method = getattr(steps, "name", getattr(steps, "__name__", ""))
         self.lm = lm = getattr(steps, "lm", None)
         self._counter = getattr(steps, "counter", lm)
@@ -222,11 +222,11 @@ class Text:
         return Trace(
             prompt=self.prompt,
             tokens=tokens,
-            text=self.lm.decode(tokens) if self.is_readable else "",
+            text=self.lm.decode(tokens) if self.lm is not None and self.is_readable else "",
             steps=self._steps,
             target_calls=self._target_calls,
             seconds=self._seconds,
-            stopped=self.stopped,
+            stopped=self.stopped or "",
             method=self.method,
             lm=self.lm,
         )

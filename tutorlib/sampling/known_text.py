@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -99,7 +100,10 @@ class Followers(KnownText):
         return tuple(self.tokens[len(self.tokens) - self.n + 1 :])
 
 
-class Memory(threading.local):
+Known = TypeVar("Known", bound=KnownText)
+
+
+class Memory(threading.local, Generic[Known]):
     """The known texts of one penalty, by row and size of the vocabulary; each thread has its own.
 
     Parameters
@@ -107,11 +111,11 @@ class Memory(threading.local):
     make : function from the size of the vocabulary to a `KnownText`
     """
 
-    def __init__(self, make: Callable[[int], KnownText]):
+    def __init__(self, make: Callable[[int], Known]):
         self._make = make
-        self._known: dict[tuple[int, int], KnownText] = {}
+        self._known: dict[tuple[int, int], Known] = {}
 
-    def of(self, row: int, history: Sequence[int], vocab: int, name: str) -> KnownText:
+    def of(self, row: int, history: Sequence[int], vocab: int, name: str) -> Known:
         """What is known of the history of a row."""
         # It is taken out meanwhile: what an interrupt may have left half changed is not used again.
         known = self._known.pop((row, vocab), None) or self._make(vocab)

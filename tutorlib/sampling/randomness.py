@@ -22,7 +22,7 @@ SUM_TOLERANCE = 1e-4
 class Randomness(Protocol):
     """The random draws that a method may make. Any object with these two functions is a ``Randomness``."""
 
-    def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
+    def choose(self, probs: torch.Tensor) -> int:
         """Draw an index with the given probabilities, shape (n,)."""
         ...
 
@@ -131,7 +131,7 @@ class Greedy:
     """Draws nothing: ``choose`` takes the most probable index (the lowest of equals), ``accept`` is True only for 1 or
     more.
 
-    This is used for ``rng=None``: see `tutorlib.running.decoding.decoder`.
+    This is used for ``rng=None``: see `tutorlib.running.decoder.decoder`.
     """
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
@@ -160,7 +160,7 @@ class CheckedRandomness:
     def __init__(self, rng: Randomness):
         self.rng = rng
 
-    def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
+    def choose(self, probs: torch.Tensor) -> int:
         answer = self.rng.choose(probs)
         index = operator.index(answer) if hasattr(answer, "__index__") and not isinstance(answer, bool) else -1
         if not 0 <= index < len(probs):

@@ -11,21 +11,42 @@ point: 0.1 + 0.2 is not 0.3. So a filter treats numbers as equal if they differ 
 that it would keep with exact fractions.
 """
 
-import functools
-import inspect
 import math
-import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 import torch
 
 from ..arguments import check_whole_number, concrete, is_number, number_text
-from .known_text import Followers, Memory, TokenCounts
+from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
+from .penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 
-# (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
-Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
-
+# With the names of `checks` and `penalties` that can be imported from here as well.
+__all__ = [
+    "Filter",
+    "ROUNDING",
+    "Warp",
+    "checked_histories",
+    "checked_warp",
+    "draft_probabilities",
+    "frequency_penalty",
+    "in_float64",
+    "min_p",
+    "named",
+    "no_repeat_ngram",
+    "one_hot",
+    "over_ids",
+    "presence_penalty",
+    "probabilities",
+    "reads_histories",
+    "refuse_not_finite",
+    "repetition_penalty",
+    "takes",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical",
+    "warp_names",
+]
 
 ROUNDING = 1e-12  # numbers that are equal on paper differ by less
 # Kinds of device that have no float64: Apple's GPUs.
@@ -121,7 +142,7 @@ def refuse_not_finite(logits: torch.Tensor) -> None:
         raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
 
 
-def temperature(t: float) -> Warp:
+def temperature(t: float) -> Filter:
     """Divide the logits by `t`: below 1, likely tokens become more likely; above 1, unlikely tokens do.
 
     Source: Ackley, Hinton and Sejnowski (1985), "A Learning Algorithm for Boltzmann Machines"; for language models
@@ -151,7 +172,7 @@ def temperature(t: float) -> Warp:
 # Filters: they decide which tokens may still be drawn
 
 
-def top_k(k: int) -> Warp:
+def top_k(k: int) -> Filter:
     """Keep the `k` largest logits of each row, and any that equal the smallest of them.
 
     Source: Fan, Lewis and Dauphin (2018), "Hierarchical Neural Story Generation", section 5.4.
@@ -172,7 +193,7 @@ def top_k(k: int) -> Warp:
     return named(top_k_warp, f"top_k({k})")
 
 
-def top_p(p: float) -> Warp:
+def top_p(p: float) -> Filter:
     """Keep the nucleus: the smallest number of most likely tokens in each row whose probabilities sum to `p` or more.
 
     A token is dropped if the tokens that are more likely already sum to `p`, so the token that crosses the threshold is
@@ -201,7 +222,7 @@ def top_p(p: float) -> Warp:
     return named(top_p_warp, f"top_p({number_text(p)})")
 
 
-def min_p(p: float) -> Warp:
+def min_p(p: float) -> Filter:
     """Keep the tokens whose probability is at least `p` times that of the most likely token in the row.
 
     Source: Nguyen et al. (2024), "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs",
@@ -223,7 +244,7 @@ def min_p(p: float) -> Warp:
     return named(min_p_warp, f"min_p({number_text(p)})")
 
 
-def typical(mass: float) -> Warp:
+def typical(mass: float) -> Filter:
     """Keep the tokens whose surprise is closest to its expected value, until their probabilities sum to `mass`.
 
     The surprise of a token is -log p, and its expected value is the entropy H = -Σ p log p. Tokens are taken in the
@@ -259,7 +280,7 @@ def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
     """The filter that keeps one token: the largest logit of each row; if several are equal, the one with the lowest id.
 
     After the softmax the rows are one-hot. With ``rng=None`` this warp makes every method greedy, so methods need no
-    code of their own for it (see `running.decoding.decoder`). A row in which all logits are -inf is not changed.
+    code of their own for it (see `running.decoder.decoder`). A row in which all logits are -inf is not changed.
 
     Parameters
     ----------
@@ -273,198 +294,6 @@ def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
     return torch.full_like(logits, -math.inf).scatter_(-1, best, logits.gather(-1, best))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Penalties: they make tokens of the text so far less likely
-
-
-def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
-    """For tokens in the history, divide positive logits by `theta` and multiply negative logits by it.
-
-    Both lower the logit if `theta` is above 1. It does not matter how often a token has occurred. Adding a constant to
-    all logits does not change the probabilities, but it changes the effect of this penalty, so the effect depends on
-    where a model's logits happen to lie.
-
-    Source: Keskar et al. (2019), "CTRL: A Conditional Transformer Language Model for Controllable Generation", section
-    4.1. (The formula there divides negative logits too, which would favour repetition.)
-
-    Parameters
-    ----------
-    theta : float
-        Above 0 and finite; otherwise ValueError. 1 changes nothing, and values below 1 reward repetition. The paper
-        used 1.2.
-    ignore_first : int
-        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
-        otherwise ValueError.
-    """
-    if not is_number(theta) or theta <= 0:
-        raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
-    memory, name = Memory(TokenCounts), penalty_name("repetition_penalty", theta, ignore_first)
-
-    def repetition_penalty_warp(logits, histories=None):
-        seen = occurrences(logits, histories, ignore_first, name, memory) > 0
-        return torch.where(seen, torch.where(logits < 0, logits * theta, logits / theta), logits)
-
-    return named(repetition_penalty_warp, name)
-
-
-def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
-    """Subtract `strength` from a token's logit each time it occurs in the history: logit - count · strength.
-
-    Source: OpenAI's API reference, "Frequency and presence penalties".
-
-    Parameters
-    ----------
-    strength : float
-        Finite; otherwise ValueError. 0 changes nothing, and a negative number rewards repetition.
-    ignore_first : int
-        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
-        otherwise ValueError.
-    """
-    if not is_number(strength):
-        raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    memory, name = Memory(TokenCounts), penalty_name("frequency_penalty", strength, ignore_first)
-
-    def frequency_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name, memory)
-
-    return named(frequency_penalty_warp, name)
-
-
-def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
-    """Subtract `strength` once from the logit of each token in the history: logit - [count > 0] · strength.
-
-    Parameters and source are those of `frequency_penalty`.
-    """
-    if not is_number(strength):
-        raise ValueError(f"presence_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    memory, name = Memory(TokenCounts), penalty_name("presence_penalty", strength, ignore_first)
-
-    def presence_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name, memory).clamp(max=1)
-
-    return named(presence_penalty_warp, name)
-
-
-def no_repeat_ngram(n: int) -> Warp:
-    """Drop every token that would complete an n-gram which the history already contains.
-
-    Source: Paulus, Xiong and Socher (2017), "A Deep Reinforced Model for Abstractive Summarization", section 2.5, with
-    n = 3.
-
-    Parameters
-    ----------
-    n : int
-        At least 1; otherwise ValueError. 1 forbids every token of the history, including the prompt. With a small `n`
-        and a small vocabulary, no token may be left in the end; `probabilities` then raises ValueError.
-    """
-    check_whole_number(n, 1, "no_repeat_ngram needs the length of the n-grams")
-    memory, name = Memory(functools.partial(Followers, n=n)), f"no_repeat_ngram({n})"
-
-    def no_repeat_ngram_warp(logits, histories=None):
-        logits = logits.clone()
-        for row, history in enumerate(one_history_each(histories, logits, name)):
-            logits[row, memory.of(row, history, logits.shape[-1], name).of_the_end()] = -math.inf
-        return logits
-
-    return named(no_repeat_ngram_warp, name)
-
-
-def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory) -> torch.Tensor:
-    """How often each token occurs in each history, not counting the first `ignore_first` tokens.
-
-    Returns
-    -------
-    tensor of whole numbers, of the type, shape (n, vocab) and device of `logits`
-    """
-    counts = np.zeros(logits.shape, dtype=np.int64)
-    for row, history in enumerate(one_history_each(histories, logits, name)):
-        history = history[ignore_first:] if ignore_first else history
-        counts[row] = memory.of(row, history, logits.shape[-1], name).counts
-    return torch.from_numpy(counts).to(logits.device, logits.dtype)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Names and checks
-
-
 def reads_histories(warp: Iterable[Warp]) -> bool:
     """Whether some of the warps may use the histories. This is assumed of every warp except `one_hot`."""
     return any(function is not one_hot for function in warp)
-
-
-def checked_warp(warp) -> tuple[Warp, ...]:
-    """Return `warp` as a tuple of functions; raise ValueError if it is not a sequence of functions."""
-    if callable(warp):
-        raise ValueError(f"warp must be a list of functions; got one function alone: write warp=[{warp_names([warp])}]")
-    if isinstance(warp, str) or not isinstance(warp, Iterable):
-        raise ValueError(f"warp must be a list of functions such as [temperature(0.7)], got {warp!r}")
-    warp = tuple(warp)
-    for function in warp:
-        if not callable(function):
-            raise ValueError(f"warp must hold functions (logits, histories) -> logits, got {function!r}")
-        if not takes(function, 2):
-            name = warp_names([function])
-            raise ValueError(f"warp holds {name}, which does not take (logits, histories): write {name}(...)")
-    return warp
-
-
-def takes(function, count: int) -> bool:
-    """Whether `function` can be called with `count` positional arguments."""
-    try:
-        inspect.signature(function).bind(*[None] * count)
-    except TypeError:
-        return False
-    except ValueError:  # some functions that are not written in Python have no signature
-        return callable(function)
-    return True
-
-
-def checked_result(function: Warp, result, logits: torch.Tensor) -> torch.Tensor:
-    """Return the result of a warp; raise ValueError unless it has floats with the shape and device of `logits`."""
-    if isinstance(result, torch.Tensor):
-        if result.shape == logits.shape and result.is_floating_point() and result.device == logits.device:
-            return result
-        what = f"a tensor of {result.dtype}, shape {tuple(result.shape)}, on {result.device}"
-    else:
-        what = repr(result)
-    raise ValueError(
-        f"the warp {warp_names([function])} returned {what}: a warp must return logits (floats) of the shape "
-        f"{tuple(logits.shape)} that it was given, on {logits.device}"
-    )
-
-
-def one_history_each(histories, logits: torch.Tensor, name: str) -> list[Sequence[int]]:
-    """Return the histories, one for each row; raise ValueError if they are no such thing."""
-    if histories is None or any(isinstance(history, numbers.Integral) for history in histories):
-        raise ValueError(f"{name} needs the tokens before each row: pass histories, one sequence of tokens per row")
-    histories = list(histories)
-    if len(histories) != len(logits):
-        raise ValueError(f"{name} needs one history per row: got {len(histories)} for {len(logits)} rows")
-    return histories
-
-
-def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:
-    """Return the histories as lists, one for each row; raise ValueError if they are wrong."""
-    histories, vocab = [list(history) for history in one_history_each(histories, logits, name)], logits.shape[-1]
-    for history in histories:
-        if history and not 0 <= min(history) <= max(history) < vocab:
-            wrong = [token for token in history if not 0 <= token < vocab]
-            raise ValueError(f"{name} was given a history with {wrong[:5]}, outside the vocabulary of {vocab} tokens")
-    return histories
-
-
-def penalty_name(name: str, strength: float, ignore_first: int) -> str:
-    """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks `ignore_first`."""
-    check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
-    return f"{name}({number_text(strength)}{f', ignore_first={ignore_first}' if ignore_first else ''})"
-
-
-def named(function: Warp, name: str) -> Warp:
-    """Name a warp as error messages and plots show it: ``temperature(0.7)`` and not ``temperature_warp``."""
-    function.__name__ = function.__qualname__ = name
-    return function
-
-
-def warp_names(warp: Iterable[Warp]) -> str:
-    """The names of the warps, joined by commas; "(none)" when there are none."""
-    return ", ".join(getattr(function, "__name__", repr(function)) for function in warp) or "(none)"

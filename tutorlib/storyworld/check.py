@@ -72,7 +72,7 @@ def check(text):
         parts.pop()
     for sentence in parts:
         verdict, reason = CONSISTENT, ""
-        kind, slots = read(sentence) or (None, {})
+        kind, slots = read(sentence) or (None, dict[str, str]())
         try:
             if kind is None:
                 verdict, reason = UNREADABLE, "no sentence of the village reads like this"

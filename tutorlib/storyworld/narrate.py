@@ -210,6 +210,7 @@ class _Narrator:
     def answer(self):
         """Answers the open question; if possible, the speaker is not the person whom the question is about."""
         state, rng = self.state, self.rng
+        assert state.question is not None, "called only while a question is open"
         topic, subject = state.question
         present = [who for who in state.people if state.place[who] != AWAY]
         about = subject[0] if topic == "count" else state.keeper.get(subject, subject)

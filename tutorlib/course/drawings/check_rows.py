@@ -1,4 +1,4 @@
-"""A check: the rows of logits from one call of the target, and the token that each row judges."""
+"""A check: the rows of logits from one call of the target, and the token that each row checks."""
 
 from collections.abc import Sequence
 

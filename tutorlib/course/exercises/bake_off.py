@@ -4,7 +4,9 @@ import math
 from statistics import fmean, median
 
 from ...measures import theory
-from .judge import Exercise, Verdict, checker, filled, listed, number, right, wrong
+from .answers import filled, listed, number
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 PLAIN = "plain loop"
 

@@ -5,8 +5,10 @@ import math
 from collections.abc import Sequence
 
 from ...model.table import TableLM
+from .answers import filled, listed, short
 from .greedy import table_and_prompt
-from .judge import NOT_YET, Exercise, Verdict, checker, filled, listed, right, short, wrong
+from .judge import NOT_YET, Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # The hypotheses in a beam: (tokens, log-probability), best first.
 Beams = list[tuple[tuple[int, ...], float]]

@@ -4,7 +4,9 @@ import math
 
 from ...decoders.best_first_beam_search import best_first_beam_search
 from ...running.decoding import run
-from .judge import Exercise, Verdict, checker, filled, listed, number, right, short, wrong
+from .answers import filled, listed, number, short
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 
 def searched(lm, prompt, beams, length, heuristic=None):

@@ -8,21 +8,9 @@ import torch
 
 from ...decoders.context_contrast import context_scores
 from ...decoders.contrastive_decoding import contrastive_scores
-from .judge import (
-    NOT_YET,
-    Ended,
-    Exercise,
-    Verdict,
-    array,
-    checker,
-    compare,
-    filled,
-    number,
-    right,
-    short,
-    tensor,
-    wrong,
-)
+from .answers import array, compare, filled, number, short, tensor
+from .judge import NOT_YET, Exercise, checker
+from .verdicts import Ended, Verdict, right, wrong
 
 
 @checker

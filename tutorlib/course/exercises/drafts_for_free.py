@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from ...decoders.prompt_lookup import prompt_lookup
 from ...model.lm import LM
 from ...running.decoding import run
-from .judge import Exercise, Verdict, checker, compare, filled, listed, right, wrong
+from .answers import compare, filled, listed
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Looking up

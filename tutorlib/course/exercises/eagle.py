@@ -6,7 +6,9 @@ import torch
 
 from ...model.tree import TokenTree
 from ...running.step import Step
-from .judge import Exercise, Verdict, array, checker, close, filled, listed, number, parts, right, short, wrong
+from .answers import array, close, filled, listed, number, parts, short
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which candidates a dynamic tree keeps

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import torch
 
-from .judge import Exercise, Verdict, checker, filled, right, short, wrong
+from .answers import filled, short
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a mistake costs in a tree of one level

@@ -14,7 +14,9 @@ from ...decoders.greedy import greedy
 from ...model.lm import LM
 from ...model.table import TableLM
 from ...running.decoding import run
-from .judge import Ended, Exercise, Verdict, checker, compare, filled, right, wrong
+from .answers import compare, filled
+from .judge import Exercise, checker
+from .verdicts import Ended, Verdict, right, wrong
 
 MOST_SEQUENCES = 20_000  # most that a counterexample may have: enough for any that can be worked out by hand
 

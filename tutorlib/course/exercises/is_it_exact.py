@@ -9,9 +9,11 @@ from ...decoders.sample import sample
 from ...decoders.speculative import speculative
 from ...measures.proof import exact_distribution, target_distribution, total_variation
 from ...model.table import TableLM
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from .. import zoo
-from .judge import Verdict, array, attempt, checker, compare, filled, right, short, wrong
+from .answers import array, compare, filled, short
+from .judge import attempt, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Bugs found from their distributions

@@ -10,56 +10,16 @@ function decorated with `checker` examines it and uses `compare`, `right` and `w
 import contextlib
 import dis
 import functools
-import itertools
-import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-NOT_YET = "not answered yet"
-# A reader's code and objects may fail in any way, and `sys.exit` must not end the interpreter. Ctrl-C still works.
-FAILURES = (Exception, SystemExit, GeneratorExit)
-NOTHING = "Your function returned None: did it forget to return its result?"
+from .answers import like, same, short
+from .verdicts import FAILURES, NOT_YET, NOTHING, Ended, Verdict, in_words, right, wrong
 
 # A mistake is the function that makes it, or the options with which the expected function makes it.
 Mistake = Callable | Mapping
-
-
-class Verdict(NamedTuple):
-    """The result of a check: whether the answer is right (None: not answered yet), and why.
-
-    A verdict is true only if the answer is right, so ``assert check.judge(answer)`` can grade it.
-    """
-
-    ok: bool | None
-    message: str
-
-    def __bool__(self) -> bool:
-        return self.ok is True
-
-    def __str__(self) -> str:
-        return f"{'…' if self.ok is None else '✓' if self.ok else '✗'} {self.message}"
-
-
-class Ended(Exception):
-    """Raised inside a checker to end it with a verdict."""
-
-    def __init__(self, verdict: Verdict):
-        super().__init__(verdict.message)
-        self.verdict = verdict
-
-
-def right(message: str) -> Verdict:
-    """The verdict on a right answer; the message says why it is right, or what follows from it."""
-    return Verdict(True, message)
-
-
-def wrong(message: str) -> Verdict:
-    """The verdict on a wrong answer; the message names the mistake."""
-    return Verdict(False, message)
 
 
 def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
@@ -102,14 +62,6 @@ def _verdict(look: Callable[..., Verdict], *args, **kwargs) -> Verdict:
         return ended.verdict
     except FAILURES as error:
         return wrong(f"Your answer cannot be read: looking at it raised {in_words(error)}.")
-
-
-def in_words(error: BaseException) -> str:
-    """The kind of an error and its message, as far as it has one that can be shown."""
-    said = ""
-    with contextlib.suppress(*FAILURES):
-        said = f": {error}".removesuffix(": ").removesuffix(".")
-    return type(error).__name__ + said
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -310,192 +262,12 @@ def _is_empty(function: Callable) -> bool:
 # Reading answers, and comparing them
 
 
-def like(answer, due):
-    """An answer in the form of the expected result `due`; the checker ends with a ✗ if it has another form."""
-    if isinstance(due, torch.Tensor | np.ndarray):
-        return array(answer, tuple(due.shape))
-    if isinstance(due, tuple):
-        answer = parts(answer, len(due))
-        return tuple(like(part, other) for part, other in zip(answer, due, strict=True))
-    if isinstance(due, list):
-        return listed(answer)
-    if isinstance(due, set | frozenset):
-        return set(listed(answer))
-    if isinstance(due, str | bool | Mapping):
-        if not isinstance(answer, type(due)):
-            raise Ended(wrong(f"Expected a {type(due).__name__}, got {short(answer)}."))
-        return answer
-    return number(answer)
-
-
-def number(answer, due=None) -> float | int:
-    """An answer as a plain number; the checker ends with a ✗ if it is not one. One-element tensors count as numbers."""
-    if hasattr(answer, "item") and getattr(answer, "size", None) is not None:
-        with contextlib.suppress(ValueError, RuntimeError):
-            answer = answer.item()
-    if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
-        raise Ended(wrong(f"Expected a number, got {short(answer)}."))
-    try:
-        as_float = float(answer)
-    except OverflowError:
-        raise Ended(wrong(f"{short(answer)} is too large to be right.")) from None
-    return int(answer) if isinstance(answer, numbers.Integral) else as_float
-
-
-def array(answer, shape: tuple[int, ...], what: str = "numbers") -> np.ndarray:
-    """An answer as a float64 array of this shape; the checker ends with a ✗ if it is not one."""
-    try:
-        made = np.asarray(_plain(answer), dtype=float)
-    except FAILURES:  # a ragged list, a sparse tensor, 10**400, a list that contains itself
-        raise Ended(wrong(f"Expected {what} of shape {shape}, got {short(answer)}.")) from None
-    if made.shape != shape:
-        found = f"shape {made.shape}" if made.ndim else short(answer)
-        raise Ended(wrong(f"Expected {what} of shape {shape}, got {found}."))
-    return made
-
-
-def listed(answer) -> list:
-    """An answer as a list; tensors and arrays are converted. Their whole numbers become ints and compare as tokens."""
-    answer = _plain(answer)
-    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-        raise Ended(wrong(f"Expected a list, got {short(answer)}."))
-    try:
-        return [_plain(value) for value in itertools.islice(answer, 100_000)]
-    except FAILURES as error:
-        raise Ended(wrong(f"Expected a list, got {in_words(error)}")) from error
-
-
-def parts(answer, count: int, what: str = "") -> tuple:
-    """An answer of several parts, in a tuple or a list; the checker ends with a ✗ for anything else."""
-    if isinstance(answer, torch.Tensor | np.ndarray) and answer.ndim and len(answer) == count:
-        answer = tuple(answer)
-    if not isinstance(answer, tuple | list) or len(answer) != count:
-        raise Ended(wrong(f"Expected {what or f'{count} values'}, got {short(answer)}."))
-    return tuple(answer)
-
-
-def filled(answer, keys: Iterable[str], partly: bool = False) -> Mapping:
-    """A prediction as a dict with these keys. The checker ends if it is not one, or if a value is still missing.
-
-    With `partly`, the result holds only the values that are given, at least one. A checker that has found these right
-    must call `filled` again without `partly`, so that it ends if others are missing.
-    """
-    keys = tuple(keys)
-    if not isinstance(answer, Mapping) or set(answer) != set(keys):
-        raise Ended(wrong(f"Expected a dict with the keys {', '.join(map(repr, keys))}; got {short(answer)}."))
-    missing = [key for key in keys if answer[key] is None or answer[key] is ...]
-    if len(missing) == len(keys):
-        raise Ended(Verdict(None, NOT_YET))
-    if partly:
-        return {key: answer[key] for key in keys if key not in missing}
-    if missing:
-        raise Ended(Verdict(None, f"{NOT_YET}: {', '.join(map(repr, missing))}"))
-    return answer
-
-
-def same(one, other, tolerance: float = 1e-6) -> bool:
-    """Whether two answers are equal: numbers within a relative tolerance, everything else part by part."""
-    one, other = _plain(one), _plain(other)
-    try:
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in one)
-        if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-            return len(one) == len(other) and all(same(*pair, tolerance) for pair in zip(one, other, strict=True))
-        if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
-            return close(one, other, tolerance)
-        return bool(one == other)
-    except FAILURES:  # also a list that contains itself
-        return False
-
-
-def close(one: float, other: float, tolerance: float = 1e-6) -> bool:
-    """Whether two numbers are equal within a relative tolerance. NaN equals NaN."""
-    if math.isnan(one) or math.isnan(other):
-        return math.isnan(one) and math.isnan(other)
-    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-3)
-
-
-def _plain(value):
-    """Tensors, arrays and their numbers as plain Python lists and numbers; anything else as it is."""
-    if isinstance(value, torch.Tensor):
-        with contextlib.suppress(RuntimeError, NotImplementedError):
-            return value.detach().cpu().tolist()
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def compare(
-    answer,
-    expected: float,
-    mistakes: Mapping[float, str] | None = None,
-    *,
-    why: str = "Right.",
-    otherwise: str = "",
-    tolerance: float = 1e-6,
-) -> Verdict:
-    """Judge one number: it is right, a known mistake, or simply wrong.
-
-    Parameters
-    ----------
-    answer : number
-    expected : float
-    mistakes : mapping of float to str
-        The results of the usual mistakes, and the message for each. The expected number is right even if it is also
-        here.
-    why : str
-        The message for a right answer.
-    otherwise : str
-        A hint for a wrong answer that is none of the mistakes.
-    tolerance : float
-        The relative tolerance for comparing the answer with a number.
-    """
-    value = number(answer)
-    if close(value, expected, tolerance):
-        return right(why)
-    for mistake, message in (mistakes or {}).items():
-        if close(value, mistake, tolerance):
-            return wrong(message)
-    side = "too large" if value > expected else "too small" if value < expected else "not a number"
-    return wrong(f"{short(value)} is {side}. {otherwise}".strip())
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Making cases
 
 
-def tensor(values) -> torch.Tensor:
-    """Numbers as a float64 tensor for a case: one row, or several."""
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def normalised(weights: torch.Tensor) -> torch.Tensor:
-    """Weights of shape (vocab,), divided by their sum."""
-    return weights / weights.sum()
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Showing values
-
-
-def short(value) -> str:
-    """A value as it is shown in a message: rounded, on one line, cut if it is long.
-
-    A value that contains itself, or cannot be shown, is described by its type.
-    """
-    try:
-        text = repr(_rounded(value)).replace("\n", " ")
-    except FAILURES:
-        text = f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _rounded(value):
-    value = _plain(value)
-    if isinstance(value, float) and math.isfinite(value):
-        value = float(f"{value:.6g}")
-        return int(value) if value.is_integer() and abs(value) < 1e6 else value
-    if type(value) in (list, tuple):
-        return type(value)(_rounded(one) for one in value)
-    return value
 
 
 def _arguments(*case) -> str:

@@ -4,7 +4,9 @@ import math
 
 import torch
 
-from .judge import Exercise, Verdict, checker, compare, filled, right, short, tensor, wrong
+from .answers import compare, filled, short, tensor
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How many texts fit

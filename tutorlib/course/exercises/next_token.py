@@ -5,21 +5,9 @@ import math
 import numpy as np
 import torch
 
-from .judge import (
-    Exercise,
-    Verdict,
-    array,
-    checker,
-    close,
-    compare,
-    filled,
-    listed,
-    normalised,
-    number,
-    right,
-    tensor,
-    wrong,
-)  # fmt: skip
+from .answers import array, close, compare, filled, listed, normalised, number, tensor
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 check_softmax = Exercise(
     """Judge ``softmax(logits: float64 tensor (vocab,)) -> probabilities (vocab,)``.""",

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from .judge import Exercise, Verdict, array, checker, close, compare, filled, number, parts, right, short, wrong
+from .answers import array, close, compare, filled, number, parts, short
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How often each method's guess is accepted, if every token is one word

@@ -5,8 +5,10 @@ from collections import Counter
 import numpy as np
 import torch
 
-from ...sampling.warp import presence_penalty, repetition_penalty
-from .judge import Exercise, Verdict, array, checker, compare, filled, right, tensor, wrong
+from ...sampling.penalties import presence_penalty, repetition_penalty
+from .answers import array, compare, filled, tensor
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 
 def ngrams(tokens, n) -> list[tuple]:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 import torch
 
-from .judge import Ended, Exercise, Verdict, checker, compare, filled, listed, number, right, same, short, tensor, wrong
+from .answers import compare, filled, listed, number, same, short, tensor
+from .judge import Exercise, checker
+from .verdicts import Ended, Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Top-p and locally typical: from probabilities to probabilities

@@ -5,8 +5,10 @@ import math
 from ...measures.proof import exact_distribution
 from ...measures.theory import acceptance_rate
 from ...model.table import TableLM
-from ..zoo.judges import unwarped_bonus
-from .judge import Exercise, Verdict, checker, filled, right, short, wrong
+from ..zoo.rules import unwarped_bonus
+from .answers import filled, short
+from .judge import Exercise, checker
+from .verdicts import Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a change does to the acceptance

@@ -9,23 +9,9 @@ import numpy as np
 import torch
 
 from ...sampling.randomness import Exhaustive
-from .judge import (
-    Ended,
-    Exercise,
-    Verdict,
-    array,
-    attempt,
-    checker,
-    compare,
-    filled,
-    normalised,
-    number,
-    parts,
-    right,
-    short,
-    tensor,
-    wrong,
-)
+from .answers import array, compare, filled, normalised, number, parts, short, tensor
+from .judge import Exercise, attempt, checker
+from .verdicts import Ended, Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A prediction for one position

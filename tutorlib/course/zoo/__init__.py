@@ -14,7 +14,7 @@ from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_e
 from .beams import beam_starts_at_one, first_finished_beam, length_off_by_one
 from .bookkeeping import forgets_at_least_one, lagging_draft, rollback_too_short
 from .cases import tables, texts
-from .judges import (
+from .rules import (
     feature_predictor,
     fixed_threshold,
     greedy_drafts,

@@ -5,7 +5,7 @@ import torch
 from ...decoders.speculative import speculative
 from ...decoders.speculative_batch import speculative_batch
 from ...drafting.checking import check_sampled, residual
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from ...running.step import Step
 from ...sampling.warp import probabilities
 from .loops import drafts, draw_token, histories, in_a_row

@@ -1,6 +1,6 @@
 """Wrong scores for beams."""
 
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from .loops import beam_loop
 
 

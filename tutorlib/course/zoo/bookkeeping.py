@@ -1,7 +1,7 @@
-"""Wrong bookkeeping: the judge is right, but the models have read the wrong tokens."""
+"""Wrong bookkeeping: the rule is right, but the models have read the wrong tokens."""
 
 from ...drafting.checking import check_sampled
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from ...running.step import Step
 from ...sampling.warp import probabilities
 from .loops import histories, speculate

@@ -15,7 +15,7 @@ from ...model.table import TableLM
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Exhaustive, Seeded
 from ...sampling.warp import temperature
-from .judges import feature_predictor, mixed_with_prediction
+from .rules import feature_predictor, mixed_with_prediction
 
 Outcomes = dict[tuple, float]
 

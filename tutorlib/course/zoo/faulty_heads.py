@@ -10,7 +10,8 @@ import copy
 import torch
 from torch import nn
 
-from ...drafting.eagle_head import DraftSession, Eagle3Head
+from ...drafting.draft_session import DraftSession
+from ...drafting.eagle_head import Eagle3Head
 from ...drafting.medusa_heads import MedusaHeads
 from ...model.lm import LM
 

@@ -11,7 +11,7 @@ from ...sampling.warp import probabilities
 
 
 class Round(NamedTuple):
-    """Everything that is known when the n drafted tokens of a round are judged.
+    """Everything that is known when the n drafted tokens of a round are checked.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ def draw_token(probs, rng):
     return rng.choose(probs)
 
 
-def judge_rightly(round, rng):
+def right_rule(round, rng):
     return check_sampled(round.drafted, round.draft_probs, round.target_probs, rng)
 
 
@@ -66,10 +66,10 @@ def forget_rejected(session, drafted, accepted):
     session.rollback(len(drafted) - accepted)
 
 
-def speculate(target, draft, prompt, gamma, rng, warp, *, judge=judge_rightly, draw=draw_token, forget=forget_rejected):
+def speculate(target, draft, prompt, gamma, rng, warp, *, rule=right_rule, draw=draw_token, forget=forget_rejected):
     """`speculative`, of which a specimen replaces a part. It ends a few tokens before the context is full.
 
-    The parts: ``judge(round, rng) -> (accepted, next token)``, ``draw(probs, rng) -> token``, and
+    The parts: ``rule(round, rng) -> (accepted, next token)``, ``draw(probs, rng) -> token``, and
     ``forget(target_session, drafted, accepted)``.
     """
     target_session, draft_session = target.session(prompt, hidden=-1), draft.session(prompt)
@@ -79,7 +79,7 @@ def speculate(target, draft, prompt, gamma, rng, warp, *, judge=judge_rightly, d
         logits = target_session.feed(unread + drafted)
         target_probs = probabilities(logits, warp, histories(text, drafted))
         features = target_session.hidden[-len(logits) :]
-        accepted, token = judge(Round(drafted, draft_logits, draft_probs, logits, target_probs, features), rng)
+        accepted, token = rule(Round(drafted, draft_logits, draft_probs, logits, target_probs, features), rng)
         forget(target_session, drafted, accepted)
         unread = [token]
         tokens = drafted[:accepted] + unread
@@ -93,8 +93,8 @@ def in_a_row(chances, rng):
     return next((count for count, chance in enumerate(chances) if not rng.accept(chance)), len(chances))
 
 
-def speculate_across(target, draft, prompt, gamma, rng, warp, *, judge):
-    """`token_intersection`, with ``judge(guesses, drafted, draft_probs, target_probs) -> (accepted, token)`` passed in.
+def speculate_across(target, draft, prompt, gamma, rng, warp, *, rule):
+    """`token_intersection`, with ``rule(guesses, drafted, draft_probs, target_probs) -> (accepted, token)`` passed in.
 
     All ids are the target's; ``guesses.to_draft`` maps them to the draft's ids.
     """
@@ -103,7 +103,7 @@ def speculate_across(target, draft, prompt, gamma, rng, warp, *, judge):
     while session.room > gamma:
         drafted, draft_probs = guesses.draw(text, gamma, rng)
         target_probs = probabilities(session.feed(unread + drafted), warp, histories(text, drafted))
-        accepted, token = judge(guesses, drafted, draft_probs, target_probs)
+        accepted, token = rule(guesses, drafted, draft_probs, target_probs)
         session.rollback(len(drafted) - accepted)
         unread = [token]
         tokens = drafted[:accepted] + unread

@@ -12,7 +12,7 @@ from ...decoders.speculative_batch import speculative_batch
 from ...decoders.token_intersection import token_intersection
 from ...measures.proof import total_variation
 from ...sampling.warp import top_p
-from . import batches_and_ends, beams, bookkeeping, cases, judges, vocabularies, warps
+from . import batches_and_ends, beams, bookkeeping, cases, rules, vocabularies, warps
 
 MARK = "# the mistake"
 NOT_FOUND = "Not found published, but easy to make."
@@ -110,55 +110,55 @@ GITHUB = "https://github.com/"
 
 SPECIMENS = [
     Specimen(
-        judges.rows_one_late, speculative,
+        rules.rows_one_late, speculative,
         "A call returns one row of logits for each token that it reads, so row i looks as if it were about token i. In "
         "fact, it is about the token after it.",
         cases.texts, 0.3,
         f"mlx-node, pull request 11, found in review: {GITHUB}mlx-node/mlx-node/pull/11",
     ),
     Specimen(
-        judges.inverted_coin, speculative,
+        rules.inverted_coin, speculative,
         "The paper rejects with probability 1 - p/q, so the code rejects if r > 1 - p/q. But a uniform random number r "
         "is above 1 - p/q with probability p/q. So the more alike p and q are, the more often a token is rejected.",
         cases.texts, 0.05,
     ),
     Specimen(
-        judges.resample_from_target, speculative,
+        rules.resample_from_target, speculative,
         "It seems safe to draw from the target. But accepted tokens already supply a part of p, so the draw after a "
         "rejection has to supply only the part that is missing.",
         cases.short_texts, 0.05,
         f"Spec-RL, where it is a choice made for training: {GITHUB}ShopeeLLM/Spec-RL/issues/14",
     ),
     Specimen(
-        judges.fixed_threshold, speculative,
+        rules.fixed_threshold, speculative,
         "It sounds like what acceptance should mean: the token is good enough for the target.",
         cases.texts, 0.05,
         "SGLang, as the option speculative_accept_threshold_single, which is off by default: "
         f"{GITHUB}sgl-project/sglang/blob/main/python/sglang/srt/server_args.py",
     ),
     Specimen(
-        judges.score_only, speculative,
+        rules.score_only, speculative,
         "Speculative decoding really does read the whole draft in one call of the target, and the average "
         "log-likelihood from this call looks like a way to judge the draft.",
         cases.texts, 0.3,
         "a guide to speculative decoding with Gemma 2 (2024), which has no lasting address",
     ),
     Specimen(
-        judges.other_warp, speculative,
+        rules.other_warp, speculative,
         "One function drafts and applies the temperature. Another function checks, and it starts again from the "
         "logits, without the temperature.",
         cases.hot_texts, 0.05,
         f"transformers, issue 47932 (2026, closed): {GITHUB}huggingface/transformers/issues/47932",
     ),
     Specimen(
-        judges.greedy_with_coins, judges.greedy_speculation,
+        rules.greedy_with_coins, rules.greedy_speculation,
         "To make the method greedy, somebody replaced every draw by an argmax, but forgot the acceptance test, because "
         "it does not look like a draw.",
         cases.greedy_texts, 0.1,
         f"speculative-sampling, the code of a blog post (2023, fixed): {GITHUB}jaymody/speculative-sampling/issues/3",
     ),
     Specimen(
-        judges.unwarped_bonus, speculative,
+        rules.unwarped_bonus, speculative,
         "The bonus token is drawn in a different part of the code from the other tokens, straight from the last row of "
         "the logits.",
         cases.hot_texts, 0.05,
@@ -166,7 +166,7 @@ SPECIMENS = [
         f"{GITHUB}ardanlabs/kronk/pull/788",
     ),
     Specimen(
-        judges.greedy_drafts, speculative,
+        rules.greedy_drafts, speculative,
         "The most likely token is accepted most often, so why draft any other? You may always draft it, but then q is "
         "1 for this token and 0 for all others.",
         cases.texts, 0.05,
@@ -261,13 +261,13 @@ SPECIMENS = [
         cases.texts, 0.01,
     ),
     Specimen(
-        judges.perplexity_threshold, speculative,
+        rules.perplexity_threshold, speculative,
         "The title of the EAGLE paper contains the word *uncertainty*, and perplexity is a measure of uncertainty. But "
         "the paper means the uncertainty of features (chapter 13).",
         cases.short_texts, 0.15,
     ),
     Specimen(
-        judges.mixed_with_prediction, speculative,
+        rules.mixed_with_prediction, speculative,
         "EAGLE does predict features, and its loss does compare features. But in EAGLE, the prediction only proposes "
         "tokens. Here, it also helps to judge them, although the target's own row is known.",
         cases.texts_with_prediction, 0.05,

@@ -5,8 +5,9 @@ import torch
 from ...arguments import number_text
 from ...decoders.greedy import greedy
 from ...decoders.sample import sample
-from ...running.decoding import decoder
-from ...sampling.warp import named, top_k
+from ...running.decoder import decoder
+from ...sampling.checks import named
+from ...sampling.warp import top_k
 
 
 def top_p_without_the_crossing(p):

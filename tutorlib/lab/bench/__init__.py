@@ -17,7 +17,7 @@ with the reason. If the peer of a row was left out, there is no comparison with 
 
 If a row uses drafts, its speed relative to plain decoding is also predicted. The prediction uses what the row drafted
 in each call, and the times of calls of that width and of the prompt's call, measured in the same rounds: see
-`measuring.prediction`. There are no predictions for several texts at once, because calls are measured for a single
+`predicting.prediction`. There are no predictions for several texts at once, because calls are measured for a single
 text.
 
 A family with a chat format is measured with six kinds of prompt, because the number of tokens per call depends on the
@@ -25,8 +25,8 @@ text: a summary or corrected code repeats much of its prompt, but a story does n
 condition is saved when it is done. If the command is stopped, the same command continues with the next condition, and
 later commands can add conditions to the file.
 
-The rows are in `rows`, the costs of calls in `costs`, the timing in `measuring`, and tables and files in `report`. To
-compare methods of your own, use `compare`.
+The rows are in `rows`, those that can run in `choosing`, the costs of calls in `costs`, the timing in `measuring`, what
+the rows' steps say in `predicting`, and tables and files in `report`. To compare methods of your own, use `compare`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from pathlib import Path
 from ... import storyworld
 from ...disk import read_json
 from ...model.lm import LM
+from .choosing import that_can_run
 from .comparing import Compared, compare, measures, show_comparison
 from .costs import Costs, level_seconds, measured_costs, reading
-from .measuring import Condition, GammaResult, Result, Spread, by_gamma, measure, that_can_run
+from .measuring import Condition, GammaResult, Result, Spread, by_gamma, measure
 from .report import along, own_folder, read_report, reports, table, where
 
 __all__ = [

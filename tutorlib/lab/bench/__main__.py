@@ -15,8 +15,9 @@ from ...arguments import USER_ERRORS, check_whole_number, number_text
 from ...disk import differences, locked
 from ...loading import models
 from . import chat_prompts, story_prompts
+from .choosing import drafts_of, that_can_run, with_peers
 from .costs import measured_costs, reading
-from .measuring import Condition, drafts_of, measure, rows_at, that_can_run, with_peers
+from .measuring import Condition, measure, rows_at
 from .report import VERSION, as_json, as_text, file_name, machine, own_folder, read_report, write_report
 from .rows import OF_EACH_KIND, ROWS
 

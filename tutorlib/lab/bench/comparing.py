@@ -14,7 +14,8 @@ from ...arguments import takes_iterators
 from ...measures.cost import synchronize
 from ...measures.memory import Used, used
 from ...model.llama import without_loops
-from ...running.decoding import Steps, run
+from ...running.decoder import Steps
+from ...running.decoding import run
 
 
 @dataclass

@@ -29,8 +29,9 @@ from ...model.lm import LM
 from ...model.table import TableLM
 from ...running.decoding import run, run_batch
 from ...running.step import Step
+from ...sampling.penalties import frequency_penalty, no_repeat_ngram
 from ...sampling.randomness import Seeded
-from ...sampling.warp import frequency_penalty, no_repeat_ngram, temperature
+from ...sampling.warp import temperature
 
 # A doubled size may take twice as much, and a tenth more for what is measured with it.
 MOST = 2.2

@@ -5,22 +5,23 @@ Each measurement has a condition: a kind of prompt, a temperature, and the numbe
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ...arguments import check_whole_number, is_number, takes_iterators
+from ...arguments import takes_iterators
 from ...measures.cost import synchronize
 from ...measures.theory import measured_factor
 from ...running.step import Step
 from .between import share_between
+from .choosing import drafts_of, rows_at
 from .costs import Costs, held_bytes, measured_costs, median_costs
-from .rows import GENERATE, PLAIN, ROWS, Row, speculative_row
+from .predicting import acceptance, accepted_at, prediction
+from .rows import PLAIN, ROWS, Output, Row, speculative_row
 
 
 class Condition(NamedTuple):
@@ -138,8 +139,41 @@ def measure(
         the temperature is below 0, or if the batch size is below 1.
     """
     rows = rows_at(rows, temperature, batch)
-    names = [row.name for row in rows]
-    missing = sorted({PLAIN, *(row.peer for row in rows if row.peer)} - set(names))
+    _check_comparable(family, prompts, rows, rounds, new_tokens)
+    batches = [
+        [list(prompts[(first + row) % len(prompts)]) for row in range(batch)] for first in range(0, len(prompts), batch)
+    ]
+    drafts = drafts_of(rows) if batch == 1 else []
+    is_predicted = batch == 1 and any(row.is_drafting for row in rows)
+    tallies = [Tally() for _ in rows]
+    round_costs = []
+    order, shuffle = list(range(len(rows))), random.Random(seed).shuffle
+    for number in range(-1, rounds):  # -1 is the round that is not counted
+        shuffle(order)  # so that no row always runs after the same one, whose work may still be in the caches
+        for column in order:
+            some = batches if number >= 0 else batches[:1]
+            outputs, seconds = _timed(rows[column], family, some, new_tokens, number, temperature, clock)
+            if number >= 0:
+                tallies[column].add(outputs, seconds)
+        if number >= 0 and is_predicted:
+            round_costs.append(costs(family, list(prompts[0]), drafts, new_tokens))
+
+    rates = {row.name: tally.rates for row, tally in zip(rows, tallies, strict=True)}
+    typical = median_costs(round_costs)
+    held = _held(family, rows, max(map(len, prompts)) + new_tokens)
+    results = []
+    for row, tally in zip(rows, tallies, strict=True):
+        result = _result(row, tally, rates, typical)
+        result.memory = _memory(row, held, batch, max(tally.widest, row.texts), family.target)
+        if row.is_drafting and batch == 1:
+            result.between = share_between(family, row, batches[0], new_tokens, temperature=temperature, clock=clock)
+        results.append(result)
+    return results
+
+
+def _check_comparable(family, prompts, rows: Sequence[Row], rounds: int, new_tokens: int) -> None:
+    """Raise ValueError if there is nothing to measure or to compare with, or no room for the new tokens."""
+    missing = sorted({PLAIN, *(row.peer for row in rows if row.peer)} - {row.name for row in rows})
     if missing:
         raise ValueError(f"the rows to compare with must be among the rows; missing: {', '.join(missing)}")
     if rounds < 1 or new_tokens < 1 or not len(prompts):
@@ -150,190 +184,87 @@ def measure(
             f"a prompt of {longest} tokens and {new_tokens} new ones do not fit the context of "
             f"{family.target.context}: ask for fewer new tokens"
         )
-    batches = [
-        [list(prompts[(first + row) % len(prompts)]) for row in range(batch)] for first in range(0, len(prompts), batch)
-    ]
-    drafts = drafts_of(rows) if batch == 1 else []
-    is_predicted = batch == 1 and any(row.is_drafting for row in rows)
-    seconds, tokens = np.zeros((rounds, len(rows))), np.zeros((rounds, len(rows)))
-    calls: list[int | None] = [0] * len(rows)
-    widest = [1] * len(rows)
-    steps = [[] for _ in rows]
-    round_costs = []
-    order, shuffle = list(range(len(rows))), random.Random(seed).shuffle
-    for number in range(-1, rounds):
-        shuffle(order)  # so that no row always runs after the same one, whose work may still be in the caches
-        for column in order:
-            row = rows[column]
-            synchronize(family.target.device)
-            began = clock()
-            outputs = [
-                row.decode(family, some, new_tokens, number, temperature)
-                for some in (batches if number >= 0 else batches[:1])
-            ]
-            synchronize(family.target.device)
-            took = clock() - began
-            lengths = [len(text) for output in outputs for text in output.texts]
-            if set(lengths) != {new_tokens}:
-                raise ValueError(f"{row.name} made {lengths} tokens, not {new_tokens} each")
-            if number < 0:
-                continue
-            seconds[number, column], tokens[number, column] = took, sum(lengths)
-            for output in outputs:
-                calls[column] = None if output.calls is None else calls[column] + output.calls
-                widest[column] = max([widest[column], *(max(len(s.drafted) + 1, s.scored) for s in output.steps)])
-                steps[column] += output.steps if row.is_drafting else ()
-        if number >= 0 and is_predicted:
-            round_costs.append(costs(family, list(prompts[0]), drafts, new_tokens))
-    rates = tokens / seconds
-    plain = rates[:, names.index(PLAIN)]
-    typical = median_costs(round_costs)
-    held = {
-        role: held_bytes(getattr(family, role), longest + new_tokens)
-        for role in {"target", *(role for row in rows for role in row.helpers)}
-    }
-    logits = family.target.vocab_size * family.target.dtype.itemsize
-    return [
-        Result(
-            name=row.name,
-            tokens_per_second=Spread.of(rates[:, column]),
-            tokens_per_call=float(tokens[:, column].sum()) / calls[column] if calls[column] else None,
-            acceptance=acceptance(steps[column]),
-            accepted_at=accepted_at(steps[column]),
-            over_plain=Spread.of(rates[:, column] / plain),
-            over_peer=Spread.of(rates[:, column] / rates[:, names.index(row.peer)]) if row.peer else None,
-            predicted=prediction(row, steps[column], typical),
-            memory={
-                "target": held["target"][0],
-                "draft": sum(held[role][0] for role in row.helpers),
-                "cache": batch * (row.texts * held["target"][1] + sum(held[role][1] for role in row.helpers)),
-                "logits": batch * max(widest[column], row.texts) * logits,
-            },
-            between=share_between(family, row, batches[0], new_tokens, temperature=temperature, clock=clock)
-            if row.is_drafting and batch == 1
-            else None,
-        )
-        for column, row in enumerate(rows)
-    ]
 
 
-def rows_at(rows: Sequence[Row], temperature: float, batch: int) -> list[Row]:
-    """The rows that can run at a temperature and batch size; see `measure`."""
-    if not is_number(temperature) or temperature < 0:
-        raise ValueError(f"a temperature must be a finite number of 0 or more, where 0 is greedy; got {temperature!r}")
-    check_whole_number(batch, 1, "a batch size is how many texts are made at once")
-    able = [row for row in rows if row.can_run(temperature, batch)]
-    lost = {row.name for row in rows} - {row.name for row in able}
-    instead = GENERATE if GENERATE in {row.name for row in able} else None
-    return [replace(row, peer=instead) if row.peer in lost else row for row in able]
+def _timed(row: Row, family, batches, new_tokens: int, number: int, temperature: float, clock):
+    """What a row makes of each batch in one round, and how many seconds it takes for all of them together."""
+    synchronize(family.target.device)
+    began = clock()
+    outputs = [row.decode(family, some, new_tokens, number, temperature) for some in batches]
+    synchronize(family.target.device)
+    seconds = clock() - began
+    lengths = [len(text) for output in outputs for text in output.texts]
+    if set(lengths) != {new_tokens}:
+        raise ValueError(f"{row.name} made {lengths} tokens, not {new_tokens} each")
+    return outputs, seconds
 
 
-def drafts_of(rows: Sequence[Row]) -> list[str]:
-    """The drafts of those rows whose time is predicted, by their names in the family."""
-    return sorted({role for row in rows if row.is_drafting for role in row.helpers})
+@dataclass
+class Tally:
+    """What one row has done in the rounds so far.
 
-
-class Lacking(Exception):
-    """The family lacks something that a row needs."""
-
-
-class Asked:
-    """A family that raises `Lacking` for a missing attribute, to distinguish it from other errors of a row."""
-
-    def __init__(self, family):
-        self._family = family
-
-    def __getattr__(self, role):
-        try:
-            return getattr(self._family, role)
-        except (AttributeError, ConnectionError, PermissionError) as error:
-            raise Lacking(str(error)) from error
-
-
-@takes_iterators
-def that_can_run(family, prompt: Sequence[int], rows: Sequence[Row] = tuple(ROWS)) -> tuple[list[Row], dict[str, str]]:
-    """Try each row on two new tokens, and leave out rows that do not work with these models.
-
-    Parameters
+    Attributes
     ----------
-    family, rows
-        As for `measure`. The family needs a `target` only.
-    prompt : list of int
-
-    Returns
-    -------
-    rows : list of Row
-        The rows that can run. If the peer of a row cannot run, the row has no peer.
-    left_out : dict of str to str
-        The names of the other rows, each with the reason: what the family lacks, or the error message of the method.
+    seconds, tokens : list
+        For each round.
+    calls : int or None
+        Of the target, in all rounds; None if they cannot be counted.
+    widest : int
+        Tokens in the target's widest call.
+    steps : list of Step
     """
-    left_out = {}
-    for row in rows:
-        try:
-            row.decode(Asked(family), [list(prompt)], 2, 0, 0.0 if row.greedily else 1.0)
-        except (Lacking, ValueError) as error:
-            if row.name == PLAIN:
-                raise
-            left_out[row.name] = str(error)
-    left = [row for row in rows if row.name not in left_out]
-    return [replace(row, peer=None) if row.peer in left_out else row for row in left], left_out
+
+    seconds: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    calls: int | None = 0
+    widest: int = 1
+    steps: list[Step] = field(default_factory=list)
+
+    def add(self, outputs: Sequence[Output], seconds: float) -> None:
+        """Add a round."""
+        self.seconds.append(seconds)
+        self.tokens.append(sum(len(text) for output in outputs for text in output.texts))
+        for output in outputs:
+            self.calls = None if self.calls is None or output.calls is None else self.calls + output.calls
+            self.widest = max([self.widest, *(max(len(step.drafted) + 1, step.scored) for step in output.steps)])
+            self.steps += output.steps
+
+    @property
+    def rates(self) -> np.ndarray:
+        """Tokens per second in each round."""
+        return np.array(self.tokens, dtype=float) / np.array(self.seconds)
 
 
-def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[Row]:
-    """The rows with these names, and those that `measure` compares them with; ValueError for an unknown name."""
-    known = {row.name: row for row in rows}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"there is no row {unknown[0]!r}; the rows are: {'; '.join(known)}")
-    wanted, waiting = set(), [PLAIN, GENERATE, *names]
-    while waiting:
-        name = waiting.pop()
-        if name is not None and name not in wanted:
-            wanted.add(name)
-            waiting.append(known[name].peer)
-    return [row for row in rows if row.name in wanted]
+def _result(row: Row, tally: Tally, rates: dict[str, np.ndarray], typical: Costs | None) -> Result:
+    """The result of a row, without what needs its models: `memory` and `between`."""
+    own, steps = rates[row.name], tally.steps if row.is_drafting else []
+    return Result(
+        name=row.name,
+        tokens_per_second=Spread.of(own),
+        tokens_per_call=float(sum(tally.tokens)) / tally.calls if tally.calls else None,
+        acceptance=acceptance(steps),
+        accepted_at=accepted_at(steps),
+        over_plain=Spread.of(own / rates[PLAIN]),
+        over_peer=Spread.of(own / rates[row.peer]) if row.peer else None,
+        predicted=prediction(row, steps, typical),
+        memory={},
+    )
 
 
-def acceptance(steps) -> float | None:
-    """Accepted tokens divided by judged tokens; None if nothing was judged."""
-    judged = sum(step.judged for step in steps)
-    return sum(step.accepted for step in steps) / judged if judged else None
+def _held(family, rows: Sequence[Row], length: int) -> dict[str, tuple[int, int]]:
+    """Bytes of the weights and of the cache, after `length` tokens, of each model that the rows use."""
+    roles = {"target", *(role for row in rows for role in row.helpers)}
+    return {role: held_bytes(getattr(family, role), length) for role in roles}
 
 
-def accepted_at(steps) -> list[float] | None:
-    """Accepted tokens divided by judged tokens, for each position in the draft; None if nothing was judged."""
-    deepest = max((step.judged for step in steps), default=0)
-    reached = [[step.accepted > at for step in steps if step.judged > at] for at in range(deepest)]
-    return [sum(kept) / len(kept) for kept in reached] or None
-
-
-def prediction(row: Row, steps: Sequence[Step], costs: Costs | None) -> float | None:
-    """Predict how much faster than plain decoding a row should be, from the measured times of calls.
-
-    Both read each prompt in one call. After that, plain decoding makes a call of one token for each token. In each
-    step, the row calls its draft, and then the target with all drafted tokens and one more. Nothing else is counted.
-    """
-    if not row.is_drafting or costs is None:
-        return None
-    draft_seconds = sum(costs.draft_seconds[role] for role in row.helpers)
-    texts, tokens, seconds, calls = 0, 0, 0.0, math.inf
-    for step in steps:
-        tokens += len(step.tokens)
-        seconds += draft_calls(step) * draft_seconds
-        if step.calls <= calls:  # another text begins: this call reads its prompt
-            texts += 1
-            seconds += costs.prompt_seconds
-        else:
-            # `run` takes tokens that it cuts off out of a drafted chain; the call had them all the same.
-            drafted = max(len(step.drafted), len(step.tokens) + step.cut - 1)
-            seconds += costs.call_seconds[drafted]
-        calls = step.calls
-    return (texts * costs.prompt_seconds + (tokens - texts) * costs.call_seconds[0]) / seconds
-
-
-def draft_calls(step: Step) -> int:
-    """How often the draft was called in a step: once for each level of a tree, or for each token of a chain."""
-    return 1 + max(step.tree.depths) if step.tree else len(step.drafted)
+def _memory(row: Row, held: dict[str, tuple[int, int]], batch: int, widest: int, target) -> dict[str, int]:
+    """`Result.memory` of a row whose widest call of the target had so many tokens."""
+    return {
+        "target": held["target"][0],
+        "draft": sum(held[role][0] for role in row.helpers),
+        "cache": batch * (row.texts * held["target"][1] + sum(held[role][1] for role in row.helpers)),
+        "logits": batch * widest * target.vocab_size * target.dtype.itemsize,
+    }
 
 
 class GammaResult(NamedTuple):

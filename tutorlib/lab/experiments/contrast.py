@@ -18,8 +18,9 @@ from ...decoders.sample_batch import sample_batch
 from ...loading import models
 from ...running.decoding import run, run_batch
 from ...running.trace import Trace
+from ...sampling.penalties import repetition_penalty
 from ...sampling.randomness import Greedy, Seeded
-from ...sampling.warp import probabilities, repetition_penalty, top_p
+from ...sampling.warp import probabilities, top_p
 from ...storyworld import check
 from . import figures, village_prompts
 

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from ...drafting.eagle_head import EagleHead, causal
 from ...measures import bootstrap_interval
 from ..training.learner import fit, right_guesses
-from ..training.own_text import Batches, OwnText, Telling, own_texts
+from ..training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 
 RUNS = Path("runs/experiments/features")  # where texts are stored
@@ -85,10 +85,10 @@ def new_network(target, given: Given) -> PartlyFed:
 
 
 @cache
-def told(lm) -> tuple[list[OwnText], list[OwnText]]:
-    """Texts for training and texts for measuring, written by the target. Some become cold after some tokens."""
+def sampled(lm) -> tuple[list[SampledText], list[SampledText]]:
+    """Texts for training and for measuring, sampled from the target. The temperature schedule of some ends low."""
     return tuple(
-        own_texts(lm, count, RUNS / seed, Telling(SETTING["length"], seed=seed))
+        sampled_texts(lm, count, RUNS / seed, TextSettings(SETTING["length"], seed=seed))
         for seed, count in (("train", SETTING["texts"]), ("held out", SETTING["held_out"]))
     )
 
@@ -116,7 +116,7 @@ def distances(head, target, batches: Batches, steps: int = DEEP) -> dict[str, li
     return {"distance": (far / seen).tolist(), "cosine": (near / seen).tolist()}
 
 
-def row(lm, name: str, texts: tuple[Sequence[OwnText], Sequence[OwnText]] | None = None) -> dict:
+def row(lm, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledText]] | None = None) -> dict:
     """Train one network and measure it on held-out texts: a few minutes on one core.
 
     Parameters
@@ -125,8 +125,8 @@ def row(lm, name: str, texts: tuple[Sequence[OwnText], Sequence[OwnText]] | None
         The target.
     name : str
         A key of `SETTINGS`.
-    texts : pair of sequences of OwnText, optional
-        For training and for measuring; by default `told`.
+    texts : pair of sequences of SampledText, optional
+        For training and for measuring; by default `sampled`.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def row(lm, name: str, texts: tuple[Sequence[OwnText], Sequence[OwnText]] | None
         ``right``, ``seen``: the counts whose ratios are ``cold`` and ``sampled``, a list for each step with a number
         for each held-out text.
     """
-    train, held_out = told(lm) if texts is None else texts
+    train, held_out = sampled(lm) if texts is None else texts
     options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate")}
     learner = EagleLearner(lm, new_network(lm, INPUTS[name]), noise=SETTING["noise"])
     with tempfile.TemporaryDirectory() as folder:

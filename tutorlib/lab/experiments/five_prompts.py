@@ -16,8 +16,9 @@ from ...decoders.greedy import greedy
 from ...decoders.sample import sample
 from ...running.decoding import run
 from ...running.trace import Trace
+from ...sampling.penalties import repetition_penalty
 from ...sampling.randomness import Seeded
-from ...sampling.warp import repetition_penalty, top_p
+from ...sampling.warp import top_p
 
 FAMILY = "smollm2"
 PROMPTS = (

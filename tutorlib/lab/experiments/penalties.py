@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from ...decoders.sample_batch import sample_batch
 from ...running.decoding import run_batch
+from ...sampling.penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 from ...sampling.randomness import Seeded
-from ...sampling.warp import Warp, frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
+from ...sampling.warp import Warp
 from . import figures, village_prompts
 
 SETTING = {"model": "storyworld target", "prompts": 100, "max_new_tokens": 60, "sample_seed": 5}

@@ -15,8 +15,8 @@ from tutorlib.arguments import USER_ERRORS, check_whole_number
 from tutorlib.drafting.eagle_head import TREE
 from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_village
 from tutorlib.lab.training.learner import check_training, make
-from tutorlib.lab.training.own_text import check_vocabulary, frequent
-from tutorlib.lab.training.tell import tell
+from tutorlib.lab.training.sampled_texts import check_vocabulary, frequent
+from tutorlib.lab.training.texts import family_texts
 from tutorlib.loading.hub import CHECKSUMS, write_checksums
 from tutorlib.loading.models import load
 
@@ -112,7 +112,7 @@ def main(arguments=None):
 
 
 def _add_texts(parser):
-    """What everything that is made of a target's own texts is told."""
+    """The options of everything that is made of texts sampled from a target."""
     parser.add_argument("--target", default="storyworld", help="a family, a hub name or a folder (default: storyworld)")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument(
@@ -132,7 +132,7 @@ def _add_texts(parser):
 
 
 def _add_learning(parser, steps, rate):
-    """What everything that learns from them by steps is told besides."""
+    """The further options of everything that learns from them by steps."""
     _add_texts(parser)
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
@@ -155,7 +155,7 @@ def _storyworld(chosen, command):
 
 
 def _heads(chosen, command):
-    """Medusa heads or an EAGLE network. What cannot be is said before texts are told, which may take hours."""
+    """Medusa heads or an EAGLE network. What cannot be is said before texts are sampled, which may take hours."""
     training = _given(chosen, "steps", "rows", "rate")
     check_training(**training)
     joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
@@ -164,9 +164,9 @@ def _heads(chosen, command):
     learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
     how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
     with here.keep(chosen.out):
-        told = tell(family, chosen.runs, **how, **shared)
+        texts = family_texts(family, chosen.runs, **how, **shared)
         memory = 1e9 * chosen.memory
-        folder = make(told, learner(told.train), chosen.out, **training, memory=memory, command=command, **shared)
+        folder = make(texts, learner(texts.train), chosen.out, **training, memory=memory, command=command, **shared)
         if here.first:
             print(folder)
             names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
@@ -181,10 +181,10 @@ def _ngram(chosen, command):
     family = load(chosen.target, device=here.device)
     how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
     with here.keep(chosen.out):
-        told = tell(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+        texts = family_texts(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
         if here.first:
             made = _given(chosen, "order", "megabytes")
-            folder = train_ngram.make_ngram(told, family.target, chosen.out, **made, command=command)
+            folder = train_ngram.make_ngram(texts, family.target, chosen.out, **made, command=command)
             print(folder)
             if (folder.parent / CHECKSUMS).exists():
                 write_checksums(folder.parent)

@@ -3,7 +3,7 @@
 import torch
 
 from tutorlib.decoders.sample_batch import sample_batch
-from tutorlib.lab.training.own_text import padded
+from tutorlib.lab.training.sampled_texts import padded
 from tutorlib.measures import Consistency, consistency
 from tutorlib.model.lm import LM
 from tutorlib.running.decoding import run_batch
@@ -55,25 +55,25 @@ def stories(model, tokenizer, *, prompts=200):
     list of (str, list of int, int)
         Text, tokens, and how many of the tokens are the opening's.
     """
-    lm, told = LM(model, tokenizer), []
+    lm, stories = LM(model, tokenizer), []
     for start in range(0, prompts, 50):
         numbers = range(start, min(start + 50, prompts))
         openings = [opening(f"held out {number}") for number in numbers]
         rounds = sample_batch(lm, openings, rngs=[Seeded(number) for number in numbers])
         wholes = [trace.prompt + trace.tokens for trace in run_batch(rounds, LONGEST, progress=False)]
-        told += [
+        stories += [
             (lm.decode(tokens), tokens, len(prompt)) for tokens, prompt in zip(wholes, rounds.prompts, strict=True)
         ]
-    return told
+    return stories
 
 
-def judge(told, tokenizer):
+def readability(stories, tokenizer):
     """Shares of the sampled sentences (those after the opening) that are readable, and that are consistent."""
 
     def text(tokens):
         return tokenizer.decode(tokens, skip_special_tokens=True)
 
-    counts = [consistency(text(tokens[:length]), text(tokens[length:])) for _, tokens, length in told]
+    counts = [consistency(text(tokens[:length]), text(tokens[length:])) for _, tokens, length in stories]
     total = sum(counts, Consistency())
     counted = max(total.sentences, 1)
     return {
@@ -84,14 +84,14 @@ def judge(told, tokenizer):
 
 
 @torch.no_grad()
-def agreement(target, draft, told):
+def agreement(target, draft, stories):
     """Mean over positions of the sum of min(p, q): the share of drafted tokens that speculative sampling accepts.
 
     Leviathan et al. (2023), theorem 3.5: acceptance = 1 − total variation between target and draft.
     """
     sums = []
-    for start in range(0, len(told), 50):
-        part = [(tokens, length) for _, tokens, length in told[start : start + 50]]
+    for start in range(0, len(stories), 50):
+        part = [(tokens, length) for _, tokens, length in stories[start : start + 50]]
         pairs = zip(_logits(target, [t for t, _ in part]), _logits(draft, [t for t, _ in part]), part)
         for target_rows, draft_rows, (tokens, length) in pairs:
             here = slice(length - 1, len(tokens) - 1)

@@ -31,7 +31,7 @@ book.
 
 The rows marked *right* give the proportion of correct answers to 100 questions on each topic: the model reads a text
 that ends just before the answer, and continues it greedily. The sentences come from {prompts} stories, sampled at
-temperature 1 from held-out openings, and `storyworld.check` judged which of them are readable and consistent.
+temperature 1 from held-out openings, and `storyworld.check` found which of them are readable and consistent.
 Acceptance is Σ min(p, q) of the target's distribution p and the draft's distribution q, averaged over the positions of
 the target's own stories.
 """
@@ -97,13 +97,13 @@ def measure_family(folder):
             continue
         lm = load(folder / name, device="cpu", dtype="float32").target
         model, tokenizer = lm.model, lm.tokenizer
-        told = accuracy.stories(model, tokenizer, prompts=PROMPTS)
+        stories = accuracy.stories(model, tokenizer, prompts=PROMPTS)
         figures[name] = {
             **{f"{topic}, right": share for topic, share in accuracy.answers(model, tokenizer).items()},
-            **accuracy.judge(told, tokenizer),
+            **accuracy.readability(stories, tokenizer),
         }
         if name == "target":
-            target, targets_stories = model, told
+            target, targets_stories = model, stories
         elif name == "draft" and target is not None:
             figures[name]["acceptance"] = accuracy.agreement(target, model, targets_stories)
     return figures

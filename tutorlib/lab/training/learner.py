@@ -1,7 +1,8 @@
 """Training on a target's own texts: the common part for Medusa heads and EAGLE networks.
 
 A `Learner` describes one kind of heads: what is trained, its loss, its guesses, its files. `fit` trains it, and `make`
-also writes the result. What this file does not do: write the texts (`own_text`), or run the training steps (`loop`).
+also writes the result. What this file does not do: sample the texts (`sampled_texts`), or run the training steps
+(`loop`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ...disk import write_text
 from ...model.lm import LM
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
-from .own_text import Batches, OwnText, TextBatch, claim, fingerprint
-from .tell import Told
+from .sampled_texts import Batches, SampledText, TextBatch, claim, fingerprint
+from .texts import TargetTexts
 
 
 class Learner:
@@ -61,7 +62,7 @@ class Learner:
         self.trained, self.settings, self.noted, self.layers = self.head, {}, {}, (-1,)
 
     @staticmethod
-    def first(step: int, text: OwnText) -> int:
+    def first(step: int, text: SampledText) -> int:
         """The first position at which this step guesses the model's own words."""
         raise NotImplementedError
 
@@ -91,18 +92,18 @@ class Learner:
         path.chmod(0o644)  # safetensors are written as private
 
     @classmethod
-    def positions(cls, step: int, text: OwnText) -> range:
+    def positions(cls, step: int, text: SampledText) -> range:
         """Positions of a text at which this step's guesses can be checked."""
         first = cls.first(step, text)
         return range(first, max(first, len(text.tokens) - 2 - step))
 
     @classmethod
-    def count(cls, step: int, texts: Sequence[OwnText]) -> int:
+    def count(cls, step: int, texts: Sequence[SampledText]) -> int:
         """How many positions there are, at least 1 to divide by."""
         return max(1, sum(len(cls.positions(step, text)) for text in texts))
 
     @classmethod
-    def index(cls, step: int, texts: Sequence[OwnText], device) -> tuple[torch.Tensor, torch.Tensor]:
+    def index(cls, step: int, texts: Sequence[SampledText], device) -> tuple[torch.Tensor, torch.Tensor]:
         """(rows, positions) of all positions for this step."""
         pairs = [(row, position) for row, text in enumerate(texts) for position in cls.positions(step, text)]
         return torch.tensor(pairs, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
@@ -124,8 +125,8 @@ class Fitted(NamedTuple):
 
 def fit(
     learner: Learner,
-    texts: Sequence[OwnText],
-    held_out: Sequence[OwnText],
+    texts: Sequence[SampledText],
+    held_out: Sequence[SampledText],
     folder,
     *,
     steps: int,
@@ -141,8 +142,8 @@ def fit(
     Parameters
     ----------
     learner : Learner
-    texts, held_out : sequences of OwnText
-        The texts for training and for measuring accuracies: see `own_text.own_texts`.
+    texts, held_out : sequences of SampledText
+        The texts for training and for measuring accuracies: see `sampled_texts.sampled_texts`.
     folder : path
         For the checkpoint and the log.
     steps, rows : int
@@ -162,8 +163,8 @@ def fit(
         guess anything in them, if the number of steps or rows is below 1, or if the rate is not above 0.
     """
     check_training(steps, rows, rate)
-    for told, name in ((texts, "texts"), (held_out, "held-out texts")):
-        if not any(learner.positions(learner.needed, text) for text in told):
+    for some, name in ((texts, "texts"), (held_out, "held-out texts")):
+        if not any(learner.positions(learner.needed, text) for text in some):
             raise ValueError(
                 f"the {name} are too short to learn from: let them have {learner.needed + 2} tokens or more after "
                 "the prompt"
@@ -254,7 +255,7 @@ def right_guesses(learner: Learner, batches: Batches, ranks: int = 1) -> dict[st
 
 
 def make(
-    told: Told,
+    texts: TargetTexts,
     learner: Learner,
     out,
     *,
@@ -270,8 +271,8 @@ def make(
 
     Parameters
     ----------
-    told : Told
-        See `tell.tell`.
+    texts : TargetTexts
+        See `texts.family_texts`.
     learner : Learner
     out : path
         Where the files go.
@@ -287,9 +288,9 @@ def make(
     training, folder = {"steps": steps, "rows": rows, "rate": rate}, Path(out) / learner.part
     fitted = fit(
         learner,
-        told.train,
-        told.held_out,
-        told.place / learner.name,
+        texts.train,
+        texts.held_out,
+        texts.place / learner.name,
         **training,
         devices=devices,
         memory=memory,
@@ -297,10 +298,10 @@ def make(
     )
     if devices.first:
         folder.mkdir(parents=True, exist_ok=True)
-        log = {"command": shlex.join(command), **told.setting, **training, **learner.settings, **learner.noted}
-        log["own_tokens"] = sum(len(text.tokens) - text.own for text in told.train)
+        log = {"command": shlex.join(command), **texts.setting, **training, **learner.settings, **learner.noted}
+        log["own_tokens"] = sum(len(text.tokens) - text.own for text in texts.train)
         log |= {"accuracies": fitted.accuracies, "log": fitted.log}
         write_text(folder / "training_log.json", json.dumps(log, indent=1) + "\n")
-        learner.save(Path(out), told.base)
+        learner.save(Path(out), texts.base)
     devices.wait()
     return folder

@@ -26,7 +26,7 @@ from ...loading import formats
 from ...model.lm import LM
 from ...model.read_out import scaled_or_capped
 from .learner import Learner
-from .own_text import OwnText, TextBatch, frequent
+from .sampled_texts import SampledText, TextBatch, frequent
 
 TOKENS_WEIGHT = 0.1  # weight of the cross-entropy relative to the features' loss, in EAGLE-1
 DECAY = 0.8  # the weight of each step's loss relative to that of the step before it, in EAGLE-3
@@ -61,7 +61,7 @@ class DraftLearner(Learner):
         self.noted = {"layers": list(head.feature_layers), "parameters": parameters, "tree": head.tree}
 
     @staticmethod
-    def first(step: int, text: OwnText) -> int:
+    def first(step: int, text: SampledText) -> int:
         return max(0, text.own - 2 - step)
 
     def guesses(self, batch):
@@ -252,14 +252,14 @@ def new_eagle(target: LM, bias: bool = True) -> EagleHead:
 
 
 def new_eagle3(
-    target: LM, texts: Sequence[OwnText], feature_layers: Sequence[int] | None = None, vocabulary: int | None = None
+    target: LM, texts: Sequence[SampledText], feature_layers: Sequence[int] | None = None, vocabulary: int | None = None
 ) -> Eagle3Head:
     """An untrained EAGLE-3 network with the sizes, the embeddings and (as a start) the output head of a target.
 
     Parameters
     ----------
     target : LM
-    texts : sequence of OwnText
+    texts : sequence of SampledText
         The network knows the most frequent tokens of these texts.
     feature_layers : sequence of int, optional
         By default `usual_layers`.

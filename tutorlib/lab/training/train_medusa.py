@@ -23,7 +23,7 @@ from ...drafting.medusa_heads import NODES, MedusaHeads
 from ...loading.formats import save_medusa
 from ...model.lm import LM
 from .learner import Learner
-from .own_text import OwnText, TextBatch, hidden_states
+from .sampled_texts import SampledText, TextBatch, hidden_states
 
 DECAY = 0.8  # the weight of each head's loss, relative to that of the head before it
 HEADS_WEIGHT = 0.2  # weight of the heads' losses relative to the target's own, in joint training
@@ -93,7 +93,7 @@ class MedusaLearner(Learner):
         self.cold_temperature, self.nodes, self.hard = cold_temperature, nodes, hard
 
     @staticmethod
-    def first(step: int, text: OwnText) -> int:
+    def first(step: int, text: SampledText) -> int:
         return text.own - 1  # there, the next token is the target's own, too
 
     def loss(self, batch, step, steps):

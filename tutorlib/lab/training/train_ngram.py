@@ -14,8 +14,8 @@ from ...disk import write_text
 from ...loading.formats.ngram_files import as_tensors, save_ngram
 from ...model.lm import LM
 from ...model.ngram import Level, NgramLM
-from .own_text import OwnText
-from .tell import Told
+from .sampled_texts import SampledText
+from .texts import TargetTexts
 
 MEGABYTES = 2.9  # of the file
 
@@ -106,14 +106,14 @@ def made_to_fit(levels: Sequence[Level], megabytes: float, **lm) -> NgramLM:
         least[place:] = [least[place] + 1] * (len(least) - place)
 
 
-def made_of(target: LM, texts: Sequence[OwnText], order: int, megabytes: float) -> NgramLM:
+def made_of(target: LM, texts: Sequence[SampledText], order: int, megabytes: float) -> NgramLM:
     """The n-gram model of a target's own tokens, with the last tokens of the prompt before them."""
     own = [text.tokens[max(0, text.own - order) :] for text in texts]
     lm = {"tokenizer": target.tokenizer, "stop_tokens": target.stop_tokens, "device": target.device}
     return made_to_fit(count_ngrams(own, order, target.vocab_size), megabytes, **lm)
 
 
-def measured(lm: NgramLM, texts: Sequence[OwnText]) -> dict[str, float]:
+def measured(lm: NgramLM, texts: Sequence[SampledText]) -> dict[str, float]:
     """Measure how well a model predicts the tokens of other texts after their prompts.
 
     Returns
@@ -132,14 +132,14 @@ def measured(lm: NgramLM, texts: Sequence[OwnText]) -> dict[str, float]:
 
 
 def make_ngram(
-    told: Told, target: LM, out, *, order: int = 3, megabytes: float = MEGABYTES, command: Sequence[str] = ()
+    texts: TargetTexts, target: LM, out, *, order: int = 3, megabytes: float = MEGABYTES, command: Sequence[str] = ()
 ) -> Path:
     """Count a target's own texts, and write the n-gram model with a log.
 
     Parameters
     ----------
-    told : Told
-        See `tell.tell`.
+    texts : TargetTexts
+        See `texts.family_texts`.
     target : LM
     out : path
         The folder to write.
@@ -156,15 +156,15 @@ def make_ngram(
     """
     check_whole_number(order, 0, "order is how many tokens the model looks back")
     out = Path(out)
-    model = made_of(target, told.train, order, megabytes)
-    save_ngram(model, out, base=told.base)
+    model = made_of(target, texts.train, order, megabytes)
+    save_ngram(model, out, base=texts.base)
     log = {
         "command": shlex.join(command),
-        **told.setting,
-        "tokens": sum(len(text.tokens) - text.own for text in told.train),
+        **texts.setting,
+        "tokens": sum(len(text.tokens) - text.own for text in texts.train),
         "order": order,
         "n-grams": [len(level.tokens) for level in model.levels],
-        "held out": measured(model, told.held_out),
+        "held out": measured(model, texts.held_out),
     }
     write_text(out / "training_log.json", json.dumps(log, indent=1) + "\n")
     return out

@@ -100,7 +100,8 @@ def export(
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ValueError(f"{out} is not an empty folder: name one that is empty, or a new one")
         family = _family(target, head, device="cpu", dtype=dtype, **({"draft": draft} if draft else {}))
-        served, options = family.place("target"), ()
+        served = family.place("target")
+        options: tuple[str, ...] = ()
         with filling(out) as fresh:
             if kind == "medusa":
                 tree, options = write_medusa(head, family.target, fresh)

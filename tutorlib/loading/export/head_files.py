@@ -8,8 +8,9 @@ import torch
 
 from ...disk import write_text
 from ...drafting.eagle_head import TREE, Eagle3Head
+from ...drafting.medusa_heads import output_layer
 from ..formats import load_eagle, load_medusa, save_eagle, save_medusa
-from ..formats.eagle_files import AUXILIARY, extra_norms
+from ..formats.eagle_configs import AUXILIARY, extra_norms
 from ..formats.files import CONFIG, read_config
 from .commands import MEDUSA_IN, UNTRACKED, chain
 
@@ -19,7 +20,7 @@ KINDS = {"eagle": "an EAGLE-1 network", "eagle3": "an EAGLE-3 network"}
 def write_medusa(folder, target, fresh) -> tuple[dict, tuple[str, ...]]:
     """Write Medusa heads for vLLM; return their tree, which is a chain there, and the options that the file needs."""
     heads = load_medusa(folder, target)
-    first, *others = (head[-1].weight for head in heads)
+    first, *others = (output_layer(head).weight for head in heads.blocks())
     shared = heads.layers > 0 and all(torch.equal(first, other) for other in others)
     if heads.token_map is not None and not shared:
         raise ValueError(

@@ -110,9 +110,10 @@ def save_medusa(
             "truncated_vocab_size": known,
             "medusa_fc_bias": True,
         } | ({"original_lm_head": True} if borrowed else {})
-    config[OURS] = {"choices": heads.choices}
+    ours: dict = {"choices": heads.choices}
     if heads.accuracies is not None:
-        config[OURS]["accuracies"] = heads.accuracies
+        ours["accuracies"] = heads.accuracies
+    config[OURS] = ours
     return write_folder(folder, layout, config, tensors, pickled)
 
 
@@ -238,7 +239,7 @@ def _for_vllm(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
     borrowed = known == vocab_size and config.get("original_lm_head")  # then nothing in the file need be of this size
     known_here = () if borrowed else ("vocab_size" if known == vocab_size else "truncated_vocab_size",)
     check_sizes(config, ("hidden_size", *known_here), tensors, place, path)
-    sizes = {"width": width, "vocab_size": vocab_size, "heads": heads, "layers": layers}
+    sizes: dict = {"width": width, "vocab_size": vocab_size, "heads": heads, "layers": layers}
     _check_target(target, vocab_size, width, place)
 
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}

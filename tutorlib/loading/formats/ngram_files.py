@@ -76,8 +76,9 @@ def load_ngram(folder, target: LM) -> NgramLM:
     check_names(tensors, {name: name for level in names for name in level.values()}, path)
     levels = []
     for level in names:
-        arrays = {part: tensors[name].numpy() for part, name in level.items()}
-        levels.append(Level(**{"tokens": np.arange(size), "children": None} | arrays))
+        arrays: dict = {"tokens": np.arange(size), "children": None}
+        arrays |= {part: tensors[name].numpy() for part, name in level.items()}
+        levels.append(Level(**arrays))
     _check(levels, size, path)
     discounts = config.get("discounts")
     if (

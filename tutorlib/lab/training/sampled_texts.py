@@ -1,9 +1,9 @@
-"""Texts written by a target itself, for training drafts of this target. This works for any target and needs no data.
+"""Texts sampled from a target, for training drafts of this target. This works for any target and needs no data.
 
-Some texts may become *cold*: they begin at temperature 1, for variety, and continue at a low temperature, similar to
-the texts of greedy decoding. The texts are stored in files with several texts each. A file is written completely or not
-at all, and its contents depend only on its number. So if the program is stopped, it continues after the last file and
-writes the same texts.
+Each text is sampled by a temperature schedule: some begin at temperature 1, for variety, and continue at a low
+temperature, similar to the texts of greedy decoding. The texts are stored in files with several texts each. A file is
+written completely or not at all, and its contents depend only on its number. So if the program is stopped, it
+continues after the last file and writes the same texts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ...model.lm import LM
 from .devices import ALONE, Devices
 
 
-class OwnText(NamedTuple):
-    """A text that a model has written.
+class SampledText(NamedTuple):
+    """A text that was sampled from a model.
 
     Attributes
     ----------
@@ -45,17 +45,17 @@ class OwnText(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Telling:
-    """How texts are written.
+class TextSettings:
+    """How texts are sampled.
 
     Attributes
     ----------
     length : int
         The largest number of tokens in a text, including the prompt.
     cold : float
-        The share of texts that become cold, from 0 to 1.
+        The share of texts whose temperature schedule ends low, from 0 to 1.
     temperature : float
-        The low temperature of these texts.
+        The low temperature of their schedule.
     seed : str
         Different seeds give different texts.
     rows : int
@@ -77,16 +77,16 @@ class Telling:
             )
 
 
-def own_texts(
+def sampled_texts(
     lm: LM,
     count: int,
     folder,
-    telling: Telling | None = None,
+    settings: TextSettings | None = None,
     *,
     prompts: Sequence[Sequence[int]] = (),
     devices: Devices = ALONE,
     progress: bool = True,
-) -> list[OwnText]:
+) -> list[SampledText]:
     """Let a model write `count` texts, or read those that it has already written.
 
     Parameters
@@ -95,7 +95,7 @@ def own_texts(
     count : int
     folder : path
         The folder of the texts, created if it is missing. A second call writes only the texts that are missing.
-    telling : Telling, optional
+    settings : TextSettings, optional
     prompts : sequence of sequences of int, optional
         The beginnings of the texts, used in turn; by default only the start token.
     devices : Devices
@@ -109,28 +109,28 @@ def own_texts(
         If the folder contains texts of another model or with other settings, or another process is writing texts there;
         if a prompt leaves no room; if there is neither a prompt nor a start token.
     """
-    telling, folder = telling or Telling(), Path(folder)
+    settings, folder = settings or TextSettings(), Path(folder)
     prompts = [lm.prompt_tokens(prompt) for prompt in prompts] or [[start_token(lm)]]
-    length = min(telling.length, lm.context)
+    length = min(settings.length, lm.context)
     longest = max(map(len, prompts))
     if longest >= length:
         raise ValueError(f"a prompt has {longest} tokens, which leaves no room in texts of {length}: shorten it")
     digest = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
-    files = [folder / f"{number:05}.json" for number in range(-(-count // telling.rows))]
+    files = [folder / f"{number:05}.json" for number in range(-(-count // settings.rows))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
     with devices.keep(folder) if missing else contextlib.nullcontext():  # texts that are there may be shared
-        claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **vars(telling)}, devices)
+        claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **vars(settings)}, devices)
         bar = tqdm(
             total=len(files), initial=len(files) - len(missing), disable=not (progress and devices.first), unit="file",
-            desc=f"{telling.seed} texts", dynamic_ncols=True,
+            desc=f"{settings.seed} texts", dynamic_ncols=True,
         )  # fmt: skip
         with bar:
             for number in missing:
                 if number % devices.processes != devices.rank:  # by number: others may have written some by now
                     continue
-                places = range(number * telling.rows, (number + 1) * telling.rows)
-                seed = f"{telling.seed} {number}"
-                texts = _tell(lm, [prompts[i % len(prompts)] for i in places], length, telling, seed)
+                places = range(number * settings.rows, (number + 1) * settings.rows)
+                seed = f"{settings.seed} {number}"
+                texts = _sampled(lm, [prompts[i % len(prompts)] for i in places], length, settings, seed)
                 write_text(files[number], json.dumps(texts))
                 bar.update(min(devices.processes, len(files) - bar.n))
         devices.wait()
@@ -138,30 +138,30 @@ def own_texts(
 
 
 def _read(file):
-    cure = "delete it to have these texts told anew"
+    cure = "delete it to have these texts sampled anew"
     try:
-        return [OwnText(*text) for text in read_json(file, cure)]
+        return [SampledText(*text) for text in read_json(file, cure)]
     except TypeError as error:
         raise ValueError(f"{file} holds no texts ({error}): {cure}") from error
 
 
-def _tell(lm, prompts, length, telling, seed) -> list[OwnText]:
+def _sampled(lm, prompts, length, settings, seed) -> list[SampledText]:
     """Write one text for each prompt, all in one batch; finished texts leave the batch.
 
     One generator draws for all rows, on the model's device. `sample_batch` has one for each row, on the processor, and
-    one warp for all: a GPU would wait for it, and a text could not become cold at a place of its own.
+    one warp for all: a GPU would wait for it, and no text could have a temperature schedule of its own.
     """
     plan = random.Random(seed)
     generator = torch.Generator(lm.device).manual_seed(plan.getrandbits(60))
     cold = [
-        len(prompt) + plan.randrange(max(1, (length - len(prompt)) // 2)) if plan.random() < telling.cold else length
+        len(prompt) + plan.randrange(max(1, (length - len(prompt)) // 2)) if plan.random() < settings.cold else length
         for prompt in prompts
     ]
     rows, going = [list(prompt) for prompt in prompts], list(range(len(prompts)))
     batch, fresh = lm.batch(prompts), [[] for _ in prompts]
     while True:
         logits = torch.stack([last[-1] for last in batch.feed(fresh)]).float()
-        degrees = [telling.temperature if len(rows[i]) >= cold[i] else 1.0 for i in going]
+        degrees = [settings.temperature if len(rows[i]) >= cold[i] else 1.0 for i in going]
         probs = (logits / torch.tensor(degrees, device=lm.device)[:, None]).softmax(-1)
         drawn = torch.multinomial(probs, 1, generator=generator)[:, 0].tolist()
         for i, token in zip(going, drawn, strict=True):
@@ -169,7 +169,7 @@ def _tell(lm, prompts, length, telling, seed) -> list[OwnText]:
         staying = [k for k, i in enumerate(going) if drawn[k] not in lm.stop_tokens and len(rows[i]) < length]
         if not staying:
             return [
-                OwnText(row, len(prompt), min(first, len(row)))
+                SampledText(row, len(prompt), min(first, len(row)))
                 for row, prompt, first in zip(rows, prompts, cold, strict=True)
             ]
         if len(staying) < len(going):
@@ -206,9 +206,9 @@ def claim(folder, setting: dict, devices: Devices = ALONE) -> None:
         if not file.exists():
             write_text(file, json.dumps(setting, indent=1) + "\n")
     devices.wait()
-    told = differences(read_json(file, "delete this folder to start anew"), setting)
-    if told:
-        raise ValueError(f"{folder} was begun with {told}: use another folder, or delete this one to start anew")
+    other = differences(read_json(file, "delete this folder to start anew"), setting)
+    if other:
+        raise ValueError(f"{folder} was begun with {other}: use another folder, or delete this one to start anew")
 
 
 class TextBatch(NamedTuple):
@@ -216,22 +216,22 @@ class TextBatch(NamedTuple):
 
     Attributes
     ----------
-    texts : list of OwnText
+    texts : list of SampledText
         This process's share of the batch's rows.
     tokens : (rows, longest) int64 tensor
         Padded on the right. Attention is causal, so the padding does not affect anything before it.
     hidden : dict from layer to (rows, longest, width) tensor
         Layers are numbered as in transformers; -1 has passed the final norm.
-    everybody : list of OwnText
+    everybody : list of SampledText
         The texts of all processes, for means over all of them.
     devices : Devices
         Who shares the rows.
     """
 
-    texts: list[OwnText]
+    texts: list[SampledText]
     tokens: torch.Tensor
     hidden: dict[int, torch.Tensor]
-    everybody: list[OwnText]
+    everybody: list[SampledText]
     devices: Devices
 
 
@@ -245,7 +245,7 @@ class Batches:
     ----------
     lm : LM
         The target, which must not change.
-    texts : list of OwnText
+    texts : list of SampledText
     rows : int
         Texts in a batch. Remaining texts are added to the last batch.
     layers : sequence of int
@@ -315,7 +315,7 @@ def padded(rows: Sequence[Sequence[int]], device) -> torch.Tensor:
     return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
 
 
-def frequent(texts: Sequence[OwnText], count: int, vocab_size: int) -> list[int]:
+def frequent(texts: Sequence[SampledText], count: int, vocab_size: int) -> list[int]:
     """The most frequent tokens in texts, ascending. If too few tokens occur, the first ones of the vocabulary are
     added.
     """

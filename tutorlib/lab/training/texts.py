@@ -1,6 +1,6 @@
 """The texts that all trainings for a target share.
 
-What this file does not do: write them (`own_text`), or train on them (`learner`).
+What this file does not do: sample them (`sampled_texts`), or train on them (`learner`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from ...loading.models import Family
 from .devices import ALONE, Devices
-from .own_text import OwnText, Telling, own_texts
+from .sampled_texts import SampledText, TextSettings, sampled_texts
 
 LINES_OF_JSON = (".jsonl", ".ndjson")  # the names of files with JSON on each line end so, in letters of either case
 
 
-class Told(NamedTuple):
-    """A target's own texts.
+class TargetTexts(NamedTuple):
+    """Texts sampled from a target.
 
     Attributes
     ----------
@@ -26,21 +26,21 @@ class Told(NamedTuple):
         The target's name, which files of heads note.
     place : path
         The folder of all that is made for it on the way: texts, checkpoints, logs.
-    train, held_out : lists of OwnText
+    train, held_out : lists of SampledText
         To learn from, and to measure with.
     setting : dict
-        How they were told, for the log.
+        How they were sampled, for the log.
     """
 
     base: str
     place: Path
-    train: list[OwnText]
-    held_out: list[OwnText]
+    train: list[SampledText]
+    held_out: list[SampledText]
     setting: dict
 
 
 def read_prompts(file: str | Path, family: Family) -> list[list[int]]:
-    """The prompts in a file as tokens; see `tell` for what a line may hold. A line ends with a line feed alone.
+    """The prompts in a file as tokens; see `family_texts` for what a line may hold. A line ends with a line feed alone.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def _holds_an_object(line: str) -> bool:
         return False
 
 
-def tell(
+def family_texts(
     family: Family,
     runs,
     *,
@@ -102,8 +102,8 @@ def tell(
     prompts: str | Path | None = None,
     devices: Devices = ALONE,
     progress: bool = True,
-) -> Told:
-    """Have a family's target tell texts, or read those that it has told.
+) -> TargetTexts:
+    """Sample texts from a family's target, or read those that were sampled before.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def tell(
     texts, held_out : int
         How many to learn from, and to measure with.
     length, cold, temperature :
-        How they are told, see `own_text.Telling`.
+        How they are sampled, see `sampled_texts.TextSettings`.
     prompts : path, optional
         A file with a prompt on each line, each asked in the chat format of a model that has one. In a file that ends
         in .jsonl or .ndjson each line is JSON instead: {"messages": [...]} for a chat of several messages (see
@@ -122,16 +122,16 @@ def tell(
     Raises
     ------
     ValueError
-        As `own_text.own_texts` does; for a file without a prompt, or with a line that is not a prompt.
+        As `sampled_texts.sampled_texts` does; for a file without a prompt, or with a line that is not a prompt.
     """
     place = Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
     asked = read_prompts(prompts, family) if prompts else []
-    told = [
-        own_texts(
+    sampled = [
+        sampled_texts(
             family.target,
             count,
             place / f"{seed} texts",
-            Telling(length, cold, temperature, seed),
+            TextSettings(length, cold, temperature, seed),
             prompts=asked,
             devices=devices,
             progress=progress,
@@ -140,4 +140,4 @@ def tell(
     ]
     base = family.published.target.hub if family.published else family.name
     setting = {"texts": texts, "held_out": held_out, "length": length, "cold": cold, "temperature": temperature}
-    return Told(base, place, *told, setting)
+    return TargetTexts(base, place, *sampled, setting)

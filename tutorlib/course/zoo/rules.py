@@ -4,7 +4,7 @@ import torch
 
 from ...decoders.speculative import speculative
 from ...drafting.checking import check_sampled, residual
-from ...running.decoding import decoder
+from ...running.decoder import decoder
 from ...running.step import Step
 from ...sampling.warp import probabilities
 from .loops import drafts, draw_token, speculate
@@ -14,61 +14,61 @@ from .loops import drafts, draw_token, speculate
 def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The target's rows are read one position late: each drafted token is judged by the row that follows it."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         for position, token in enumerate(round.drafted):
             row = round.target_probs[position + 1]  # the mistake: the row for this token is [position]
             if not rng.accept(row[token] / round.draft_probs[position][token]):
                 return position, rng.choose(residual(row, round.draft_probs[position]))
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder
 def inverted_coin(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """Where q is larger than p, a drafted token is rejected with probability p/q, the probability of accepting it."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         for position, token in enumerate(round.drafted):
             p, q = round.target_probs[position], round.draft_probs[position]
             if q[token] > p[token] and rng.accept(p[token] / q[token]):  # the mistake: accepting and rejecting swapped
                 return position, rng.choose(residual(p, q))
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder
 def resample_from_target(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """After a rejection, the next token is drawn from p, not from the residual."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         for position, token in enumerate(round.drafted):
             if not rng.accept(round.target_probs[position][token] / round.draft_probs[position][token]):
                 return position, rng.choose(round.target_probs[position])  # the mistake: not from the residual
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder
 def fixed_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), threshold=0.3):
     """A token is accepted when the target's probability for it exceeds a fixed threshold."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         for position, token in enumerate(round.drafted):
             if round.target_probs[position][token] < threshold:  # the mistake: no p/q, and no random draw
                 return position, rng.choose(round.target_probs[position])
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder
 def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), threshold=0.3):
     """ "EAGLE", misread: the draft's perplexity sets a threshold for the target's probability of each token."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         own = round.draft_probs[range(gamma), round.drafted]
         bar = threshold * own.log().mean().neg().exp()  # times the draft's perplexity
         for position, token in enumerate(round.drafted):
@@ -76,7 +76,7 @@ def perplexity_threshold(target, draft, prompt, *, gamma=4, rng=None, warp=(), t
                 return position, rng.choose(round.target_probs[position])
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder
@@ -88,7 +88,7 @@ def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), 
     p itself.
     """
 
-    def judge(round, rng):
+    def rule(round, rng):
         predicted = probabilities(target.read_out(predict(round.features), normed=True))
         predicted = torch.cat([round.target_probs[:1], predicted[:-1]])  # row i is predicted from feature i - 1
         mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: only the target's rows should judge
@@ -97,7 +97,7 @@ def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), 
                 return position, rng.choose(round.target_probs[position])
         return len(round.drafted), rng.choose(round.target_probs[-1])
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 def feature_predictor(lm, texts, *, steps=300, seed=0):
@@ -168,18 +168,18 @@ def score_only(target, draft, prompt, *, gamma=4, rng=None, warp=()):
 def other_warp(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """q is computed with a different warp from the one with which the tokens were drafted."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         draft_probs = probabilities(round.draft_logits)  # the mistake: the tokens were drawn from the warped q
         return check_sampled(round.drafted, draft_probs, round.target_probs, rng)
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder
 def greedy_with_coins(target, draft, prompt, *, gamma=4, rng=None):
     """ "Greedy" decoding that still accepts with probability p/q."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         p, q = probabilities(round.target_logits), probabilities(round.draft_logits)
         for position, token in enumerate(round.drafted):
             if not rng.accept(p[position][token] / q[position][token]):  # the mistake: no test for the target's argmax
@@ -189,14 +189,14 @@ def greedy_with_coins(target, draft, prompt, *, gamma=4, rng=None):
     def draw(probs, rng):
         return int(probs.argmax())
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, (), judge=judge, draw=draw))
+    return (yield from speculate(target, draft, prompt, gamma, rng, (), rule=rule, draw=draw))
 
 
 @decoder
 def unwarped_bonus(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The bonus token ignores temperature and top-p."""
 
-    def judge(round, rng):
+    def rule(round, rng):
         for position, token in enumerate(round.drafted):
             p, q = round.target_probs[position], round.draft_probs[position]
             if not rng.accept(p[token] / q[token]):
@@ -204,7 +204,7 @@ def unwarped_bonus(target, draft, prompt, *, gamma=4, rng=None, warp=()):
         bonus = probabilities(round.target_logits[-1:])[0]  # the mistake: should be round.target_probs[-1]
         return len(round.drafted), rng.choose(bonus)
 
-    return (yield from speculate(target, draft, prompt, gamma, rng, warp, judge=judge))
+    return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule))
 
 
 @decoder

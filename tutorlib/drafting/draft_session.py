@@ -1,0 +1,184 @@
+"""One sequence of drafts by an EAGLE network: its cache, the confirmed positions, and the tree of its own guesses.
+
+What this file does not do: compute a step (`eagle_head`), or decide which guesses are extended (`draft_trees`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from ..model.session import NaNLogits
+from ..model.tree import ROOT
+
+if TYPE_CHECKING:
+    from .eagle_head import DraftNetwork
+
+_SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
+
+
+def check_target(target, head: DraftNetwork) -> None:
+    """Raise ValueError if a draft network does not fit a target."""
+    if head.vocab_size != target.vocab_size:
+        raise ValueError(
+            f"the draft network knows {head.vocab_size} tokens, the target {target.vocab_size}: it does not fit"
+        )
+    if head.width != target.width:
+        raise ValueError(
+            f"the draft network reads features of width {head.width}, the target's have {target.width}: it does not fit"
+        )
+    beyond = [layer for layer in head.feature_layers if not -target.layers - 1 <= layer <= target.layers]
+    if beyond:
+        raise ValueError(
+            f"the draft network reads features of layer {beyond[0]}, but the target has hidden states 0 to "
+            f"{target.layers}: it does not fit"
+        )
+
+
+class DraftSession:
+    """One sequence of a draft network, with a cache: confirmed positions, followed by a tree of its own guesses.
+
+    Made by `DraftNetwork.session(target)`.
+
+    Attributes
+    ----------
+    length : int
+        The number of confirmed positions, for which the target's features were fed.
+    calls : int
+    """
+
+    def __init__(self, head: DraftNetwork, target):
+        check_target(target, head)
+        self.head, self.target = head, target
+        self.length = self.calls = 0
+        self._device, self._dtype = head.fc.weight.device, head.fc.weight.dtype
+        self._cache: torch.Tensor | None = None  # keys and values, (2, 1, heads, slots, head size), with spare slots
+        self._rotation: torch.Tensor | None = None  # for the first positions
+        self._hidden: list[torch.Tensor] = []  # (width,): outputs of the last confirmed position and of the nodes
+        self._paths: list[list[int]] = []  # for each node of the tree, the nodes down to it
+
+    def feed(self, tokens: Sequence[int], features: torch.Tensor) -> torch.Tensor:
+        """Add confirmed tokens with their features, and forget the tree of guesses.
+
+        Parameters
+        ----------
+        tokens : sequence of int, at least one
+            The next tokens of the text.
+        features : tensor of shape (tokens, width * layers)
+            The target's features for the token *before* each of them.
+
+        Returns
+        -------
+        logits (1, vocab_size)
+            The logits for the token after the last one.
+
+        Raises
+        ------
+        NaNLogits
+        ValueError
+            If there are no tokens, if the number of features differs from the number of tokens or their width is wrong,
+            or if a token is outside the vocabulary.
+        """
+        expected = (len(tokens), len(self.head.feature_layers) * self.head.width)
+        if not len(tokens) or tuple(features.shape) != expected:
+            raise ValueError(
+                f"{len(tokens)} tokens and features of shape {tuple(features.shape)}, expected {expected}: each token "
+                "needs the feature of the token before it"
+            )
+        self._check(tokens)
+        start, end = self.length, self.length + len(tokens)
+        with torch.inference_mode():
+            hidden = self.head.start(features.to(self._device, self._dtype))
+            # No mask: with a single layer, only the output of the last position is needed, and it attends to all of
+            # them.
+            hidden = self._call(tokens, hidden, start, slice(start, end), None)
+            self.length = end
+            self._hidden, self._paths = [hidden[-1]], []
+            return self._read_out(hidden[-1:])
+
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Add the nodes of one level to the tree of guesses, and guess what follows each of them.
+
+        Parameters
+        ----------
+        tokens : sequence of int
+        parents : sequence of int
+            The node that each of them follows; -1 for the text itself. Nodes are numbered in the order in which they
+            were added since the last `feed`.
+
+        Returns
+        -------
+        logits (tokens, vocab_size)
+
+        Raises
+        ------
+        NaNLogits
+        ValueError
+            If there are no tokens, if the number of parents differs from the number of tokens or a parent does not
+            exist, if the nodes are on several levels, or if a token is outside the vocabulary.
+        """
+        self._check(tokens)
+        first, nodes = len(self._paths), len(self._paths) + len(tokens)
+        if not len(tokens) or len(tokens) != len(parents) or not all(ROOT <= parent < first for parent in parents):
+            raise ValueError(f"{list(tokens)} after {list(parents)}: each token needs a parent from -1 to {first - 1}")
+        paths = [
+            [*(self._paths[parent] if parent != ROOT else ()), first + place] for place, parent in enumerate(parents)
+        ]
+        depth = len(paths[0])
+        if any(len(path) != depth for path in paths):
+            raise ValueError(f"{list(parents)} are parents of several levels: add the nodes of one level at a time")
+        mask = None
+        if depth < nodes:
+            seen = np.zeros((len(paths), self.length + nodes), dtype=bool)
+            seen[:, : self.length] = True
+            for row, path in zip(seen, paths, strict=True):
+                row[[self.length + node for node in path]] = True
+            mask = torch.from_numpy(seen).to(self._device)
+        place = self.length + depth - 1
+        with torch.inference_mode():
+            above = torch.stack([self._hidden[parent + 1] for parent in parents])
+            hidden = self._call(tokens, above, self.length + first, slice(place, place + 1), mask)
+            self._hidden += hidden.unbind()
+            self._paths += paths
+            return self._read_out(hidden)
+
+    def _check(self, tokens):
+        if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.head.vocab_size:
+            raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {self.head.vocab_size}")
+
+    def _call(self, tokens, hidden, start, places, mask):
+        """One step of the network for tokens (n) and hidden (n, width), whose keys go to slots from `start` on."""
+        self.calls += 1
+        end = start + len(tokens)
+
+        def cached(queries, keys, values):
+            if self._cache is None or end > self._cache.shape[3]:
+                old = keys.new_zeros(2, *keys.shape[:2], 0, keys.shape[3]) if self._cache is None else self._cache
+                spare = old.new_zeros(*old.shape[:3], end + _SPARE_SLOTS, old.shape[4])
+                self._cache = torch.cat([old[:, :, :, :start], spare], dim=3)
+            self._cache[0, :, :, start:end], self._cache[1, :, :, start:end] = keys, values
+            keys, values = self._cache[:, :, :, :end]
+            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
+
+        if self._rotation is None or end > self._rotation.shape[-2]:
+            # Not beyond the context, where some kinds of rotation change.
+            most = max(end, min(2 * end + _SPARE_SLOTS, self.target.context))
+            positions = torch.arange(most, device=self._device)[None]
+            self._rotation = torch.stack(self.head.rotation(positions))
+        cos, sin = self._rotation[..., places, :]
+        given = torch.tensor([list(tokens)], device=self._device)
+        return self.head.forward(given, hidden[None], (cos, sin), cached)[0]
+
+    def _read_out(self, hidden):
+        logits = self.head.read_out(hidden, self.target)
+        top = float(logits.max())  # NaN if any of them is
+        if top != top:
+            raise NaNLogits(
+                "the draft network returned logits that are NaN: its weights may be damaged, its dtype too narrow "
+                "(load it in bfloat16 or float32), or the target's features not finite"
+            )
+        return logits

@@ -1,0 +1,129 @@
+"""Penalties: warps that make tokens of the text so far less likely.
+
+Each keeps what it has counted of a text in a `Memory`, so that a longer text costs only its new tokens. What this file
+does not do: drop tokens whatever the text is (the filters in `warp`).
+"""
+
+import functools
+import math
+
+import numpy as np
+import torch
+
+from ..arguments import check_whole_number, is_number, number_text
+from .checks import Warp, named, one_history_each
+from .known_text import Followers, Memory, TokenCounts
+
+
+def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
+    """For tokens in the history, divide positive logits by `theta` and multiply negative logits by it.
+
+    Both lower the logit if `theta` is above 1. It does not matter how often a token has occurred. Adding a constant to
+    all logits does not change the probabilities, but it changes the effect of this penalty, so the effect depends on
+    where a model's logits happen to lie.
+
+    Source: Keskar et al. (2019), "CTRL: A Conditional Transformer Language Model for Controllable Generation", section
+    4.1. (The formula there divides negative logits too, which would favour repetition.)
+
+    Parameters
+    ----------
+    theta : float
+        Above 0 and finite; otherwise ValueError. 1 changes nothing, and values below 1 reward repetition. The paper
+        used 1.2.
+    ignore_first : int
+        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
+        otherwise ValueError.
+    """
+    if not is_number(theta) or theta <= 0:
+        raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
+    memory, name = Memory(TokenCounts), penalty_name("repetition_penalty", theta, ignore_first)
+
+    def repetition_penalty_warp(logits, histories=None):
+        seen = occurrences(logits, histories, ignore_first, name, memory) > 0
+        return torch.where(seen, torch.where(logits < 0, logits * theta, logits / theta), logits)
+
+    return named(repetition_penalty_warp, name)
+
+
+def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
+    """Subtract `strength` from a token's logit each time it occurs in the history: logit - count · strength.
+
+    Source: OpenAI's API reference, "Frequency and presence penalties".
+
+    Parameters
+    ----------
+    strength : float
+        Finite; otherwise ValueError. 0 changes nothing, and a negative number rewards repetition.
+    ignore_first : int
+        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
+        otherwise ValueError.
+    """
+    if not is_number(strength):
+        raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
+    memory, name = Memory(TokenCounts), penalty_name("frequency_penalty", strength, ignore_first)
+
+    def frequency_penalty_warp(logits, histories=None):
+        return logits - strength * occurrences(logits, histories, ignore_first, name, memory)
+
+    return named(frequency_penalty_warp, name)
+
+
+def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
+    """Subtract `strength` once from the logit of each token in the history: logit - [count > 0] · strength.
+
+    Parameters and source are those of `frequency_penalty`.
+    """
+    if not is_number(strength):
+        raise ValueError(f"presence_penalty needs a finite number (0 changes nothing), got {strength!r}")
+    memory, name = Memory(TokenCounts), penalty_name("presence_penalty", strength, ignore_first)
+
+    def presence_penalty_warp(logits, histories=None):
+        return logits - strength * occurrences(logits, histories, ignore_first, name, memory).clamp(max=1)
+
+    return named(presence_penalty_warp, name)
+
+
+def no_repeat_ngram(n: int) -> Warp:
+    """Drop every token that would complete an n-gram which the history already contains.
+
+    Source: Paulus, Xiong and Socher (2017), "A Deep Reinforced Model for Abstractive Summarization", section 2.5, with
+    n = 3.
+
+    Parameters
+    ----------
+    n : int
+        At least 1; otherwise ValueError. 1 forbids every token of the history, including the prompt. With a small `n`
+        and a small vocabulary, no token may be left in the end; `probabilities` then raises ValueError.
+    """
+    check_whole_number(n, 1, "no_repeat_ngram needs the length of the n-grams")
+    memory, name = Memory(functools.partial(Followers, n=n)), f"no_repeat_ngram({n})"
+
+    def no_repeat_ngram_warp(logits, histories=None):
+        logits = logits.clone()
+        for row, history in enumerate(one_history_each(histories, logits, name)):
+            logits[row, memory.of(row, history, logits.shape[-1], name).of_the_end()] = -math.inf
+        return logits
+
+    return named(no_repeat_ngram_warp, name)
+
+
+def occurrences(
+    logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory[TokenCounts]
+) -> torch.Tensor:
+    """How often each token occurs in each history, not counting the first `ignore_first` tokens.
+
+    Returns
+    -------
+    tensor of whole numbers, of the type, shape (n, vocab) and device of `logits`
+    """
+    counts = np.zeros(logits.shape, dtype=np.int64)
+    for row, history in enumerate(one_history_each(histories, logits, name)):
+        history = history[ignore_first:] if ignore_first else history
+        counts[row] = memory.of(row, history, logits.shape[-1], name).counts
+    return torch.from_numpy(counts).to(logits.device, logits.dtype)
+
+
+def penalty_name(name: str, strength: float, ignore_first: int) -> str:
+    """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks `ignore_first`."""
+    check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
+    return f"{name}({number_text(strength)}{f', ignore_first={ignore_first}' if ignore_first else ''})"
