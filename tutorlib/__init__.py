@@ -41,6 +41,7 @@ from .drafting.medusa_heads import MedusaHeads
 from .hugging_face.generate import custom_generate
 from .loading import models
 from .measures import proof
+from .model.eight_bits import EightBits
 from .model.lm import LM
 from .model.session import NaNLogits
 from .model.table import TableLM
@@ -64,6 +65,7 @@ sys.meta_path.insert(0, Moved())
 __all__ = [
     "Eagle3Head",
     "EagleHead",
+    "EightBits",
     "Exhaustive",
     "Greedy",
     "LM",

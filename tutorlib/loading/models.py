@@ -22,6 +22,7 @@ from pathlib import Path
 from ..drafting.eagle_head import Eagle3Head, EagleHead
 from ..drafting.medusa_heads import MedusaHeads
 from ..model import quantization
+from ..model.eight_bits import EightBits
 from ..model.lm import LM
 from . import formats, hub, wheel
 from .devices import check_map, checked_device, checked_dtype
@@ -178,6 +179,11 @@ class Family:
         if is_ngram(self._sources["draft"]):
             return load_ngram(self._sources["draft"], self.target)
         return self._load("draft", tokenizer)
+
+    @cached_property
+    def quantized(self) -> EightBits:
+        """The target's own copy in eight bits, made now: the first draft to try on a processor; see `EightBits`."""
+        return EightBits(self.target)
 
     @cached_property
     def other_draft(self) -> LM:
