@@ -47,7 +47,7 @@ PLACES = [
     ("the branch of a tree that is kept", f"{CACHE}.move", 0, GPU, method("eagle, drawn")),
     ("slots of a batch", "tutorlib.model.cache:_Slots.aim", 2, GPU, method("speculative_batch")),
     ("a text without a cache", f"{FORWARD}.in_full", 0, GPU, probed),
-    ("histories of penalties", "tutorlib.sampling.warp:occurrences", 0, GPU, method("sample")),
+    ("histories of penalties", "tutorlib.sampling.penalties:occurrences", 0, GPU, method("sample")),
     ("guesses of n-grams", "tutorlib.model.ngram:NgramLM.log_probs", 0, GPU, method("speculative, n-grams")),
     (
         "an amateur's logits",

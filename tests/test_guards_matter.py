@@ -300,7 +300,7 @@ MISTAKES = [
     ),
     (
         "one source of randomness for all rows",
-        "tutorlib.running.decoding:checked_rngs",
+        "tutorlib.running.decoder:checked_rngs",
         lambda right: lambda rngs, count: right(rngs, count)[:1] * count,
         test_speculative_batch.test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone,
     ),
