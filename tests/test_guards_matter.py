@@ -11,6 +11,7 @@ import pkgutil
 import pytest
 import test_eagle
 import test_fuzz
+import test_llama
 import test_lossless as every
 import test_medusa
 import test_speculative
@@ -272,6 +273,18 @@ MISTAKES = [
         "tutorlib.model.cache:KeyValues.move",
         instead(lambda cache, start, path: None),
         real("eagle, static"),
+    ),
+    (
+        "a kept branch that is not moved, in the loops",
+        "tutorlib.model.llama:LoopCache.move",
+        instead(lambda cache, start, path: None),
+        test_llama.test_rows_trees_and_pieces_have_the_same_bits_as_one_token_at_a_time,
+    ),
+    (
+        "a copy in four bits",
+        "tutorlib.model.llama:in_eight_bits",
+        lambda right: lambda matrix: (lambda made: made._replace(weight=made.weight // 16 * 16))(right(matrix)),
+        test_llama.test_a_copy_in_eight_bits_drafts_nearly_what_its_model_chooses_and_changes_nothing,
     ),
     # Batches
     (

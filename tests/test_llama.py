@@ -10,6 +10,8 @@ from conftest import LOOPED, VOCAB, random_model
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from tutorlib import greedy, run, speculative
+from tutorlib.measures.cost import weight_bytes
+from tutorlib.measures.memory import predicted
 from tutorlib.model import llama
 from tutorlib.model.cache import KeyValues
 from tutorlib.model.eight_bits import EightBits
@@ -249,6 +251,15 @@ def test_a_copy_in_eight_bits_drafts_nearly_what_its_model_chooses_and_changes_n
     assert copy.read_out(hidden.hidden[0][:1]).shape == (1, VOCAB)
     far = (copy.in_full(TEXT, 9)[0] - target.in_full(TEXT, 9)[0]).abs().max()
     assert 0 < far < 0.1 * target.in_full(TEXT, 9)[0].std()
+
+
+def test_a_copy_takes_a_quarter_of_the_memory_of_its_matrices():
+    target = LM(tiny())
+    copy = EightBits(target)
+    matrices, factors = 2 * 3 * 32 * (32 + 48) + VOCAB * 32, 2 * (32 + 16 + 16 + 32 + 48 + 48 + 32) + VOCAB
+    angles = sum(buffer.nbytes for buffer in target.model.buffers())
+    assert weight_bytes(target) - weight_bytes(copy) == 3 * matrices - 4 * factors + angles
+    assert predicted(copy).weights == weight_bytes(copy)
 
 
 def test_a_model_that_the_loops_do_not_compute_has_no_copy():

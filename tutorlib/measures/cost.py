@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..model.cache import call_with_cache
+from ..model.eight_bits import EightBits
 from ..model.quantization import scales
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ def weight_bytes(lm: LM | torch.nn.Module) -> int:
 
     For quantized weights, their scales count too.
     """
+    if isinstance(lm, EightBits):
+        return lm.nbytes
     module: Any = getattr(lm, "model", lm)
     everything = [*module.parameters(), *module.buffers(), *scales(module)]
     tensors = {(t.device, t.data_ptr()): t for t in everything if t.numel()}

@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig
 from ..arguments import check_whole_number
 from ..model import quantization
 from ..model.cache import grown
+from ..model.eight_bits import EightBits
 from ..model.llama import without_loops
 from .cost import attention_widths, weight_bytes
 
@@ -138,6 +139,8 @@ def predicted(
         )
     each = own.itemsize
     weights, largest = _weights(module, form, own if dtype else None)
+    if isinstance(model, EightBits):
+        weights = model.nbytes
     if not tokens:
         return Memory(weights)
     if config is None:  # Medusa heads have no cache

@@ -44,6 +44,11 @@ class EightBits(LM):
         super().__init__(lm.model, lm.tokenizer, context=lm.context)
         self._weights = llama.Llama(lm.model, llama.in_eight_bits)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its own weights, and of the embeddings and norms that it shares."""
+        return self._weights.nbytes
+
     def open_cache(self, rows: int, static: bool = False) -> llama.LoopCache:
         return llama.LoopCache(self, self._weights, rows, static)
 

@@ -113,6 +113,14 @@ class Llama:
         self.head = round(_matrix(model.lm_head))
         self._cos = self._sin = np.empty((0, self.size), np.float32)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all weights."""
+        arrays = [self.embeddings, self.norm, *self.head]
+        for norms, _, weights, scales, extras, _ in self.layers:
+            arrays += [*norms, *weights, *scales, *extras]
+        return sum({array.ctypes.data: array.nbytes for array in arrays if array is not None}.values())
+
     def normed(self, states: np.ndarray) -> np.ndarray:
         """States (tokens, width) of the last layer after the final norm."""
         made = np.empty_like(states)
