@@ -15,6 +15,7 @@ from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..running.decoding import Prompt, decoder
 from ..running.step import Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, over_ids, takes
 
@@ -202,7 +203,7 @@ def speculative(
         for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):
             # First go back to the text and read its end: one token, or two if the whole draft was accepted.
             logits = draft_session.feed(drafted[-1:]) if drafted else draft_session.advance_to(text)
-            (row,) = draft_probabilities(over_ids(logits[-1:], target.vocab_size), warp, [text + drafted])
+            (row,) = draft_probabilities(over_ids(logits[-1:], target.vocab_size), warp, [History(text, drafted)])
             if row is None:
                 break
             draft_probs.append(row)

@@ -13,6 +13,7 @@ from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, room_to_draft, shared_tokens
 from ..running.decoding import Prompt, decoder
 from ..running.step import Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, in_float64
 
@@ -119,7 +120,7 @@ class Guesses:
             return drafted, draft_probs
         self.session = self.session or self.draft.session(context)
         logits = self.session.advance_to(context)[-1:]
-        while (probs := self.probs(logits, text + drafted)) is not None:
+        while (probs := self.probs(logits, History(text, drafted))) is not None:
             drafted.append(rng.choose(probs))
             draft_probs.append(probs)
             if len(drafted) == count or drafted[-1] in self.target.stop_tokens:

@@ -25,6 +25,7 @@ import torch
 from ..arguments import is_number
 from ..model.tree import ROOT, TokenTree
 from ..running.step import Candidates, Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import ROUNDING, probabilities, reads_histories, takes, warp_names
 
@@ -79,7 +80,9 @@ class Rows:
     def _warped(self, nodes: list[int]) -> torch.Tensor:
         histories = None
         if reads_histories(self.warp):
-            histories = [self.text + [self.tree.tokens[above] for above in self.tree.path(node)] for node in nodes]
+            histories = [
+                History(self.text, [self.tree.tokens[above] for above in self.tree.path(node)]) for node in nodes
+            ]
         return probabilities(self.logits[nodes[0] + 1 : nodes[-1] + 2], self.warp, histories)
 
 
@@ -371,6 +374,7 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
     session : Session
         It must hold all of `text` except its last token. Afterwards it holds all new tokens except the last.
     text : list of int
+        It may grow afterwards, but what it holds must not change (see `History`).
     drafted : TokenTree
         The tokens that may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so
         that the context also has room for the token after the path.
@@ -403,5 +407,5 @@ def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, 
     path, token = rule(drafted, probs_at, rng)
     tokens = [drafted.tokens[node] for node in path] + ([] if token is None else [token])
     rows = [0, *(node + 1 for node in path)][: len(tokens)]
-    histories = [text + tokens[:count] for count in range(len(tokens))] if reads_histories(warp) else None
+    histories = [History(text, tokens[:count]) for count in range(len(tokens))] if reads_histories(warp) else None
     return Checked(drafted, path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..arguments import check_whole_number, concrete, is_number, number_text
-from .known_text import Followers, Memory, TokenCounts
+from .known_text import Followers, History, Memory, TokenCounts
 
 # (logits (n, vocab), histories: n token sequences, or None) -> logits (n, vocab)
 Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
@@ -30,7 +30,7 @@ Warp = Callable[[torch.Tensor, Sequence[Sequence[int]] | None], torch.Tensor]
 ROUNDING = 1e-12  # numbers that are equal on paper differ by less
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
-_LIST = frozenset([list])
+_CONCRETE = frozenset([list, History])
 
 
 def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
@@ -66,7 +66,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         was given.
     """
     warp = checked_warp(warp) if callable(warp) else tuple(warp)  # a function without its list is refused
-    if type(histories) is not list or not _LIST.issuperset(map(type, histories)):
+    if type(histories) is not list or not _CONCRETE.issuperset(map(type, histories)):
         histories = concrete(histories)  # each penalty reads them
     given, logits = logits, in_float64(logits, copy=bool(warp))  # a copy, which a warp may change in place
     for function in warp:
@@ -76,7 +76,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
         elif function is warp[0]:
             refuse_not_finite(given)  # before a warp can drop the ones that are not
-        logits = checked_result(function, function(logits, histories), logits).double()
+        logits = checked_result(function, function(logits, readable(histories, function)), logits).double()
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
     if math.isnan(float(probs.sum())):
@@ -86,6 +86,13 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
             raise ValueError(f"no token is left in row {row}: the warp {warp_names(warp)} filtered everything away")
         raise ValueError(f"row {row} of the logits holds NaN or +inf after the warp {warp_names(warp)}")
     return probs
+
+
+def readable(histories, function: Warp):
+    """The histories as a warp reads them: those of this file know `History`, and anybody else's gets lists."""
+    if histories is None or getattr(function, "__module__", None) == __name__:
+        return histories
+    return [history[:] if type(history) is History else history for history in histories]
 
 
 def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
@@ -298,10 +305,10 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(theta) or theta <= 0:
         raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
-    memory, name = Memory(TokenCounts), penalty_name("repetition_penalty", theta, ignore_first)
+    name, memory = penalty_name("repetition_penalty", theta, ignore_first), _counting(ignore_first)
 
     def repetition_penalty_warp(logits, histories=None):
-        seen = occurrences(logits, histories, ignore_first, name, memory) > 0
+        seen = occurrences(logits, histories, name, memory) > 0
         return torch.where(seen, torch.where(logits < 0, logits * theta, logits / theta), logits)
 
     return named(repetition_penalty_warp, name)
@@ -322,10 +329,10 @@ def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(strength):
         raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    memory, name = Memory(TokenCounts), penalty_name("frequency_penalty", strength, ignore_first)
+    name, memory = penalty_name("frequency_penalty", strength, ignore_first), _counting(ignore_first)
 
     def frequency_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name, memory)
+        return logits - strength * occurrences(logits, histories, name, memory)
 
     return named(frequency_penalty_warp, name)
 
@@ -337,10 +344,10 @@ def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(strength):
         raise ValueError(f"presence_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    memory, name = Memory(TokenCounts), penalty_name("presence_penalty", strength, ignore_first)
+    name, memory = penalty_name("presence_penalty", strength, ignore_first), _counting(ignore_first)
 
     def presence_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name, memory).clamp(max=1)
+        return logits - strength * occurrences(logits, histories, name, memory).clamp(max=1)
 
     return named(presence_penalty_warp, name)
 
@@ -369,8 +376,13 @@ def no_repeat_ngram(n: int) -> Warp:
     return named(no_repeat_ngram_warp, name)
 
 
-def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory) -> torch.Tensor:
-    """How often each token occurs in each history, not counting the first `ignore_first` tokens.
+def _counting(ignore_first: int) -> Memory:
+    """Remembers how often each token occurs after the first `ignore_first` ones."""
+    return Memory(functools.partial(TokenCounts, ignored=ignore_first))
+
+
+def occurrences(logits: torch.Tensor, histories, name: str, memory: Memory) -> torch.Tensor:
+    """How often each token occurs in each history, as far as the memory counts them.
 
     Returns
     -------
@@ -378,7 +390,6 @@ def occurrences(logits: torch.Tensor, histories, ignore_first: int, name: str, m
     """
     counts = np.zeros(logits.shape, dtype=np.int64)
     for row, history in enumerate(one_history_each(histories, logits, name)):
-        history = history[ignore_first:] if ignore_first else history
         counts[row] = memory.of(row, history, logits.shape[-1], name).counts
     return torch.from_numpy(counts).to(logits.device, logits.dtype)
 
