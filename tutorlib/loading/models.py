@@ -166,7 +166,9 @@ class Family:
         self.name, self.device, self.dtype, self.published = name, device, dtype, published
         self._sources, self._placement, self.forms = dict(sources), placement, dict(forms or {})
         # The target's settings and tokenizer are fetched now, so that a missing model is reported here.
-        hub.model_folder(self._sources["target"])
+        folder = hub.model_folder(self._sources["target"])
+        if hub.has_heads(folder):  # a hub name does not say so, and its configuration is known only now
+            self._sources.setdefault("medusa", self._sources["target"])
 
     def __repr__(self) -> str:
         places = ", ".join(f"{role}={str(place)!r}" for role, place in self._sources.items())
@@ -420,7 +422,7 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
             raise MemoryError(_too_large(name, weights, dtype, place, needed, form))
     try:
         with hub.quiet():
-            model, report = _auto_class(folder).from_pretrained(
+            model, report = memory.auto_class(_read_config(folder)).from_pretrained(
                 folder,
                 dtype=dtype,
                 use_safetensors=files[0].suffix == ".safetensors",
@@ -456,16 +458,10 @@ def _load_model(folder, name, device, dtype, form=None, placement=None):
     return model.eval()
 
 
-def _auto_class(folder):
-    """The class of transformers that makes a folder's model: of language models, or of those that also see pictures."""
-    import transformers
+def _read_config(folder):
+    from transformers import AutoConfig
 
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    for kind in ("CausalLM", "ImageTextToText"):
-        mapping = f"MODEL_FOR_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).upper()}_MAPPING"
-        if type(config) in getattr(transformers, mapping):
-            return getattr(transformers, f"AutoModelFor{kind}")
-    raise ValueError(f"its model_type is {config.model_type!r}, and such models do not continue a text")
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def _check_unused(unused, model, config, where) -> None:
@@ -530,15 +526,14 @@ def _bytes_needed(folder, weights, dtype, form) -> float:
     """How many bytes the weights will take in memory."""
     if form is None:
         return weights * dtype.itemsize
-    from transformers import AutoConfig
-
     double = form.double if form.name == "nf4" else None
     with hub.quiet():
         try:
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
-        except Exception:  # loading will report what is wrong with it; of a model that also sees nothing is predicted
+            config = _read_config(folder)
+            memory.auto_class(config)
+        except (OSError, ValueError, KeyError):  # loading will report what is wrong with it
             return 0
+        return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
 
 
 def _too_large(name, weights, dtype, device, needed, form) -> str:
