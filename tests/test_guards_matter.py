@@ -13,6 +13,7 @@ import test_eagle
 import test_fuzz
 import test_lossless as every
 import test_medusa
+import test_own_cache
 import test_speculative
 import test_speculative_batch
 import torch
@@ -37,6 +38,11 @@ def longer(name):
 
 def real(name):
     return functools.partial(every.test_it_keeps_it_over_real_caches, name)
+
+
+def hybrid(name):
+    claim = test_own_cache.test_methods_write_with_a_hybrid_what_greedy_writes_and_sample_with_a_seed
+    return functools.partial(claim, name, "qwen3_5")
 
 
 def ends(name):
@@ -272,6 +278,12 @@ MISTAKES = [
         "tutorlib.model.cache:KeyValues.move",
         instead(lambda cache, start, path: None),
         real("eagle, static"),
+    ),
+    (
+        "a recurrent state that keeps what was rejected",
+        "tutorlib.model.own_cache:OwnCache._base",
+        instead(lambda cache, row, start: cache.latest[row]),
+        hybrid("prompt_lookup"),
     ),
     # Batches
     (
