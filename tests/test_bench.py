@@ -44,7 +44,9 @@ from tutorlib.lab.training.train_eagle import layer_config
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.measures import theory
 from tutorlib.measures.cost import cache_bytes, weight_bytes
+from tutorlib.measures.memory import predicted
 from tutorlib.model.lm import LM
+from tutorlib.model.own_cache import OwnCache
 from tutorlib.model.tree import TokenTree
 from tutorlib.running.decoding import run
 from tutorlib.running.step import Step
@@ -389,6 +391,13 @@ def test_each_kind_of_draft_has_weights_and_a_cache(family):
     ngrams = made_to_fit(count_ngrams(PROMPTS, 1, 19), 1, tokenizer=family.target.tokenizer)
     size, cache = held_bytes(ngrams, 9)
     assert size >= sum(level.counts.nbytes for level in ngrams.levels) > 0 == cache
+
+
+def test_a_model_that_uses_its_own_cache_holds_bytes_in_it():
+    lm = LM(random_model("qwen3_5"))
+    assert type(lm.open_cache(1)) is OwnCache
+    weights, cache = held_bytes(lm, 40)
+    assert (weights, cache) == (weight_bytes(lm), predicted(lm, 40).cache) and cache > held_bytes(lm, 20)[1] > 0
 
 
 def test_costs_of_the_machine_are_those_of_the_middle_of_a_text():

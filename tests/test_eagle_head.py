@@ -296,6 +296,27 @@ def test_a_call_of_the_network_is_counted_and_the_target_is_not_called(target):
 
 
 @every_network
+def test_a_session_that_met_what_is_no_number_is_as_before(target, make):
+    head = make(target)
+    features = features_of(target, TEXT, head.feature_layers)
+    session, twin = head.session(target), head.session(target)
+    for one in (session, twin):
+        one.feed(TEXT[1:4], features[:3])
+        one.grow([1, 2], [ROOT, ROOT])
+    # A few tokens, and so many that the cache has to grow.
+    for count in (2, 200):
+        with pytest.raises(NaNLogits):
+            session.feed([3] * count, torch.full((count, features.shape[1]), torch.nan))
+    with pytest.raises(NaNLogits):
+        weights, head.embed_tokens.weight.data[7] = head.embed_tokens.weight.data[7].clone(), torch.nan
+        session.grow([7], [0])
+    head.embed_tokens.weight.data[7] = weights
+    assert session.length == twin.length == 3
+    assert torch.equal(session.grow([4, 5], [1, 0]), twin.grow([4, 5], [1, 0]))
+    assert torch.equal(session.feed(TEXT[4:6], features[3:5]), twin.feed(TEXT[4:6], features[3:5]))
+
+
+@every_network
 def test_what_is_no_number_is_said(target, make):
     head = make(target)
     features = features_of(target, TEXT, head.feature_layers)[:4]

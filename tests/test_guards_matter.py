@@ -14,6 +14,7 @@ import test_fuzz
 import test_llama
 import test_lossless as every
 import test_medusa
+import test_own_cache
 import test_speculative
 import test_speculative_batch
 import torch
@@ -38,6 +39,11 @@ def longer(name):
 
 def real(name):
     return functools.partial(every.test_it_keeps_it_over_real_caches, name)
+
+
+def hybrid(name):
+    claim = test_own_cache.test_methods_write_with_a_hybrid_what_greedy_writes_and_sample_with_a_seed
+    return functools.partial(claim, name, "qwen3_5")
 
 
 def ends(name):
@@ -285,6 +291,12 @@ MISTAKES = [
         "tutorlib.model.llama:in_eight_bits",
         lambda right: lambda matrix: (lambda made: made._replace(weight=made.weight // 16 * 16))(right(matrix)),
         test_llama.test_a_copy_in_eight_bits_drafts_nearly_what_its_model_chooses_and_changes_nothing,
+    ),
+    (
+        "a recurrent state that keeps what was rejected",
+        "tutorlib.model.own_cache:OwnCache._base",
+        instead(lambda cache, row, start: cache.latest[row]),
+        hybrid("prompt_lookup"),
     ),
     # Batches
     (

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from tutorlib.course.exercises.sampling import nucleus
-from tutorlib.sampling.known_text import Followers, TokenCounts
+from tutorlib.sampling.known_text import Followers, History, TokenCounts
 from tutorlib.sampling.warp import (
     checked_warp,
     frequency_penalty,
@@ -275,6 +275,71 @@ def test_penalties_read_only_what_is_new_in_a_history(make, monkeypatch):
     for length in range(300):
         warp(logits, [[token % 9 for token in range(length)], [0] * length])
     assert len(read) == 2 * 299
+
+
+class ReadTokens(list):
+    """A list that counts how many of its tokens are read."""
+
+    read = 0
+
+    def __getitem__(self, index):
+        self.read += len(range(len(self))[index]) if isinstance(index, slice) else 1
+        return super().__getitem__(index)
+
+    def __iter__(self):
+        self.read += len(self)
+        return super().__iter__()
+
+
+READERS = {
+    "counts": lambda: frequency_penalty(0.5),
+    "without the prompt": lambda: repetition_penalty(1.5, ignore_first=30),
+    "n": lambda: no_repeat_ngram(6),
+}
+
+
+@pytest.mark.parametrize("make", READERS.values(), ids=READERS)
+def test_penalties_of_a_methods_own_text_read_its_new_tokens_and_no_others(make):
+    rng, warp, logits = np.random.default_rng(3), make(), torch.randn(3, 6, dtype=torch.float64)
+    text, read = ReadTokens(rng.integers(0, 6, 1000).tolist()), []
+    for _ in range(20):
+        drafted = rng.integers(0, 6, 2).tolist()
+        text.read = 0
+        # A filter first: it must not copy the text either.
+        probabilities(logits, [temperature(0.5), warp, top_k(6)], [History(text, drafted[:n]) for n in range(3)])
+        read.append(text.read)
+        text += rng.integers(0, 6, 3).tolist()
+    # Three rows read three new tokens each, once to compare them and once to add them.
+    assert read[0] >= 3000 and max(read[1:]) <= 3 * 2 * 3, read
+
+
+@pytest.mark.parametrize("make", READERS.values(), ids=READERS)
+def test_a_history_over_a_text_is_worth_as_much_as_the_list_of_its_tokens(make):
+    rng, warp, logits = np.random.default_rng(4), make(), torch.randn(1, 4, dtype=torch.float64)
+    texts = [[], [0, 1]]
+    for _ in range(300):
+        text = texts[int(rng.integers(2))]
+        text += rng.integers(0, 4, int(rng.integers(4))).tolist()
+        history = History(text, rng.integers(0, 4, int(rng.integers(4))).tolist())
+        plain = [*text, *history.more]
+        given = plain if rng.random() < 0.2 else history  # a list in between is compared as a whole
+        assert torch.equal(warp(logits, [given]), make()(logits, [plain]))
+        first, last, step = (int(number) for number in (*rng.integers(-9, 9, 2), rng.choice([-2, -1, 1, 3])))
+        assert history[first:last:step] == plain[first:last:step] and list(history) == plain
+        assert len(history) == len(plain) and all(history[place] == plain[place] for place in range(-len(plain), 0))
+
+
+def test_anybody_elses_warp_gets_lists_of_tokens():
+    seen = []
+    probabilities(torch.zeros(1, 3), [lambda logits, histories: seen.extend(histories) or logits], [History([1], [2])])
+    assert seen == [[1, 2]] and type(seen[0]) is list
+
+
+def test_tokens_that_a_penalty_ignores_may_lie_outside_the_vocabulary():
+    logits = torch.zeros(1, 3, dtype=torch.float64)
+    assert presence_penalty(1.0, ignore_first=2)(logits, [[9, 7, 1]]).tolist() == [[0, -1, 0]]
+    with pytest.raises(ValueError, match=r"history with \[3\]"):
+        presence_penalty(1.0, ignore_first=2)(logits, [[9, 7, 1, 3]])
 
 
 def test_no_repeat_ngram_by_hand():

@@ -1,6 +1,7 @@
 """Folders as they are published in 2026: loaded as the models that they hold, or refused by what they are."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -19,8 +20,11 @@ from transformers import (
 )
 
 from tutorlib import greedy, models, run
+from tutorlib.loading import models as load_folder
 from tutorlib.loading import weight_files
 from tutorlib.loading.formats import load_eagle, load_medusa
+from tutorlib.measures.memory import predicted, weight_bytes
+from tutorlib.model import quantization
 
 IDS = torch.tensor([[5, 7, 9, 11]])
 
@@ -124,6 +128,11 @@ def test_a_model_that_also_sees_continues_a_text(tmp_path):
     model.save_pretrained(tmp_path)
     plain = model.generate(IDS, max_new_tokens=6, do_sample=False, eos_token_id=None)[0, IDS.shape[1] :].tolist()
     assert run(greedy(models.load(tmp_path).target, IDS[0].tolist()), 6, stop=()).tokens == plain
+    # What it takes is predicted in four bits too: no more than the weights before, and not nothing.
+    form = quantization.forms("nf4", None, ["target"])["target"]
+    needed = load_folder._bytes_needed(tmp_path, 0, torch.float32, form)
+    assert needed == predicted(config, dtype=torch.float32, quantize="nf4").weights
+    assert 0 < needed < weight_bytes(model)
 
 
 def test_what_does_not_continue_a_text_is_refused_in_a_sentence(tmp_path):
@@ -165,10 +174,14 @@ def test_an_adapter_is_named_as_what_it_is(tmp_path, weights, cache, whole):
 
 
 @pytest.mark.parametrize("file", [SAFE, "pytorch_model.bin", None], ids=["one file", "pickle", "parts"])
-def test_a_model_with_heads_inside_is_a_family_with_both(tmp_path, file, recwarn):
+@pytest.mark.parametrize("by", ["folder", "hub name"])
+def test_a_model_with_heads_inside_is_a_family_with_both(tmp_path, weights, file, recwarn, cache, by):
     model = random_model("llama")
     write_inside(tmp_path, model, published(), file)
-    family = models.load(tmp_path)
+    shutil.copy(weights / "target" / "tokenizer.json", tmp_path)  # without one, a hub's model is not complete
+    cache.add("someone/model-with-heads", tmp_path, only="*.*")
+    family = models.load(tmp_path if by == "folder" else "someone/model-with-heads")
+    assert "medusa=" in repr(family)
     assert torch.equal(logits(family.target.model), logits(model))
     assert all(torch.equal(family.medusa.state_dict()[name], tensor) for name, tensor in published().items())
     assert not [warning for warning in recwarn if "not all tensors" in str(warning.message)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..model.lm import LM
 from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
 
@@ -34,10 +35,11 @@ def sample(lm: LM, prompt: Prompt, *, rng: Randomness | None = None, warp: Seque
     Step
         One token per step, without end.
     """
-    session = lm.session(prompt)
+    text, session = list(prompt), lm.session(prompt)
     logits = session.feed()  # (1, vocab): what may follow the prompt
     while True:
-        history = [session.tokens]
+        history = [History(text)]
         token = rng.choose(probabilities(logits, warp, history)[-1])
         yield Step([token], candidates=Candidates(logits, warp=warp, histories=history))
+        text.append(token)
         logits = session.feed([token])

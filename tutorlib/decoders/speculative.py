@@ -16,6 +16,7 @@ from ..model.vocabularies import check_prompt_of_both, check_same_vocabulary
 from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.checks import takes
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, over_ids
 
@@ -203,7 +204,7 @@ def speculative(
         for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):
             # First go back to the text and read its end: one token, or two if the whole draft was accepted.
             logits = draft_session.feed(drafted[-1:]) if drafted else draft_session.advance_to(text)
-            (row,) = draft_probabilities(over_ids(logits[-1:], target.vocab_size), warp, [text + drafted])
+            (row,) = draft_probabilities(over_ids(logits[-1:], target.vocab_size), warp, [History(text, drafted)])
             if row is None:
                 break
             draft_probs.append(row)

@@ -14,6 +14,7 @@ from ..model.tree import TokenTree
 from ..model.vocabularies import check_prompt_of_both
 from ..running.decoder import Prompt, decoder
 from ..running.step import Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, over_ids
 from .speculative import Gamma, check_pair, is_unsure, tokens_to_draft
@@ -68,7 +69,7 @@ def draft_together(
         logits = batch.feed(lists)
         last = torch.cat([logits[i][-1:] for i in drafting])  # (drafting, vocab)
         probs = draft_probabilities(
-            over_ids(last, vocab_size), warp, [rows[i].text + rows[i].drafted for i in drafting]
+            over_ids(last, vocab_size), warp, [History(rows[i].text, rows[i].drafted) for i in drafting]
         )
         drafted_on = []
         for i, row_probs, unsure in zip(drafting, probs, is_unsure(last, confidence), strict=True):

@@ -13,6 +13,7 @@ from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, room_to_draft, shared_tokens
 from ..running.decoder import Prompt, decoder
 from ..running.step import Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, in_float64
 
@@ -120,7 +121,7 @@ class Guesses:
             return drafted, draft_probs
         self.session = self.session or self.draft.session(context)
         logits = self.session.advance_to(context)[-1:]
-        while (probs := self.probs(logits, text + drafted)) is not None:
+        while (probs := self.probs(logits, History(text, drafted))) is not None:
             drafted.append(rng.choose(probs))
             draft_probs.append(probs)
             if len(drafted) == count or drafted[-1] in self.target.stop_tokens:
@@ -128,7 +129,7 @@ class Guesses:
             logits = self.session.feed([self.to_draft[drafted[-1]]])
         return drafted, draft_probs
 
-    def probs(self, logits: torch.Tensor, text: list[int]) -> torch.Tensor | None:
+    def probs(self, logits: torch.Tensor, text: Sequence[int]) -> torch.Tensor | None:
         """The draft's distribution over the target's ids, shape (vocab,); None if no shared token is left."""
         target_columns, draft_columns = self.columns
         guesses = in_float64(logits.index_select(1, draft_columns))

@@ -26,6 +26,7 @@ from ..arguments import is_number
 from ..model.tree import ROOT, TokenTree
 from ..running.step import Candidates, Step
 from ..sampling.checks import takes, warp_names
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import ROUNDING, probabilities, reads_histories
 
@@ -80,7 +81,9 @@ class Rows:
     def _warped(self, nodes: list[int]) -> torch.Tensor:
         histories = None
         if reads_histories(self.warp):
-            histories = [self.text + [self.tree.tokens[above] for above in self.tree.path(node)] for node in nodes]
+            histories = [
+                History(self.text, [self.tree.tokens[above] for above in self.tree.path(node)]) for node in nodes
+            ]
         return probabilities(self.logits[nodes[0] + 1 : nodes[-1] + 2], self.warp, histories)
 
 
@@ -376,6 +379,7 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
     session : Session
         It must hold all of `text` except its last token. Afterwards it holds all new tokens except the last.
     text : list of int
+        It may grow afterwards, but what it holds must not change (see `History`).
     drafted : TokenTree
         The tokens that may follow the text; may be empty. At most ``lm.context - len(text) - 1`` tokens deep, so
         that the context also has room for the token after the path.
@@ -408,5 +412,5 @@ def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, 
     path, token = rule(drafted, probs_at, rng)
     tokens = [drafted.tokens[node] for node in path] + ([] if token is None else [token])
     rows = [0, *(node + 1 for node in path)][: len(tokens)]
-    histories = [text + tokens[:count] for count in range(len(tokens))] if reads_histories(warp) else None
+    histories = [History(text, tokens[:count]) for count in range(len(tokens))] if reads_histories(warp) else None
     return Checked(drafted, path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)

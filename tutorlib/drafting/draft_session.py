@@ -79,6 +79,7 @@ class DraftSession:
         Raises
         ------
         NaNLogits
+            The session is then unchanged.
         ValueError
             If there are no tokens, if the number of features differs from the number of tokens or their width is wrong,
             or if a token is outside the vocabulary.
@@ -95,10 +96,18 @@ class DraftSession:
             hidden = self.head.start(features.to(self._device, self._dtype))
             # No mask: with a single layer, only the output of the last position is needed, and it attends to all of
             # them.
+            cache = self._cache
+            overwritten = None if cache is None else cache[:, :, :, start:end].clone()
             hidden = self._call(tokens, hidden, start, slice(start, end), None)
-            self.length = end
-            self._hidden, self._paths = [hidden[-1]], []
-            return self._read_out(hidden[-1:])
+            try:
+                logits = self._read_out(hidden[-1:])
+            except NaNLogits:  # the nodes of the tree are still needed
+                self._cache = cache
+                if cache is not None and overwritten is not None:
+                    cache[:, :, :, start:end] = overwritten
+                raise
+        self.length, self._hidden, self._paths = end, [hidden[-1]], []  # not before the logits are known to be good
+        return logits
 
     def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
         """Add the nodes of one level to the tree of guesses, and guess what follows each of them.
@@ -142,9 +151,10 @@ class DraftSession:
         with torch.inference_mode():
             above = torch.stack([self._hidden[parent + 1] for parent in parents])
             hidden = self._call(tokens, above, self.length + first, slice(place, place + 1), mask)
+            logits = self._read_out(hidden)
             self._hidden += hidden.unbind()
             self._paths += paths
-            return self._read_out(hidden)
+            return logits
 
     def _check(self, tokens):
         if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.head.vocab_size:

@@ -17,6 +17,7 @@ import torch
 
 from ..arguments import check_whole_number, is_number
 from ..model.tree import ROOT, TokenTree
+from ..sampling.known_text import History
 from ..sampling.warp import draft_probabilities, in_float64, one_hot
 from .checking import Rule, drawn, exact
 from .choices import Choices, checked_choices
@@ -80,8 +81,8 @@ class Draft:
         """
         return draft_probabilities(self._logits, self.warp, self._histories())
 
-    def _histories(self) -> list[list[int]]:
-        return [self.text + path for path in self._paths]
+    def _histories(self) -> list[History]:
+        return [History(self.text, path) for path in self._paths]
 
     def _log_probs(self, greedy_temperature: float = 1.0) -> torch.Tensor:
         logits = self._logits.to(torch.promote_types(self._logits.dtype, torch.float32))  # half precision ranks ill

@@ -41,14 +41,14 @@ def models_in(folder: Path) -> dict[str, Path]:
     """The contents of a directory by role: a model, which is the target, or the subdirectories of a family."""
     refuse_adapter(folder)
     if (folder / "config.json").is_file():
-        return {"target": folder} | ({"medusa": folder} if _has_heads(folder) else {})
+        return {"target": folder} | ({"medusa": folder} if has_heads(folder) else {})
     roles = _roles(folder)
     if "target" not in roles:
         raise ValueError(f"{folder} holds no model: expected config.json in it, or target/config.json")
     return roles
 
 
-def _has_heads(folder: Path) -> bool:
+def has_heads(folder: Path) -> bool:
     """Whether Medusa heads are in the files of a whole model, as its configuration says."""
     try:
         return "medusa_num_heads" in read_json(folder / "config.json")

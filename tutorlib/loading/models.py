@@ -157,7 +157,9 @@ class Family:
         self.name, self.device, self.dtype, self.published = name, device, dtype, published
         self._sources, self._placement, self.forms = dict(sources), placement, dict(forms or {})
         # The target's settings and tokenizer are fetched now, so that a missing model is reported here.
-        hub.model_folder(self._sources["target"])
+        folder = hub.model_folder(self._sources["target"])
+        if hub.has_heads(folder):  # a hub name does not say so, and its configuration is known only now
+            self._sources.setdefault("medusa", self._sources["target"])
 
     def __repr__(self) -> str:
         places = ", ".join(f"{role}={str(place)!r}" for role, place in self._sources.items())

@@ -99,7 +99,7 @@ def _check_form(folder, saved, form, dtype, placement) -> None:
 def _from_pretrained(folder, files, dtype, settings: dict):
     """The model, and transformers' report on the tensors that it found."""
     with hub.quiet():
-        return _auto_class(folder).from_pretrained(
+        return memory.auto_class(_read_config(folder)).from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=files[0].suffix == ".safetensors",
@@ -119,16 +119,10 @@ def _check_missing(missing: list[str], where) -> None:
         )
 
 
-def _auto_class(folder):
-    """The class of transformers that makes a folder's model: of language models, or of those that also see pictures."""
-    import transformers
+def _read_config(folder):
+    from transformers import AutoConfig
 
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    for kind in ("CausalLM", "ImageTextToText"):
-        mapping = f"MODEL_FOR_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).upper()}_MAPPING"
-        if type(config) in getattr(transformers, mapping):
-            return getattr(transformers, f"AutoModelFor{kind}")
-    raise ValueError(f"its model_type is {config.model_type!r}, and such models do not continue a text")
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def _check_unused(unused, model, config, where) -> None:
@@ -189,15 +183,14 @@ def _bytes_needed(folder, weights, dtype, form) -> float:
     """How many bytes the weights will take in memory."""
     if form is None:
         return weights * dtype.itemsize
-    from transformers import AutoConfig
-
     double = form.double if form.name == "nf4" else None
     with hub.quiet():
         try:
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
-        except Exception:  # loading will report what is wrong with it; of a model that also sees nothing is predicted
+            config = _read_config(folder)
+            memory.auto_class(config)
+        except (OSError, ValueError, KeyError):  # loading will report what is wrong with it
             return 0
+        return memory.predicted(config, dtype=dtype, quantize=form.name, double_quantization=double).weights
 
 
 def _too_large(name, weights, dtype, device, needed, form) -> str:

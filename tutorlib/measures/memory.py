@@ -316,6 +316,25 @@ print(size(first.device) - before)
 """
 
 
+def auto_class(config):
+    """The class of transformers that makes a model: of language models, or of those that also see pictures.
+
+    Raises
+    ------
+    ValueError
+        If there is none, because such models do not continue a text.
+    """
+    import transformers
+
+    for kind, mapping in (
+        ("CausalLM", transformers.MODEL_FOR_CAUSAL_LM_MAPPING),
+        ("ImageTextToText", transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING),
+    ):
+        if type(config) in mapping:
+            return getattr(transformers, f"AutoModelFor{kind}")
+    raise ValueError(f"its model_type is {config.model_type!r}, and such models do not continue a text")
+
+
 def _parts(model, dtype):
     """(module, configuration or None, dtype) of what memory is predicted for; a configuration gets weights on meta."""
     given = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -327,12 +346,10 @@ def _parts(model, dtype):
         return model.model, model.model.config.get_text_config(), given or model.dtype
     if not hasattr(model, "get_text_config"):
         raise ValueError(f"expected an LM, heads, a draft network or a transformers configuration, got {model!r}")
-    from transformers import AutoModelForCausalLM
-
     config = model.get_text_config()
     given = given or (config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(copy.deepcopy(model), dtype=given), config, given  # it notes the dtype
+        return auto_class(model).from_config(copy.deepcopy(model), dtype=given), config, given  # it notes the dtype
 
 
 def _cache_numbers(module, config, slots: int) -> int:

@@ -2,7 +2,8 @@
 
 A penalty is a pure function of the histories, but from one call to the next a history changes only at its end. So each
 history is compared with the text that is known for its row, which takes nanoseconds per token, and only the tokens that
-differ are taken back or added. The result depends on the history alone.
+differ are taken back or added. The result depends on the history alone. A method passes its text as a `History`: then
+not even the comparison takes longer in a long text.
 """
 
 from __future__ import annotations
@@ -17,6 +18,49 @@ import numpy as np
 from ..arguments import ints
 
 
+class History(Sequence[int]):
+    """The tokens that a list holds now, followed by some more, without a copy of the list.
+
+    Parameters
+    ----------
+    text : list of int
+        It may grow afterwards, but what it holds must not change: a method's own text, for instance.
+    more : sequence of int
+        Drafted tokens, for instance. They are copied.
+
+    Examples
+    --------
+    >>> text = [5, 6]
+    >>> history = History(text, [7])
+    >>> text.append(9)
+    >>> list(history), history[-1], history[1:]
+    ([5, 6, 7], 7, [6, 7])
+    """
+
+    __slots__ = ("more", "same", "text")
+
+    def __init__(self, text: list, more: Sequence[int] = ()):
+        self.text, self.same, self.more = text, len(text), list(more)
+
+    def __len__(self) -> int:
+        return self.same + len(self.more)
+
+    def __getitem__(self, index):
+        if not isinstance(index, slice):
+            place = range(len(self))[index]
+            return self.text[place] if place < self.same else self.more[place - self.same]
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            return list(self)[index]
+        return self.text[start : min(stop, self.same)] + self.more[max(0, start - self.same) : max(0, stop - self.same)]
+
+    def __iter__(self):
+        return iter(self[:])
+
+    def __repr__(self) -> str:
+        return repr(self[:])
+
+
 class KnownText:
     """A text, and what follows from it. Subclasses define `push` and `pop` for its last token.
 
@@ -26,17 +70,25 @@ class KnownText:
         Tokens are smaller than this.
     """
 
+    # How many tokens at the beginning do not count, so that they may be anything.
+    ignored = 0
+
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.tokens: list[int] = []
+        self._read: History | None = None  # what the tokens were read from, if it was a `History`
 
     def become(self, history: Sequence[int], name: str) -> None:
         """Change to another text; ValueError if a token is outside the vocabulary (the text is then unchanged)."""
-        history = history if type(history) is list else list(history)
-        same = shared_beginning(self.tokens, history)
+        history = history if type(history) in (list, History) else list(history)
+        read = history if isinstance(history, History) else None
+        # Two histories of one text are alike as far as both are this text, so only the rest has to be compared.
+        known = min(self._read.same, read.same) if self._read and read and self._read.text is read.text else 0
+        same = known + shared_beginning(self.tokens[known:], history[known:])
         fresh = ints(history[same:], f"{name} needs histories of token ids (ints)")
-        if fresh and not 0 <= min(fresh) <= max(fresh) < self.vocab:
-            wrong = [token for token in fresh if not 0 <= token < self.vocab]
+        counted = fresh[max(0, self.ignored - same) :]
+        if counted and not 0 <= min(counted) <= max(counted) < self.vocab:
+            wrong = [token for token in counted if not 0 <= token < self.vocab]
             raise ValueError(
                 f"{name} was given a history with {wrong[:5]}, outside the vocabulary of {self.vocab} tokens"
             )
@@ -44,6 +96,7 @@ class KnownText:
             self.pop()
         for token in fresh:
             self.push(token)
+        self._read = read
 
     def push(self, token: int) -> None:
         self.tokens.append(token)
@@ -53,20 +106,22 @@ class KnownText:
 
 
 class TokenCounts(KnownText):
-    """How often each token occurs: `counts`, shape (vocab,)."""
+    """How often each token occurs after the first `ignored` ones: `counts`, shape (vocab,)."""
 
-    def __init__(self, vocab: int):
+    def __init__(self, vocab: int, ignored: int = 0):
         super().__init__(vocab)
+        self.ignored = ignored
         self.counts = np.zeros(vocab, dtype=np.int64)
 
     def push(self, token):
         super().push(token)
-        self.counts[token] += 1
+        if len(self.tokens) > self.ignored:
+            self.counts[token] += 1
 
     def pop(self):
-        token = super().pop()
-        self.counts[token] -= 1
-        return token
+        if len(self.tokens) > self.ignored:
+            self.counts[self.tokens[-1]] -= 1
+        return super().pop()
 
 
 class Followers(KnownText):
@@ -124,7 +179,7 @@ class Memory(threading.local, Generic[Known]):
         return known
 
 
-def shared_beginning(one: list[int], other: list[int]) -> int:
+def shared_beginning(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two texts have in common, from the beginning. (Comparing slices is much faster than a loop.)
 
     Examples

@@ -36,10 +36,10 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(theta) or theta <= 0:
         raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
-    memory, name = Memory(TokenCounts), penalty_name("repetition_penalty", theta, ignore_first)
+    name, memory = penalty_name("repetition_penalty", theta, ignore_first), _counting(ignore_first)
 
     def repetition_penalty_warp(logits, histories=None):
-        seen = occurrences(logits, histories, ignore_first, name, memory) > 0
+        seen = occurrences(logits, histories, name, memory) > 0
         return torch.where(seen, torch.where(logits < 0, logits * theta, logits / theta), logits)
 
     return named(repetition_penalty_warp, name)
@@ -60,10 +60,10 @@ def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(strength):
         raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    memory, name = Memory(TokenCounts), penalty_name("frequency_penalty", strength, ignore_first)
+    name, memory = penalty_name("frequency_penalty", strength, ignore_first), _counting(ignore_first)
 
     def frequency_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name, memory)
+        return logits - strength * occurrences(logits, histories, name, memory)
 
     return named(frequency_penalty_warp, name)
 
@@ -75,10 +75,10 @@ def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
     """
     if not is_number(strength):
         raise ValueError(f"presence_penalty needs a finite number (0 changes nothing), got {strength!r}")
-    memory, name = Memory(TokenCounts), penalty_name("presence_penalty", strength, ignore_first)
+    name, memory = penalty_name("presence_penalty", strength, ignore_first), _counting(ignore_first)
 
     def presence_penalty_warp(logits, histories=None):
-        return logits - strength * occurrences(logits, histories, ignore_first, name, memory).clamp(max=1)
+        return logits - strength * occurrences(logits, histories, name, memory).clamp(max=1)
 
     return named(presence_penalty_warp, name)
 
@@ -107,10 +107,13 @@ def no_repeat_ngram(n: int) -> Warp:
     return named(no_repeat_ngram_warp, name)
 
 
-def occurrences(
-    logits: torch.Tensor, histories, ignore_first: int, name: str, memory: Memory[TokenCounts]
-) -> torch.Tensor:
-    """How often each token occurs in each history, not counting the first `ignore_first` tokens.
+def _counting(ignore_first: int) -> Memory:
+    """Remembers how often each token occurs after the first `ignore_first` ones."""
+    return Memory(functools.partial(TokenCounts, ignored=ignore_first))
+
+
+def occurrences(logits: torch.Tensor, histories, name: str, memory: Memory) -> torch.Tensor:
+    """How often each token occurs in each history, as far as the memory counts them.
 
     Returns
     -------
@@ -118,7 +121,6 @@ def occurrences(
     """
     counts = np.zeros(logits.shape, dtype=np.int64)
     for row, history in enumerate(one_history_each(histories, logits, name)):
-        history = history[ignore_first:] if ignore_first else history
         counts[row] = memory.of(row, history, logits.shape[-1], name).counts
     return torch.from_numpy(counts).to(logits.device, logits.dtype)
 

@@ -18,6 +18,7 @@ import torch
 
 from ..arguments import check_whole_number, concrete, is_number, number_text
 from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
+from .known_text import History
 from .penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 
 # With the names of `checks` and `penalties` that can be imported from here as well.
@@ -51,7 +52,7 @@ __all__ = [
 ROUNDING = 1e-12  # numbers that are equal on paper differ by less
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
-_LIST = frozenset([list])
+_CONCRETE = frozenset([list, History])
 
 
 def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
@@ -87,7 +88,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
         was given.
     """
     warp = checked_warp(warp) if callable(warp) else tuple(warp)  # a function without its list is refused
-    if type(histories) is not list or not _LIST.issuperset(map(type, histories)):
+    if type(histories) is not list or not _CONCRETE.issuperset(map(type, histories)):
         histories = concrete(histories)  # each penalty reads them
     given, logits = logits, in_float64(logits, copy=bool(warp))  # a copy, which a warp may change in place
     for function in warp:
@@ -97,7 +98,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
         elif function is warp[0]:
             refuse_not_finite(given)  # before a warp can drop the ones that are not
-        logits = checked_result(function, function(logits, histories), logits).double()
+        logits = checked_result(function, function(logits, readable(histories, function)), logits).double()
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
     if math.isnan(float(probs.sum())):
@@ -107,6 +108,13 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
             raise ValueError(f"no token is left in row {row}: the warp {warp_names(warp)} filtered everything away")
         raise ValueError(f"row {row} of the logits holds NaN or +inf after the warp {warp_names(warp)}")
     return probs
+
+
+def readable(histories, function: Warp):
+    """The histories as a warp reads them: those of this room know `History`, and anybody else's gets lists."""
+    if histories is None or str(getattr(function, "__module__", None)).startswith(f"{__package__}."):
+        return histories
+    return [history[:] if type(history) is History else history for history in histories]
 
 
 def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:

@@ -118,7 +118,7 @@ def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:
     if isinstance(part, NgramLM):
         return sum(array.nbytes for level in part.levels for array in level if array is not None), 0
     if not isinstance(part, torch.nn.Module):
-        if isinstance(part.open_cache(1), TokenCache):  # it keeps no keys and values
+        if type(part.open_cache(1)) is TokenCache:  # it keeps tokens alone, and other kinds of it more
             return weight_bytes(part), 0
         tokens = min(tokens, part.context)
     found = predicted(part, tokens)
