@@ -141,6 +141,17 @@ def test_other_models_are_computed_as_ever(make):
     assert cache_of(make()) is not LoopCache
 
 
+def test_where_pytorch_has_many_threads_it_is_left_to_compute():
+    model = tiny()
+    for threads, kind in ((2, LoopCache), (3, KeyValues)):
+        torch.set_num_threads(threads)
+        try:
+            assert cache_of(model) is kind
+            assert EightBits(LM(model)).session(TEXT).feed().shape == (1, VOCAB)
+        finally:
+            torch.set_num_threads(1)
+
+
 def test_a_hook_that_comes_and_goes_is_noticed():
     model = tiny()
     assert cache_of(model) is LoopCache

@@ -45,8 +45,8 @@ class KeyValues:
     takes_positions = True  # see `uncached.TokenCache`
 
     def __init__(self, lm, static: bool = False):
-        if static and lm.context > 1_000_000:
-            raise ValueError(f"a static cache holds the whole context, but it is {lm.context}: give LM a context")
+        if static:
+            check_static(lm)
         self.lm, self.forward = lm, lm.forward
         self.device = self.forward.device
         self.reach = lengths.next_turn(lm.turns, 0)  # the length of a sequence at which the model is tested again
@@ -292,6 +292,11 @@ class _StaticLayer(_Layer):
         self.keys.index_copy_(2, columns, keys)
         self.values.index_copy_(2, columns, values)
         return self.keys, self.values
+
+
+def check_static(lm) -> None:
+    if lm.context > 1_000_000:
+        raise ValueError(f"a static cache holds the whole context, but it is {lm.context}: give LM a context")
 
 
 def grown(tokens: int) -> int:

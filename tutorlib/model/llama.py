@@ -1,8 +1,8 @@
 """Llama-shaped models on a processor, computed by the loops of `loops.py` in place of PyTorch's operators.
 
-`LM` uses them in silence where they fit (`of`), after `probe.py` has found the same logits, and computes everything
-else through `cache.py` and the others. The loops read a model's own weights where they lie: nothing is copied, and
-weights that an optimizer changes in place are those of the next call.
+`LM` uses them in silence where they fit (`of`) and pay (`are_wanted`), after `probe.py` has found the same logits, and
+computes everything else through `cache.py` and the others. The loops read a model's own weights where they lie: nothing
+is copied, and weights that an optimizer changes in place are those of the next call.
 
 What this file does not do: compute (`loops.py` does).
 """
@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from .cache import TREE_SLOTS, grown
+from .cache import TREE_SLOTS, check_static, grown
 from .fingerprint import fingerprint, has_hooks, original
 from .tree import TokenTree
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # Rotations that do not depend on the length of a text.
 _ROTATIONS = ("default", "linear", "llama3", "yarn")
+# With more threads than these, PyTorch's operators read the weights faster than the loops, which have one thread.
+_THREADS = 2
 # From so many tokens on, a matrix product is quicker than the loops.
 _MANY = 32
 _PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
@@ -111,7 +113,7 @@ class Llama:
             self.layers.append((norms, self.heads, weights, scales, extras, self.eps))
         self.norm = _array(inner.norm.weight)
         self.head = round(_matrix(model.lm_head))
-        self._cos = self._sin = np.empty((0, self.size), np.float32)
+        self._turns = (np.empty((0, self.size), np.float32),) * 2
 
     @property
     def nbytes(self) -> int:
@@ -135,12 +137,13 @@ class Llama:
 
     def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The cosines and sines (tokens, size) of the rotation at these positions."""
-        if max(positions) >= len(self._cos):
+        cos, sin = self._turns
+        if max(positions) >= len(cos):
             end = grown(max(positions) + 1)
             with torch.inference_mode():
                 made = self.rotate(torch.zeros(1), torch.arange(end)[None])
-            self._cos, self._sin = (part[0].float().numpy().copy() for part in made)
-        return self._cos[positions], self._sin[positions]
+            cos, sin = self._turns = tuple(part[0].float().numpy().copy() for part in made)
+        return cos[positions], sin[positions]
 
 
 def in_eight_bits(matrix: Matrix) -> Matrix:
@@ -160,6 +163,8 @@ class LoopCache:
     reach = math.inf  # no length changes the computation
 
     def __init__(self, lm: LM, llama: Llama, rows: int, static: bool = False):
+        if static:
+            check_static(lm)
         self.lm, self.llama = lm, llama
         shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
         self.keys, self.values = torch.empty(shape).numpy(), torch.empty(shape).numpy()
@@ -261,7 +266,10 @@ _off: ContextVar[bool] = ContextVar("loops are off", default=False)
 
 @contextlib.contextmanager
 def without_loops() -> Iterator[None]:
-    """Let sessions that are opened in this block be computed by PyTorch's operators, to compare or to measure them."""
+    """Let sessions that are opened in this block be computed by PyTorch's operators, to compare or to measure them.
+
+    A copy in eight bits is always computed by the loops.
+    """
     before = _off.set(True)
     try:
         yield
@@ -269,9 +277,14 @@ def without_loops() -> Iterator[None]:
         _off.reset(before)
 
 
+def are_wanted() -> bool:
+    """Whether a session that is opened now should be computed by the loops, if they fit its model."""
+    return torch.get_num_threads() <= _THREADS and not _off.get()
+
+
 def of(model: torch.nn.Module) -> Llama | None:
     """The weights of a model as the loops take them, or None if the loops do not compute what this model computes."""
-    if _off.get() or original(model) is not model:  # the latter is wrapped by `torch.compile`
+    if original(model) is not model:  # wrapped by `torch.compile`
         return None
     state = (fingerprint(model)[0], *(weight.data_ptr() for weight in model.parameters()))
     known, llama = _known.get(model, (None, None))

@@ -84,8 +84,8 @@ class LM:
     a causal language model even so, the session raises ValueError.
 
     A Llama-shaped model (Llama, Mistral, Qwen2, Qwen3) in float32 on a processor is computed by compiled loops instead
-    of PyTorch's operators, several times faster, if numba is installed and the same test finds the same logits; see
-    `loops.py`. Its weights are not copied.
+    of PyTorch's operators, several times faster, if numba is installed, PyTorch has at most two threads
+    (`torch.set_num_threads`), and the same test finds the same logits; see `loops.py`. Its weights are not copied.
 
     Every call is made in evaluation mode: if the model has been put into training mode, it is switched back.
 
@@ -260,7 +260,7 @@ class LM:
 
     def open_cache(self, rows: int, static: bool = False) -> KeyValues | OwnCache | TokenCache:
         """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
-        weights = llama.of(self.model)
+        weights = llama.of(self.model) if llama.are_wanted() else None
         if weights is not None and self._may_loop(weights):
             return llama.LoopCache(self, weights, rows, static)
         if self._may_cache(static):
