@@ -111,6 +111,15 @@ def with_another_linear():
     return model
 
 
+def with_fewer_features():
+    model = tiny()
+    mlp = model.model.layers[1].mlp
+    mlp.gate_proj, mlp.up_proj, mlp.down_proj = (
+        torch.nn.Linear(*sizes, bias=False) for sizes in ((32, 16), (32, 16), (16, 32))
+    )
+    return model
+
+
 def with_another_layer():
     model = tiny()
     model.model.layers[0].forward = lambda x, **others: x
@@ -133,9 +142,10 @@ def with_another_layer():
         with_hook,
         with_another_linear,
         with_another_layer,
+        with_fewer_features,
     ],
     ids=["float64", "bfloat16", "gelu", "heads of 8", "40 features", "dynamic rope", "a window", "biases",
-         "more biases", "gpt2", "a hook", "another linear", "another layer"],
+         "more biases", "gpt2", "a hook", "another linear", "another layer", "fewer features"],
 )  # fmt: skip
 def test_other_models_are_computed_as_ever(make):
     assert cache_of(make()) is not LoopCache
@@ -234,6 +244,16 @@ def test_the_beginning_of_a_long_prompt_is_a_matrix_product_and_everything_else_
         rows[-1] += [session.feed([1]), *batch.feed([[1, 2], [3]])]
     for one, other in zip(*rows, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+
+
+def test_rows_of_a_batch_change_places_without_another_layout():
+    batch = LM(tiny()).batch([TEXT[:3], TEXT[:5], [1]])
+    batch.feed([[], [], []])
+    compiled = len(llama.loops().layer.signatures)
+    batch.reorder([1, 1, 0, 2])
+    rows = batch.feed([[1], [2], [3], [4]])
+    assert len(llama.loops().layer.signatures) == compiled
+    assert rows[2].equal(LM(tiny()).session(TEXT[:3]).feed([3])[-1:])
 
 
 def test_a_static_session_has_room_for_its_context_and_a_tree():

@@ -167,7 +167,7 @@ class LoopCache:
             check_static(lm)
         self.lm, self.llama = lm, llama
         shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
-        self.keys, self.values = torch.empty(shape).numpy(), torch.empty(shape).numpy()
+        self.keys, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
         self.static = static
 
     def call(
@@ -242,7 +242,8 @@ class LoopCache:
                 states[..., start : start + len(path), :] = states[..., np.array(path) + start, :]
 
     def reorder(self, rows: list[int], length: int) -> None:
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        # Not keys[:, rows], whose numbers NumPy would lay out in another order: loops are compiled for one order.
+        self.keys, self.values = (np.take(states, rows, axis=1) for states in (self.keys, self.values))
 
     def _make_room(self, slots: int) -> None:
         held = self.keys.shape[3]
@@ -252,7 +253,7 @@ class LoopCache:
             raise ValueError(f"a tree of this size needs {slots} slots, but the static cache has {held}")
         for name in ("keys", "values"):
             old = getattr(self, name)
-            new = torch.empty(*old.shape[:3], grown(slots), old.shape[4]).numpy()
+            new = np.empty((*old.shape[:3], grown(slots), old.shape[4]), np.float32)
             new[:, :, :, :held] = old
             setattr(self, name, new)
 
@@ -309,28 +310,37 @@ def _fits(model: torch.nn.Module) -> bool:
         and config.hidden_act in ("silu", "swish")
         and not any(number % 16 for number in (config.hidden_size, config.intermediate_size, size))
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in model.parameters())
-        and all(_is_plain(model.get_submodule(name), name, kind) for name, kind in _modules(model))
+        and all(_is_plain(model.get_submodule(name), name, *what) for name, *what in _modules(model, size))
         and not has_hooks(model)
         and sys.byteorder == "little"
         and loops() is not None
     )
 
 
-def _modules(model: torch.nn.Module):
-    """The name and the class of each module whose weight the loops read."""
+def _modules(model: torch.nn.Module, size: int):
+    """The name, the class and the shape of each module whose weight the loops read."""
+    config, width, vocab = model.config, model.config.hidden_size, len(model.model.embed_tokens.weight)
+    queries, keys, inner = (
+        config.num_attention_heads * size,
+        config.num_key_value_heads * size,
+        config.intermediate_size,
+    )
+    shapes = (queries, width), (keys, width), (keys, width), (width, queries), *[(inner, width)] * 2, (width, inner)
     for number in range(len(model.model.layers)):
-        for name in _PROJECTIONS:
-            yield f"model.layers.{number}.{name}", "Linear"
-    yield "lm_head", "Linear"
-    yield "model.embed_tokens", "Embedding"
+        for name, shape in zip(_PROJECTIONS, shapes, strict=True):
+            yield f"model.layers.{number}.{name}", "Linear", shape
+    yield "lm_head", "Linear", (vocab, width)
+    yield "model.embed_tokens", "Embedding", (vocab, width)
 
 
-def _is_plain(module: torch.nn.Module, name: str, kind: str) -> bool:
-    """Whether a module is of this class of PyTorch, and not of another one in its place (an adapter, fewer bits); only
-    queries, keys and values may have something added to them.
+def _is_plain(module: torch.nn.Module, name: str, kind: str, shape: tuple[int, int]) -> bool:
+    """Whether a module is of this class of PyTorch, and not of another one in its place (an adapter, fewer bits), and
+    its weight of this shape: loops do not look where they read. Only queries, keys and values may have a bias.
     """
+    if type(module).__name__ != kind or not type(module).__module__.startswith("torch.nn.modules"):
+        return False
     more = getattr(module, "bias", None) is not None and not name.endswith(_PROJECTIONS[:3])
-    return type(module).__name__ == kind and type(module).__module__.startswith("torch.nn.modules") and not more
+    return tuple(module.weight.shape) == shape and not more
 
 
 def _matrix(linear: torch.nn.Linear) -> Matrix:

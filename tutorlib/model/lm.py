@@ -131,7 +131,9 @@ class LM:
         self.stop_tokens = tuple(sorted({end for end in ends if end is not None and 0 <= end < self.vocab_size}))
 
     def __repr__(self) -> str:
-        return f"LM({type(self.model).__name__}, vocab_size={self.vocab_size}, context={self.context})"
+        return (
+            f"{type(self).__name__}({type(self.model).__name__}, vocab_size={self.vocab_size}, context={self.context})"
+        )
 
     @property
     def model(self) -> torch.nn.Module:
