@@ -300,6 +300,7 @@ def test_a_model_that_the_loops_do_not_compute_has_no_copy():
         EightBits(LM(tiny().bfloat16()))
 
 
+@pytest.mark.slow
 def test_what_was_compiled_is_kept_for_the_next_process():
     """In a second process nothing is compiled."""
     code = """
