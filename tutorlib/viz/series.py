@@ -269,9 +269,11 @@ def roofline(ax, widths, *, bytes_moved, operations_per_token, bandwidth, operat
     beside(ax, "measured", (widths[0], 1000 * measured[0]), (2, 10), va="bottom")
     cross = bytes_moved / bandwidth * operations_per_second / operations_per_token
     if widths.min() < cross < widths.max():
-        side, shift = ("right", -4) if cross**2 > widths.min() * widths.max() else ("left", 4)
-        look = {"ha": side, "va": "bottom", "color": LIGHT["neutral"]}
-        beside(ax, f"equal at {cross:.0f} tokens", (cross, reading[0]), (shift, 4), **look)
+        # In the grey area, where no dot can be, if there is room between the crossing and the edge.
+        fits = np.log(cross / widths.min()) < 0.75 * np.log(widths.max() / widths.min())
+        look = {"ha": "left", "va": "top"} if fits else {"ha": "right", "va": "bottom"}
+        shift = (4, -4) if fits else (-4, 4)
+        beside(ax, f"equal at {cross:.0f} tokens", (cross, reading[0]), shift, color=LIGHT["neutral"], **look)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_ylim(low, None)
