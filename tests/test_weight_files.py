@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from tutorlib import greedy, models, run
-from tutorlib.loading import models as load_folder
+from tutorlib.loading import pretrained as load_folder
 from tutorlib.loading import weight_files
 from tutorlib.loading.formats import load_eagle, load_medusa
 from tutorlib.measures.memory import predicted, weight_bytes
