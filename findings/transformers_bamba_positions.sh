@@ -2,9 +2,9 @@
 # transformers 5.23.0: with a cache and no position_ids, Bamba numbers the new tokens from 0.
 #
 # One would expect: position_ids may be left out. A model then numbers the new tokens after those in its cache, as Llama
-#   and nearly all others do.
-# What happens: Bamba's attention layers take the positions 0, 1, ... of the call itself, so that each token of a loop
-#   stands at position 0. Nothing warns; generate passes the positions and is right.
+#   does, and also Zamba2, Falcon-H1 and Nemotron-H, which mix attention with recurrent layers as Bamba does.
+# What happens: without position_ids, Bamba numbers the tokens of each call 0, 1, ..., whatever its cache holds, so that
+#   each new token of a loop stands at position 0. Nothing warns; generate passes the positions and is right.
 # Why it matters: a loop of one's own that is right for Llama writes another text with Bamba. Pass position_ids.
 # Seen (a random model, 8 tokens and then 4 one by one; largest error of a logit, whose range is about 16):
 #   Llama 6.7e-06 with and without position_ids; Bamba 6.7e-06 with them and 3.9 without

@@ -2,11 +2,12 @@
 # transformers 5.23.0: generate of RoBERTa, CamemBERT and XLM-RoBERTa writes another text than their forward pass.
 #
 # One would expect: greedy generate is a loop: take the token with the largest logit of model(ids), append it, repeat.
-# What happens: these models number positions from pad_token_id + 1 if nobody tells them. generate passes position_ids
-#   that begin at 0, as for other decoders, so every token stands two positions early; also with use_cache=False.
-#   BERT, which numbers from 0 itself, is right.
-# Why it matters: a model that was trained by its forward pass is asked about positions that it has never had there, and
-#   a loop or an evaluation of one's own does not reproduce generate.
+# What happens: these models number positions from pad_token_id + 1 (2 as they come) if nobody tells them. generate passes
+#   position_ids that begin at 0, so every token stands two positions early; also with use_cache=False. BERT, which
+#   numbers from 0 itself, is right.
+# Why it matters: generate begins at position 0, which the forward pass gives to no token, and 1, which it gives only to
+#   padding; and a loop of one's own does not reproduce generate. It does if generate is given position_ids that begin at
+#   pad_token_id + 1.
 # Seen (10 random models of each kind, 10 new tokens, greedy; texts equal to those of the loop):
 #   BERT 10 of 10; RoBERTa, CamemBERT and XLM-RoBERTa 1 of 10, with a cache and without
 set -eu
