@@ -342,4 +342,9 @@ def call_with_cache(
         It holds the new tokens too. One that was given is changed in place.
     """
     output = model(input_ids=input_ids, use_cache=True, **{cache_name(model): cache}, **options)
-    return output.logits, output["cache" if "cache" in output else "past_key_values"]
+    return output.logits, returned_cache(output)
+
+
+def returned_cache(output) -> Cache:
+    """The cache in what a model returned, by either of its names; see `cache_name`."""
+    return output["cache" if "cache" in output else "past_key_values"]

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from .cache import TREE_SLOTS, check_static, grown
+from .cache import TREE_SLOTS, check_static, grown, returned_cache
 from .fingerprint import fingerprint, has_hooks, original
 from .tree import TokenTree
 
@@ -226,8 +226,7 @@ class LoopCache:
             return 0, {}
         _, states, output = self.lm.forward(torch.tensor([tokens[:count]]), 1, hidden, use_cache=True)
         self._make_room(len(tokens))
-        past = output["cache" if "cache" in output else "past_key_values"]
-        for number, layer in enumerate(past.layers):
+        for number, layer in enumerate(returned_cache(output).layers):
             self.keys[number, row, :, :count] = layer.keys[0].numpy()
             self.values[number, row, :, :count] = layer.values[0].numpy()
         return count, states
@@ -296,7 +295,7 @@ def of(model: torch.nn.Module) -> Llama | None:
 
 
 def _fits(model: torch.nn.Module) -> bool:
-    """Whether `loops.layer` computes what the layers of a model compute, judged by its class, weights and settings."""
+    """Whether `loops.layer` computes what the layers of a model compute, as its class, weights and settings say."""
     config = getattr(model, "config", None)
     if type(model).__name__ not in _CLASSES or type(model).__module__.split(".")[0] != "transformers":
         return False
