@@ -59,7 +59,7 @@ def test_runs_and_other_stories_agree_with_the_committed_acceptance():
         assert float(acceptance.overlap(p, q, float(t)).mean()) == pytest.approx(rows[t]["told"], abs=0.03)
     runs = [run(speculative(*pair, text, rng=Seeded(i)), 60) for i, text in enumerate(village_prompts(8))]
     steps = [step for trace in runs for step in trace.steps]
-    share = sum(step.accepted for step in steps) / sum(step.judged for step in steps)
+    share = sum(step.accepted for step in steps) / sum(step.checked for step in steps)
     assert share == pytest.approx(rows["1"]["own"], abs=0.05)
 
 

@@ -178,7 +178,7 @@ check_check = Exercise(
         "After a rejection, you draw from p. But accepted tokens already supply a part of p: draw from the residual.": {
             "redraw": lambda p, q: p
         },
-        "You judge a token by the row *after* it. Row i of p is the target's distribution before it reads "
+        "You check a token with the row *after* it. Row i of p is the target's distribution before it reads "
         "drafted[i].": {"shift": 1},
         "The rule is wrong: keep the token with probability min(1, p/q), using rng.accept.": (
             {"accept": lambda p, q, x: float(p[x])},

@@ -12,7 +12,7 @@ from .loops import drafts, draw_token, speculate
 
 @decoder
 def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """The target's rows are read one position late: each drafted token is judged by the row that follows it."""
+    """The target's rows are read one position late: each drafted token is checked with the row that follows it."""
 
     def rule(round, rng):
         for position, token in enumerate(round.drafted):
@@ -91,7 +91,7 @@ def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), 
     def rule(round, rng):
         predicted = probabilities(target.read_out(predict(round.features), normed=True))
         predicted = torch.cat([round.target_probs[:1], predicted[:-1]])  # row i is predicted from feature i - 1
-        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: only the target's rows should judge
+        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: only the target's rows should count
         for position, token in enumerate(round.drafted):
             if mixed[position][token] <= threshold:
                 return position, rng.choose(round.target_probs[position])

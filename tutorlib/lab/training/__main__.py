@@ -121,7 +121,11 @@ def _add_texts(parser):
     parser.add_argument("--held-out", type=int, default=256, help="further texts, for measuring (default: 256)")
     parser.add_argument("--length", type=int, default=256, help="largest number of tokens in a text (default: 256)")
     parser.add_argument(
-        "--cold", type=float, default=0.5, help="share of texts that become nearly greedy (default: 0.5)"
+        "--low-share",
+        "--cold",
+        type=float,
+        default=0.5,
+        help="share of texts that end at a low temperature (default: 0.5); --cold is its old name",
     )
     parser.add_argument(
         "--temperature", type=float, default=0.1, help="temperature of these texts from there on (default: 0.1)"
@@ -162,7 +166,7 @@ def _heads(chosen, command):
     shared = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
-    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
     with here.keep(chosen.out):
         texts = family_texts(family, chosen.runs, **how, **shared)
         memory = 1e9 * chosen.memory
@@ -179,7 +183,7 @@ def _ngram(chosen, command):
     """An n-gram model. Nothing is computed but the texts, if they are not there yet."""
     here = devices.find_devices(chosen.device)
     family = load(chosen.target, device=here.device)
-    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
     with here.keep(chosen.out):
         texts = family_texts(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
         if here.first:
@@ -194,7 +198,7 @@ def _ngram(chosen, command):
 def _medusa(chosen, target):
     """From texts to what learns from them."""
     kind = train_medusa.JointMedusaLearner if chosen.joint else train_medusa.MedusaLearner
-    settings = {"cold_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
+    settings = {"low_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
     if chosen.vocabulary is None:
         learner = kind(target, **settings)
         return lambda texts: learner

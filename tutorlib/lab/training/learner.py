@@ -240,13 +240,13 @@ def right_guesses(learner: Learner, batches: Batches, ranks: int = 1) -> dict[st
     found = {"cold": [], "sampled": []}
     for number in range(len(batches)):
         batch = batches[number]
-        cold = torch.tensor([text.cold for text in batch.texts], device=batch.tokens.device)
-        right = torch.zeros(2, len(batch.texts), learner.depth, ranks, dtype=torch.int64, device=cold.device)
+        low_from = torch.tensor([text.low_from for text in batch.texts], device=batch.tokens.device)
+        right = torch.zeros(2, len(batch.texts), learner.depth, ranks, dtype=torch.int64, device=low_from.device)
         seen = torch.zeros_like(right[..., 0])
         for step, (rows, at, logits) in enumerate(learner.guesses(batch)):
             guessed = at + 2 + step
             hits = (logits.topk(ranks, dim=-1).indices == batch.tokens[rows, guessed, None]).long()
-            for kind, which in enumerate((at + 1 + learner.given >= cold[rows], guessed < cold[rows])):
+            for kind, which in enumerate((at + 1 + learner.given >= low_from[rows], guessed < low_from[rows])):
                 right[kind, :, step].index_add_(0, rows[which], hits[which])
                 seen[kind, :, step] += rows[which].bincount(minlength=len(batch.texts))
         for kind, both in zip(found, zip(right.cpu(), seen.cpu(), strict=True), strict=True):

@@ -39,8 +39,8 @@ class MedusaLearner(Learner):
     Parameters
     ----------
     target : LM
-    cold_temperature : float
-        The temperature at which the cold parts of the texts were drawn.
+    low_temperature : float
+        The low temperature at which the ends of the texts were drawn (see `TextSettings`).
     heads, layers : int
         The number of heads, and of residual blocks in each head.
     nodes : int
@@ -62,7 +62,7 @@ class MedusaLearner(Learner):
         self,
         target: LM,
         *,
-        cold_temperature: float,
+        low_temperature: float,
         heads: int = 4,
         layers: int = 1,
         nodes: int = NODES,
@@ -90,7 +90,7 @@ class MedusaLearner(Learner):
                 head[-1].requires_grad_(False)
         self.noted = {"nodes": nodes}
         self.depth, self.ranks, self.needed = heads, min(RANKS, target.vocab_size), heads - 1
-        self.cold_temperature, self.nodes, self.hard = cold_temperature, nodes, hard
+        self.low_temperature, self.nodes, self.hard = low_temperature, nodes, hard
 
     @staticmethod
     def first(step: int, text: SampledText) -> int:
@@ -128,7 +128,7 @@ class MedusaLearner(Learner):
             return index[batch.tokens.roll(-1, dims=1)]
         degrees = torch.ones(batch.tokens.shape, device=batch.tokens.device)
         for row, text in enumerate(batch.texts):
-            degrees[row, text.cold - 1 : len(text.tokens) - 1] = self.cold_temperature
+            degrees[row, text.low_from - 1 : len(text.tokens) - 1] = self.low_temperature
         logits = self.target.read_out(batch.hidden[-1], normed=True).float()
         if len(self.known) == self.target.vocab_size:
             return (logits / degrees[..., None]).softmax(-1)
