@@ -28,13 +28,12 @@ from ...drafting.draft_trees import (
     dynamic_tree,
     static_tree,
 )
-from ...loading import models
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Greedy, Seeded
 from ...storyworld.questions import opening
 from ..training.sampled_texts import Batches, SampledText
 from ..training.train_eagle import EagleLearner, joined, unroll
-from . import village_prompts
+from . import Experiment, counts, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
 SAME = 8  # candidates of every method in the rows that compare all methods
@@ -52,12 +51,6 @@ SETTING = {
     "ranked_texts": 32,
     "ranked_tokens": 60,
 }
-
-
-@cache
-def bundled_family():
-    """The bundled models, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -143,10 +136,6 @@ def _normed(rows):
 def shape(target, head, nodes: int, drawn: bool = False) -> Choices:
     """The best tree of fixed shape with this number of nodes, as far as one can know without the text."""
     return grow(ranks(target, head, drawn), nodes)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The nodes of a tree and their probabilities
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -261,17 +250,8 @@ SETTINGS: dict[str, Way] = dict(_rows())
 MANY = [name for name in SETTINGS if name.endswith((f", {SAME} nodes", f", {SIZES[-1]} nodes"))]
 
 
-def row(lm, name: str, family=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row: some seconds on one core.
-
-    Parameters
-    ----------
-    lm : LM
-        The bundled target. Not used where `family` is given.
-    name : str
-        A key of `SETTINGS`.
-    family : Family, optional
-        By default the bundled one.
 
     Returns
     -------
@@ -282,15 +262,14 @@ def row(lm, name: str, family=None) -> dict:
         number; and for EAGLE's trees ``draft_calls``, the mean number of network calls, and ``confidence``, see
         `calibration`.
     """
-    family = family or bundled_family()
     way = SETTINGS[name]
-    tokens, calls, deepest, accepted, candidates, drafts = 0, 0, 0, [], [], []
+    deepest, traces, accepted, candidates, drafts = 0, [], [], [], []
     for i, prompt in enumerate(village_prompts(SETTING["prompts" if name in MANY else "fewer_prompts"])):
         rng = Seeded(i) if way.drawn else None
         watched = Confidences(way.tree(family)) if way.tree else None
         steps = way.steps(family, prompt, rng, watched) if watched else way.steps(family, prompt, rng)
         trace = run(steps, SETTING["tokens"], progress=False)
-        tokens, calls = tokens + len(trace.tokens), calls + trace.target_calls
+        traces.append(trace)
         whole = trace.steps[:-1]
         whole = whole[1:] if whole and not whole[0].drafted else whole
         accepted += [step.accepted for step in whole]
@@ -299,9 +278,7 @@ def row(lm, name: str, family=None) -> dict:
         if watched:
             drafts += zip(whole, watched.chances, watched.calls)  # the last tree was drafted for the last step
     found = {
-        "tokens": tokens,
-        "calls": calls,
-        "per_call": tokens / calls,
+        **counts(traces),
         "accepted": sum(accepted) / len(accepted),
         "levels": levels(accepted, deepest),
         "candidates": sum(candidates) / len(candidates),
@@ -327,3 +304,6 @@ def levels(accepted: Sequence[int], deepest: int, least: int = 10) -> list[float
             break
         shares.append(sum(count > level for count in accepted) / reached)
     return shares
+
+
+EXPERIMENT = Experiment("eagle", SETTING, SETTINGS, row)

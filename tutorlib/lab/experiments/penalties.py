@@ -10,7 +10,7 @@ from ...running.decoding import run_batch
 from ...sampling.penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 from ...sampling.randomness import Seeded
 from ...sampling.warp import Warp
-from . import figures, village_prompts
+from . import Experiment, figures, village_prompts
 
 SETTING = {"model": "storyworld target", "prompts": 100, "max_new_tokens": 60, "sample_seed": 5}
 
@@ -50,11 +50,14 @@ def after_prompts(warp: Sequence[Warp], prompts: Sequence[Sequence[int]]) -> lis
     return [lambda logits, histories, one=one: one(logits, [*map(new_only, histories)]) for one in warp]
 
 
-def row(lm, name: str) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row, as in `tutorlib.lab.experiments.figures`."""
-    way, warp, new_only = SETTINGS[name]
+    lm, (way, warp, new_only) = family.target, SETTINGS[name]
     prompts = village_prompts(SETTING["prompts"])
     rngs = None if way == "greedy" else [Seeded(SETTING["sample_seed"] + i) for i in range(len(prompts))]
     warp = after_prompts(warp, [lm.encode(prompt) for prompt in prompts]) if new_only else warp
     rounds = sample_batch(lm, prompts, rngs=rngs, warp=warp)
     return figures(lm, prompts, run_batch(rounds, SETTING["max_new_tokens"], progress=False))
+
+
+EXPERIMENT = Experiment("penalties", SETTING, SETTINGS, row)
