@@ -17,8 +17,11 @@ from tutorlib.lab.training import learner, train_eagle, train_medusa
 from tutorlib.lab.training.devices import ALONE, find_devices
 from tutorlib.lab.training.loop import train
 from tutorlib.lab.training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
+from tutorlib.lab.training.tokenizers import END, START
+from tutorlib.lab.training.train_village import Recipe, Stage
 from tutorlib.model.lm import LM
 
+TINY_VILLAGE = Recipe(16, 2, 400, "tiny", (START, END), (Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),))
 KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
 LOW = 0.1
 ODD = [SampledText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), SampledText([6, 5, 3, 5], 3, 4), SampledText([2, 7, 1, 8, 2], 2, 2)]
