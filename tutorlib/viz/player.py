@@ -362,22 +362,23 @@ def _candidates(choices, taken, labels):
 def _tree(step, labels):
     """The token tree as nested lists, in node order. There is no recursion, because trees can be deep."""
     tree, kinds = step.tree, tree_kinds(step)
-    children = {}
+    children: dict[int, list[int]] = {}
     for node, parent in enumerate(tree.parents):
         children.setdefault(parent, []).append(node)
-    parts, stack = [], [("list", -1)]
+    parts: list[str] = []
+    stack: list[tuple[str, int]] = [("list", -1)]  # what is still to be written, the last of it first
     while stack:
         what, node = stack.pop()
-        if what == "close":
-            parts.append(node)
+        if what not in ("list", "item"):
+            parts.append(what)
         elif what == "list":
             parts.append("<ul>")
-            stack.append(("close", "</ul>"))
+            stack.append(("</ul>", -1))
             stack.extend(("item", child) for child in reversed(children[node]))
         else:
             kept = " class=tl-k" if kinds[node] == "accepted" else ""
             parts.append(f"<li{kept}>{_token(labels, tree.tokens[node], kinds[node])}")
-            stack.append(("close", "</li>"))
+            stack.append(("</li>", -1))
             if node in children:
                 stack.append(("list", node))
     return "".join(parts) if children else ""

@@ -118,14 +118,14 @@ def feature_predictor(lm, texts, *, steps=300, seed=0):
     losses : list of `steps` floats
         Mean squared errors, in units of the features' variance. Always predicting the mean feature gives about 1.
     """
-    before, after = [], []
+    befores, afters = [], []
     for text in texts:
         first, *others = lm.prompt_tokens(text)
         session = lm.session([first], hidden=-1)
         session.feed(others)
-        before.append(session.hidden[:-1].float())
-        after.append(session.hidden[1:].float())
-    before, after = torch.cat(before), torch.cat(after)
+        befores.append(session.hidden[:-1].float())
+        afters.append(session.hidden[1:].float())
+    before, after = torch.cat(befores), torch.cat(afters)
     center, scale, width = after.mean(0), after.std(), after.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

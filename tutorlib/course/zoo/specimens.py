@@ -57,7 +57,7 @@ class Specimen:
     @property
     def what(self) -> str:
         """What is wrong: the first paragraph of the docstring of the mistaken method."""
-        return " ".join(inspect.getdoc(self.mistaken).partition("\n\n")[0].split())
+        return " ".join((inspect.getdoc(self.mistaken) or "").partition("\n\n")[0].split())
 
     def outcomes(self, method: Callable | None = None) -> tuple[Outcomes, Outcomes]:
         """What a method, by default the mistaken one, does in the small case, and what it should do. Cached."""

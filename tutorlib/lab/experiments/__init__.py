@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
@@ -26,6 +26,8 @@ from ...disk import read_json, write_text
 from ...loading import models
 from ...storyworld.questions import opening
 
+Setting: TypeAlias = dict[str, Any]  # plain numbers and strings, as they are stored
+PAIR: Setting = {"target": "storyworld target", "draft": "storyworld draft"}  # of several experiments
 RESULTS = Path(__file__).parent / "results"
 DIGITS = 4  # significant digits of every figure: more than any claim needs, few enough to be reproducible
 SELF_BLEU_TEXTS = 16  # self-BLEU compares all pairs of texts, so it uses only the first few
@@ -134,7 +136,7 @@ class Experiment:
     """
 
     name: str
-    setting: Mapping[str, Any]
+    setting: Setting
     rows: Mapping[str, Any]
     figures: Callable[[Any, str], Mapping]
     family: str = "storyworld"
@@ -182,7 +184,8 @@ class Experiment:
             raise ValueError(
                 f"{path.name} was made with another setting than {dict(setting)}: compute all rows, without only"
             )
-        done = {row: done[row] for row in rows if row in (done or {})}  # rows that no longer exist are dropped
+        stored = done or {}
+        done = {row: stored[row] for row in rows if row in stored}  # rows that no longer exist are dropped
         lacking = [row for row in rows if row not in done and row not in only]
         if lacking and file == path:
             raise ValueError(
@@ -249,7 +252,7 @@ def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
     texts = [without_stop(trace.tokens, lm) for trace in traces]
     counts = [measures.consistency(prompt, trace.text) for prompt, trace in zip(prompts, traces)]
     sentences, readable, consistent, new = zip(*counts)
-    total = sum(counts)
+    total = sum(counts, start=measures.Consistency())
     judged = [
         measures.log_probabilities(lm, prompt, trace.tokens) for prompt, trace in zip(prompts, traces) if trace.tokens
     ]

@@ -13,9 +13,9 @@ from ...decoders.sample_batch import sample_batch
 from ...running.decoding import run_batch
 from ...sampling.randomness import Seeded
 from ...sampling.warp import temperature
-from . import Experiment, bundled, figures, village_prompts
+from . import PAIR, Experiment, Setting, bundled, figures, village_prompts
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 40, "stories": 40, "tokens": 60}
+SETTING: Setting = {**PAIR, "prompts": 40, "stories": 40, "tokens": 60}
 # A row's name -> its temperature.
 SETTINGS = {f"{t:g}": t for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 10, 20)}
 

@@ -24,9 +24,9 @@ from ...measures.proof import Check, empirical_check
 from ...model.lm import LM
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import Experiment, bundled, village_prompts
+from . import Experiment, Setting, bundled, village_prompts
 
-SETTING = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}
+SETTING: Setting = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}
 # The tokens of the small models, in the order of their ids. The draft has all tokens of the target, and two more.
 TARGET_LETTERS, DRAFT_LETTERS = "abcdefghij ", "kjbhdfe agcil"
 
@@ -78,7 +78,7 @@ def in_order_of_ids(tokenizer, backwards=False):
 def generated(target: LM, draft: LM | None = None, *, two_tokenizers=False) -> Callable:
     """Sampling with `generate`, with an assistant model if there is one; the random draws are torch's."""
     options = {} if draft is None else {"assistant_model": draft.model}
-    if two_tokenizers:
+    if draft is not None and two_tokenizers:
         options |= {"tokenizer": target.tokenizer, "assistant_tokenizer": draft.tokenizer}
 
     def decode(prompt):

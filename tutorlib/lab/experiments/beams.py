@@ -4,9 +4,9 @@ from statistics import fmean
 
 from ...decoders.beam_search import beam_search
 from ...running.decoding import run
-from . import Experiment, figures, village_prompts
+from . import Experiment, Setting, figures, village_prompts
 
-SETTING = {"model": "storyworld target", "prompts": 40, "max_new_tokens": 160}
+SETTING: Setting = {"model": "storyworld target", "prompts": 40, "max_new_tokens": 160}
 
 # Row name -> (beams, length_penalty).
 SETTINGS = {

@@ -17,10 +17,10 @@ from ...running.decoding import run
 from ...sampling.penalties import repetition_penalty
 from ...sampling.randomness import Greedy, Seeded
 from ...sampling.warp import probabilities, top_p
-from . import Experiment, figures, village_prompts, without_stop
+from . import Experiment, Setting, figures, village_prompts, without_stop
 from .sampling import in_groups, kinds_of_sentences, sampled
 
-SETTING = {
+SETTING: Setting = {
     "expert": "storyworld target",
     "amateur": "storyworld draft",
     "prompts": 100,
@@ -64,7 +64,8 @@ def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=
         logits = [batch.feed(fresh) for batch in batches]
         fresh = [[] for _ in prompts]
         for i in going:
-            scores = contrastive_scores(*(rows[i][-1:] for rows in logits), alpha, amateur_temperature)
+            ours, theirs = (rows[i][-1:] for rows in logits)
+            scores = contrastive_scores(ours, theirs, alpha, amateur_temperature)
             new[i].append(rngs[i].choose(probabilities(scores)[0]))
         going = [i for i in going if new[i][-1] not in expert.stop_tokens and len(new[i]) < SETTING["tokens"]]
         for i in going:

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ...model.lm import LM
-from . import Experiment, bundled, speculative
+from . import Experiment, Setting, bundled, speculative
 
-SETTING = {"target": "storyworld target", "stories": 100}
+SETTING: Setting = {"target": "storyworld target", "stories": 100}
 # A row's name -> layers, width, and where the draft comes from.
 SETTINGS = {
     "1 × 32": (1, 32, "trained"),

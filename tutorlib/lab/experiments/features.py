@@ -24,10 +24,10 @@ from ...measures import bootstrap_interval
 from ..training.learner import fit, right_guesses
 from ..training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
-from . import Experiment
+from . import Experiment, Setting
 
 RUNS = Path("runs/experiments/features")  # where texts are stored
-SETTING = {
+SETTING: Setting = {
     "target": "storyworld target",
     "texts": 384,
     "held_out": 64,
@@ -88,10 +88,11 @@ def new_network(target, given: Given) -> PartlyFed:
 @cache
 def sampled(lm) -> tuple[list[SampledText], list[SampledText]]:
     """Texts for training and for measuring, sampled from the target. The temperature schedule of some ends low."""
-    return tuple(
+    train, held_out = (
         sampled_texts(lm, count, RUNS / seed, TextSettings(SETTING["length"], seed=seed))
         for seed, count in (("train", SETTING["texts"]), ("held out", SETTING["held_out"]))
     )
+    return train, held_out
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ The model is SmolLM2. There is no smaller model with its tokenizer, so contrasti
 `text` writes it too if you pass an amateur.
 """
 
+from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 
@@ -19,7 +20,7 @@ from ...running.trace import Trace
 from ...sampling.penalties import repetition_penalty
 from ...sampling.randomness import Seeded
 from ...sampling.warp import top_p
-from . import Experiment
+from . import Experiment, Setting
 
 PROMPTS = (
     "Large Language models are",
@@ -28,7 +29,7 @@ PROMPTS = (
     "A good recipe for Halloween is",
     "Stanford is known for",
 )
-SETTING = {"model": "SmolLM2-135M-Instruct", "prompts": PROMPTS, "tokens": 50, "seed": 6}
+SETTING: Setting = {"model": "SmolLM2-135M-Instruct", "prompts": PROMPTS, "tokens": 50, "seed": 6}
 
 
 def _sample(lm, prompt, warp=()):
@@ -45,7 +46,7 @@ def _dola(lm, prompt, layers):
 
 
 # A row's name -> the decoder (lm, prompt) that writes it, with the settings of its paper.
-SETTINGS = {
+SETTINGS: dict[str, Callable] = {
     "plain sampling": _sample,
     "greedy": greedy,
     "top-p 0.95": partial(_sample, warp=[top_p(0.95)]),

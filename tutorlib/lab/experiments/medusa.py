@@ -16,11 +16,11 @@ from ...drafting.choices import grow
 from ...model.tree import ROOT
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import Experiment, counts, figures, village_prompts
+from . import Experiment, Setting, counts, figures, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors chose it
-SETTING = {
+SETTING: Setting = {
     "target": "storyworld target",
     "heads": "storyworld medusa",
     "prompts": 24,

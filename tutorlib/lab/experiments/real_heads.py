@@ -17,10 +17,10 @@ from ...drafting.draft_trees import drawn_tree, dynamic_tree, static_tree
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ..bench import chat_prompts
-from . import Experiment, counts
+from . import Experiment, Setting, counts
 
 LEVELS = 4  # accepted candidates are counted up to this number
-SETTING = {
+SETTING: Setting = {
     "model": "SmolLM2-135M-Instruct",
     "prompts": 2,  # of each kind
     "tokens": 40,

@@ -7,9 +7,9 @@ because another one adds numbers in another order.
 from ...decoders.greedy import greedy
 from ...decoders.speculative import speculative
 from ...running.decoding import run
-from . import Experiment, bundled, village_prompts
+from . import PAIR, Experiment, Setting, bundled, village_prompts
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 5}
+SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 60, "gamma": 5}
 # A row's name -> the type of both models' weights.
 SETTINGS = {name: name for name in ("float64", "float32", "bfloat16")}
 

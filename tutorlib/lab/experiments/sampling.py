@@ -5,6 +5,7 @@ every row, so all rows share their random numbers. The figures are explained in 
 """
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -13,15 +14,15 @@ from ...decoders.sample_batch import sample_batch
 from ...running.decoding import run_batch
 from ...running.trace import Trace
 from ...sampling.randomness import Seeded
-from ...sampling.warp import min_p, one_hot, temperature, top_k, top_p, typical
+from ...sampling.warp import Warp, min_p, one_hot, temperature, top_k, top_p, typical
 from ...storyworld import check
-from . import Experiment, figures, village_prompts
+from . import Experiment, Setting, figures, village_prompts
 
 UNREADABLE = "unreadable"
-SETTING = {"prompts": 100, "tokens": 60, "side_by_side": 20}
+SETTING: Setting = {"prompts": 100, "tokens": 60, "side_by_side": 20}
 
 # The settings of each filter, from weak to strong.
-GRID = {
+GRID: dict[str, tuple[Callable[..., Warp], Sequence[float]]] = {
     "temperature": (temperature, (1.5, 1.2, 0.8, 0.6, 0.4, 0.2)),
     "top-k": (top_k, (40, 10, 5, 3, 2, 1)),
     "top-p": (top_p, (0.95, 0.9, 0.8, 0.7, 0.5, 0.3)),

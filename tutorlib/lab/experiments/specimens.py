@@ -11,9 +11,9 @@ from ...decoders.sample import sample
 from ...decoders.speculative import speculative
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import Experiment, figures, village_prompts
+from . import PAIR, Experiment, Setting, figures, village_prompts
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 4}
+SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 60, "gamma": 4}
 LESSONS = 24  # number of stories on which the feature predictor is trained
 MISTAKES = (
     zoo.rows_one_late,

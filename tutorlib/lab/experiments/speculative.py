@@ -13,9 +13,9 @@ from ... import measures
 from ...sampling.warp import one_hot, probabilities, temperature
 from ...storyworld import words
 from ...storyworld.narrate import told
-from . import Experiment
+from . import PAIR, Experiment, Setting
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "stories": 100}
+SETTING: Setting = {**PAIR, "stories": 100}
 
 # A row's name -> the warps for the logits of both models.
 SETTINGS = {
@@ -94,7 +94,7 @@ def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterat
     for piece in pieces:
         start = place + piece.startswith(" ")
         place += len(piece)
-        word = re.match(r"[A-Za-z]*", text[start:])[0]
+        word = re.split(r"[^A-Za-z]", text[start:], maxsplit=1)[0]
         if start in introduction:
             yield None
         elif start in starts:
@@ -183,7 +183,8 @@ def shares(kinds: dict, beginning: str) -> tuple[float, float]:
     places = {kind: figures["places"] for kind, figures in kinds.items()}
     lost = {kind: places[kind] * (1 - figures["acceptance"]) for kind, figures in kinds.items()}
     chosen = [kind for kind in kinds if kind.startswith(beginning)]
-    return tuple(sum(map(counts.get, chosen)) / sum(counts.values()) for counts in (places, lost))
+    positions, rejections = (sum(counts[kind] for kind in chosen) / sum(counts.values()) for counts in (places, lost))
+    return positions, rejections
 
 
 def _figures(stories: Sequence[Sequence[tuple]]) -> dict:

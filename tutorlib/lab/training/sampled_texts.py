@@ -292,7 +292,7 @@ class Batches:
         if not 0 <= number < len(self):
             raise IndexError(f"there are {len(self)} batches, and no number {number}")
         everybody = self._parts[number]
-        texts = self.devices.share(everybody)
+        texts = list(self.devices.share(everybody))
         tokens = padded([text.tokens for text in texts], self.lm.device)
         return TextBatch(texts, tokens, self._hidden(number, tokens), everybody, self.devices)
 

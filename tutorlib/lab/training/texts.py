@@ -126,7 +126,7 @@ def family_texts(
     """
     place = Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
     asked = read_prompts(prompts, family) if prompts else []
-    sampled = [
+    train, measured = (
         sampled_texts(
             family.target,
             count,
@@ -137,7 +137,7 @@ def family_texts(
             progress=progress,
         )
         for seed, count in (("train", texts), ("held out", held_out))
-    ]
+    )
     base = family.published.target.hub if family.published else family.name
     setting = {"texts": texts, "held_out": held_out, "length": length, "cold": low_share, "temperature": temperature}
-    return TargetTexts(base, place, *sampled, setting)
+    return TargetTexts(base, place, train, measured, setting)
