@@ -11,7 +11,7 @@ from conftest import random_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tutorlib.decoders import beam_search
+from tutorlib.decoders import beam_search, greedy
 from tutorlib.decoders.speculative import speculative
 from tutorlib.disk import locked
 from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
@@ -25,6 +25,7 @@ from tutorlib.lab.bench.costs import WIDTHS, held_bytes, median_costs
 from tutorlib.lab.bench.measuring import accepted_at, rows_at
 from tutorlib.lab.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
 from tutorlib.lab.bench.rows import (
+    COPY_ALONE,
     FILTERS,
     GENERATE,
     GENERATE_ASSISTED,
@@ -32,10 +33,10 @@ from tutorlib.lab.bench.rows import (
     GENERATE_FILTERED,
     GENERATE_LOOKUP,
     OF_EACH_KIND,
-    ONE,
     PLAIN,
     ROWS,
     TWO_MODELS,
+    WITH_COPY,
     Output,
     Row,
     settings,
@@ -76,6 +77,7 @@ def family():
     return SimpleNamespace(
         target=target,
         draft=draft,
+        quantized=LM(random_model("gpt2")),  # stands for a copy in eight bits, for which this target is too small
         other_draft=LM(random_model("gpt2"), letters(target)),
         medusa=MedusaHeads(target.width, target.vocab_size),
         eagle=EagleHead(config).eval(),
@@ -108,7 +110,7 @@ def made(family):
         with pytest.MonkeyPatch.context() as patch:
             for name in ("eagle", "eagle3"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
-            before = {name: getattr(family, name).calls for name in ("draft", "other_draft")}
+            before = {name: getattr(family, name).calls for name in ("draft", "quantized", "other_draft")}
             output = decoded(row, family, PROMPTS, 8)
         called.update({name: getattr(family, name).calls - count for name, count in before.items()})
         found[row.name] = output, +called
@@ -190,11 +192,24 @@ def test_the_filtered_rows_draw_from_the_same_tokens(family):
 
 def test_the_rows_of_contrast_are_compared_with_what_they_add_to(made):
     """Both models read the whole text in the row beside contrastive decoding, whose tokens are the target's own."""
-    rows = [row.name for row in ROWS if row.peer in (TWO_MODELS, ONE)]
+    rows = [row.name for row in ROWS if row.peer in (TWO_MODELS, PLAIN)]
     texts = {name: made[name][0].texts for name in rows}
-    assert texts.pop(TWO_MODELS) == made[ONE][0].texts
+    assert texts.pop(TWO_MODELS) == made[PLAIN][0].texts
     assert [made[name][1]["draft"] for name in rows] == [16, 16, 0, 0, 0]
-    assert len(texts) == 4 and all(each != made[ONE][0].texts for each in texts.values()), texts
+    assert len(texts) == 4 and all(each != made[PLAIN][0].texts for each in texts.values()), texts
+
+
+def test_a_copy_alone_is_the_copys_own_text_and_as_a_draft_it_is_called_for_each_token(family, made):
+    output, called = made[COPY_ALONE]
+    alone = [run(greedy(family.quantized, prompt), 8, stop=()).tokens for prompt in PROMPTS]
+    assert output.texts == alone != made[PLAIN][0].texts and called == {"quantized": 16}
+    assert set(made[WITH_COPY][1]) == {"quantized"} and row_named(WITH_COPY).is_drafting
+
+
+@pytest.mark.parametrize("row", [row for row in LOSSLESS if row.sampling], ids=lambda row: row.name)
+def test_a_small_p_leaves_the_greedy_text_at_any_temperature(family, made, row):
+    texts = [row.decode(family, [prompt], 8, 0, 9.0, 1e-6).texts[0] for prompt in PROMPTS]
+    assert texts == made[PLAIN][0].texts
 
 
 def test_rows_of_ours_count_a_call_a_token_or_fewer(made):
@@ -495,6 +510,7 @@ def test_results_along_temperatures_and_batches(family):
             bench.along(report, **fixed)
 
 
+WITH_A_COPY = [COPY_ALONE, WITH_COPY]
 ASSISTED = [row.name for row in ROWS if row.name.startswith(GENERATE_ASSISTED)]
 WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
 WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle"))]
@@ -512,9 +528,9 @@ def printed_by(capsys, *arguments):
 @pytest.mark.parametrize(
     ("has", "left_out"),
     [
-        ((), {*WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
-        (("draft",), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
-        (("medusa", "eagle", "eagle3"), {*WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER}),
+        ((), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
+        (("draft", "quantized"), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
+        (("medusa", "eagle", "eagle3"), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER}),
     ],
     ids=["a target alone", "a draft", "heads but no draft"],
 )
@@ -523,16 +539,16 @@ def test_rows_that_need_what_a_family_lacks_are_left_out_and_named(family, has, 
     rows, found = bench.that_can_run(some, PROMPTS[0])
     assert found.keys() == left_out and all(found.values())
     assert [row.name for row in rows] == [row.name for row in ROWS if row.name not in left_out]
-    assert all((row.peer is None) == (row_named(row.name).peer in left_out) for row in rows)
+    assert all((row.peer is None) == (row_named(row.name).peer in {None, *left_out}) for row in rows)
 
 
 def test_what_is_left_out_is_in_the_file_and_a_row_without_its_peer_has_no_ratio(family, capsys):
     found = json.loads(printed_by(capsys, ["--json"], SimpleNamespace(target=family.target), PROMPTS[:1]))
-    assert found["left_out"].keys() == {*WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}
+    assert found["left_out"].keys() == {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}
     (part,) = found["results"]
     assert {row["name"] for row in part["rows"]} == GREEDILY - found["left_out"].keys()
     for row in part["rows"]:
-        assert (row["over_peer"] is None) == (row_named(row["name"]).peer in found["left_out"]), row["name"]
+        assert (row["over_peer"] is None) == (row_named(row["name"]).peer in {None, *found["left_out"]}), row["name"]
 
 
 def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsys):
@@ -596,16 +612,16 @@ def chat_bench(family, *arguments):
 
 def test_six_kinds_of_prompt_have_some_each_all_different(chatting):
     chatting.chat = lambda text: [text]
-    prompts = bench.chat_prompts(chatting, 3)
-    assert tuple(prompts) == KINDS and len({text for some in prompts.values() for (text,) in some}) == 18
-    with pytest.raises(ValueError, match="there are 1 to 3 prompts of each kind, got 4"):
-        bench.chat_prompts(chatting, 4)
+    prompts = bench.chat_prompts(chatting, 4)
+    assert tuple(prompts) == KINDS and len({text for some in prompts.values() for (text,) in some}) == 24
+    with pytest.raises(ValueError, match="there are 1 to 4 prompts of each kind, got 5"):
+        bench.chat_prompts(chatting, 5)
 
 
 def test_a_chat_model_is_measured_with_each_kind_and_with_the_heads_that_it_has(chatting, tmp_path, capsys):
     chat_bench(chatting, "--results", tmp_path / "new" / "all.json")
     report, text = read_report(tmp_path / "new" / "all.json"), capsys.readouterr().out
-    assert list(report["results"]) == [Condition(kind, t, 1) for kind in ("story", "code") for t in (0, 1)]
+    assert list(report["results"]) == [Condition(kind, t, 1) for kind in ("story", "code") for t in (0, 0.7)]
     assert all(f"\n\n{kind}, temperature {t:g}, " in text for kind, t, _ in report["results"])
     for results in report["results"].values():
         assert {result.name for result in results} == {*OF_EACH_KIND, PLAIN, GENERATE, GENERATE_ASSISTED}
@@ -629,7 +645,7 @@ def test_where_none_of_the_asked_rows_can_run_nothing_is_measured(family, capsys
 
 
 def test_a_stopped_run_goes_on_with_the_conditions_that_are_not_done(chatting, tmp_path, monkeypatch):
-    file, rows, done = tmp_path / "results.json", ("--rows", ONE), []
+    file, rows, done = tmp_path / "results.json", ("--rows", PLAIN), []
 
     def stopping(family, prompts, **how):
         if done:
@@ -653,7 +669,7 @@ def test_a_stopped_run_goes_on_with_the_conditions_that_are_not_done(chatting, t
 def test_a_readers_own_files_stand_beside_those_that_came_with_the_book(chatting, tmp_path, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "mine"))
     assert [*bench.reports()] == sorted(COMMITTED.glob("*.json")), "there need be none of a reader's"
-    chat_bench(chatting, "--rows", ONE, "--kinds", "story", "--temperatures", 0, "--results")
+    chat_bench(chatting, "--rows", PLAIN, "--kinds", "story", "--temperatures", 0, "--results")
     *_, own = bench.reports()
     assert own.parent == bench.own_folder() == tmp_path / "mine" and own.name.startswith("storyworld_float32_")
     report = bench.reports()[own]
@@ -675,25 +691,25 @@ def test_a_file_is_named_after_the_family_and_what_computed():
 @pytest.mark.parametrize(
     ("content", "options", "says"),
     [
-        ('{"version": 0}', (), "holds results of version 0, and this is version 2: delete it, or name another"),
+        ('{"version": 0}', (), "holds results of version 0, and this is version 3: delete it, or name another"),
         ("[]", (), "holds results of version None"),
-        ('{"version": 1, "kinds": {}}', (), "of version 1, and this is version 2: delete it, or name another file"),
-        ('{"version": 2, "machine": {}}', (), "is not a whole file of results"),
-        ('{"version": 2, "results": [{"rows": [{"name": "greedy"}]}]}', (), "is not a whole file of results"),
+        ('{"version": 2, "kinds": {}}', (), "of version 2, and this is version 3: delete it, or name another file"),
+        ('{"version": 3, "machine": {}}', (), "is not a whole file of results"),
+        ('{"version": 3, "results": [{"rows": [{"name": "greedy"}]}]}', (), "is not a whole file of results"),
         ("{", (), "is half-written or broken"),
         (None, ("--seed", "1"), "was measured with seed 0 instead of 1: name another file"),
-        (None, ("--rows", ONE, "lookahead"), "was measured with rows"),
+        (None, ("--rows", PLAIN, "lookahead"), "was measured with rows"),
     ],
 )
 def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path, capsys, content, options, says):
     file = tmp_path / "results.json"
     if content is None:
-        chat_bench(chatting, "--results", file, "--rows", ONE)
+        chat_bench(chatting, "--results", file, "--rows", PLAIN)
     else:
         file.write_text(content)
     before = file.read_text()
     with pytest.raises(SystemExit):
-        chat_bench(chatting, "--results", file, "--rows", ONE, *options)
+        chat_bench(chatting, "--results", file, "--rows", PLAIN, *options)
     assert says in capsys.readouterr().err and file.read_text() == before
 
 
@@ -745,7 +761,7 @@ def test_temperatures_that_differ_in_the_fifth_digit_are_kept_apart_and_not_meas
 ):
     file, asked = tmp_path / "results.json", ["0.333333", "0.33334"]
     for _ in range(2):
-        main(["--temperatures", *asked, "--batches", "1", "--rows", "greedy, sample", "--tokens", "2", "--rounds", "1",
+        main(["--temperatures", *asked, "--batches", "1", "--rows", "plain loop", "--tokens", "2", "--rounds", "1",
               "--results", str(file)], family, PROMPTS[:1])  # fmt: skip
         monkeypatch.setattr(command, "measure", lambda *_, **__: pytest.fail("measured again"))
     found = read_report(file)

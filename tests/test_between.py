@@ -76,7 +76,7 @@ def test_a_model_is_as_it_was_afterwards_even_if_the_row_fails():
 @pytest.mark.parametrize(
     ("name", "roles"),
     [
-        ("greedy, sample", ["target"]),
+        ("plain loop", ["target"]),
         ("speculative, gamma=8", ["target", "draft"]),
         ("medusa", ["target", "medusa"]),
         ("eagle", ["target", "eagle"]),

@@ -46,7 +46,7 @@ def assert_own_logits(model, lm=None):
     torch.testing.assert_close(torch.cat(rows), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 7, 9, 17])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 7, 9, 16, 17])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_product_is_that_of_numpy_and_has_the_same_bits_in_every_call(tokens, whole):
     numbers = np.random.default_rng(0)
@@ -58,10 +58,10 @@ def test_a_product_is_that_of_numpy_and_has_the_same_bits_in_every_call(tokens, 
         assert np.abs(matrix.weight * matrix.scale[:, None] - weight).max() <= matrix.scale.max() / 2 + 1e-6
         weight = matrix.weight.astype(np.float32) * matrix.scale[:, None]
     found, alone = np.empty((tokens, 5), np.float32), np.empty((1, 5), np.float32)
-    llama.loops().product(x[:tokens], *matrix, found)
+    llama.loops().product(x[:tokens], *matrix, found, llama.loops().alone())
     np.testing.assert_allclose(found, x[:tokens] @ weight.T + matrix.more, rtol=0, atol=1e-4)
     for row in range(tokens):
-        llama.loops().product(x[row : row + 1], *matrix, alone)
+        llama.loops().product(x[row : row + 1], *matrix, alone, llama.loops().alone())
         assert (alone[0] == found[row]).all()
 
 
@@ -151,15 +151,14 @@ def test_other_models_are_computed_as_ever(make):
     assert cache_of(make()) is not LoopCache
 
 
-def test_where_pytorch_has_many_threads_it_is_left_to_compute():
+@pytest.mark.parametrize(("can_give_way", "kind"), [(True, LoopCache), (False, KeyValues)])
+def test_where_threads_cannot_give_way_many_are_left_to_pytorch(monkeypatch, can_give_way, kind):
+    monkeypatch.setattr(llama, "CAN_GIVE_WAY", can_give_way)
     model = tiny()
-    for threads, kind in ((2, LoopCache), (3, KeyValues)):
-        torch.set_num_threads(threads)
-        try:
-            assert cache_of(model) is kind
-            assert EightBits(LM(model)).session(TEXT).feed().shape == (1, VOCAB)
-        finally:
-            torch.set_num_threads(1)
+    assert cache_of(model) is LoopCache
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert cache_of(model) is kind
+    assert EightBits(LM(model)).session(TEXT).feed().shape == (1, VOCAB)
 
 
 def test_a_hook_that_comes_and_goes_is_noticed():

@@ -49,6 +49,11 @@ class EightBits(LM):
         """Bytes of its own weights, and of the embeddings and norms that it shares."""
         return self._weights.nbytes
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that it needs beside the model whose copy it is."""
+        return self.nbytes - self._weights.embeddings.nbytes
+
     def open_cache(self, rows: int, static: bool = False) -> llama.LoopCache:
         return llama.LoopCache(self, self._weights, rows, static)
 

@@ -15,7 +15,7 @@ import importlib.util
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,7 @@ import torch
 
 from .cache import TREE_SLOTS, check_static, grown, returned_cache
 from .fingerprint import fingerprint, has_hooks, original
+from .team import CAN_GIVE_WAY, Team, together
 from .tree import TokenTree
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 _CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # Rotations that do not depend on the length of a text.
 _ROTATIONS = ("default", "linear", "llama3", "yarn")
-# With more threads than these, PyTorch's operators read the weights faster than the loops, which have one thread.
+# Where threads cannot give way to each other, the loops have one; with more than these, PyTorch is faster.
 _THREADS = 2
+# Models of so many bytes are computed by as many threads as PyTorch has: for smaller ones, meeting takes too long.
+_SHARED = 50e6
 # From so many tokens on, a matrix product is quicker than the loops.
 _MANY = 32
 _PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
@@ -114,6 +117,7 @@ class Llama:
         self.norm = _array(inner.norm.weight)
         self.head = round(_matrix(model.lm_head))
         self._turns = (np.empty((0, self.size), np.float32),) * 2
+        self.is_shared = self.nbytes >= _SHARED and CAN_GIVE_WAY
 
     @property
     def nbytes(self) -> int:
@@ -132,8 +136,12 @@ class Llama:
     def logits(self, states: np.ndarray) -> torch.Tensor:
         """The logits (tokens, vocab) of states that have passed the final norm."""
         logits = torch.empty(len(states), len(self.head.weight))
-        loops().product(states, *self.head, logits.numpy())
+        self.together(lambda team: loops().product(states, *self.head, logits.numpy(), team))
         return logits
+
+    def together(self, work: Callable[[Team], None]) -> None:
+        """Let as many threads as pay compute together; see `team.together`."""
+        together(work, torch.get_num_threads() if self.is_shared else 1)
 
     def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The cosines and sines (tokens, size) of the rotation at these positions."""
@@ -200,11 +208,16 @@ class LoopCache:
         self._make_room(max(slot) + 1)
         x = llama.embeddings[[token for tokens in rows for token in tokens]]
         where = *llama.turns(position), *map(np.array, (row, slot, before, parent))
+        made = tuple(np.empty((len(row), len(weight)), np.float32) for weight in llama.layers[0][2])
         states = []
-        for layer, keys, values in zip(llama.layers, self.keys, self.values, strict=True):
-            if hidden:
-                states.append(x.copy())
-            compute(x, *layer, keys, values, *where)
+
+        def work(team: Team) -> None:
+            for layer, keys, values in zip(llama.layers, self.keys, self.values, strict=True):
+                if hidden and team[0] == 0:  # the others wait for this thread before they write into x
+                    states.append(x.copy())
+                compute(x, *layer, keys, values, *where, made, team)
+
+        llama.together(work)
         states.append(llama.normed(x))
         parts = llama.logits(states[-1][wanted]).split(list(keep))
         if not hidden:
@@ -279,7 +292,7 @@ def without_loops() -> Iterator[None]:
 
 def are_wanted() -> bool:
     """Whether a session that is opened now should be computed by the loops, if they fit its model."""
-    return torch.get_num_threads() <= _THREADS and not _off.get()
+    return not _off.get() and (CAN_GIVE_WAY or torch.get_num_threads() <= _THREADS)
 
 
 def of(model: torch.nn.Module) -> Llama | None:

@@ -88,8 +88,9 @@ class LM:
     a causal language model even so, the session raises ValueError.
 
     A Llama-shaped model (Llama, Mistral, Qwen2, Qwen3) in float32 on a processor is computed by compiled loops instead
-    of PyTorch's operators, several times faster, if numba is installed, PyTorch has at most two threads
-    (`torch.set_num_threads`), and the same test finds the same logits; see `loops.py`. Its weights are not copied.
+    of PyTorch's operators, several times faster, if numba is installed and the same test finds the same logits; see
+    `loops.py`. Its weights are not copied. A large one is computed by as many threads as PyTorch has
+    (`torch.set_num_threads`), and its logits have the same bits for any number of them.
 
     Every call is made in evaluation mode: if the model has been put into training mode, it is switched back.
 

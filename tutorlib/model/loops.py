@@ -6,7 +6,7 @@ call. `product` below reads each weight once and uses it for all rows of the cal
 is what speculative decoding lives on.
 
 The sum behind each number has the same order whatever else is in the call, so a token's logits have the same bits
-alone, in a draft, in a tree and in a batch. (Engines call that batch invariance.)
+alone, in a draft, in a tree and in a batch, by one thread or by several. (Engines call that batch invariance.)
 
 The functions here know arrays and nothing else; `llama.py` gives them a model's weights and a cache. They are compiled
 by numba at their first use, and kept for later processes. All of them are in this file because numba looks at this file
@@ -26,8 +26,12 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
+from .team import CAN_GIVE_WAY
+
+MANY = 16  # from so many tokens on, a product computes longer than it reads
 WIDE = 16  # how many numbers are multiplied and added at once; sizes of weights must be multiples of it
 _FLOATS = ir.VectorType(ir.FloatType(), WIDE)
+_ONE = ir.Constant(ir.IntType(64), 1)
 
 
 def compiled(function):
@@ -43,8 +47,10 @@ def compiled(function):
 
 
 @compiled
-def layer(x, norms, heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent):
-    """One layer of a Llama, for all tokens of a call.
+def layer(
+    x, norms, heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent, made, team
+):  # fmt: skip
+    """One layer of a Llama, for all tokens of a call; or a thread's share of it, if several compute it together.
 
     Parameters
     ----------
@@ -71,49 +77,58 @@ def layer(x, norms, heads, weights, scales, extras, eps, keys, values, cos, sin,
         How many slots each token sees from the beginning of its row, besides its ancestors and itself.
     parent : (tokens,) array of int
         Each token's parent among the tokens of this call; -1 if it follows what `before` counts.
+    made : seven (tokens, out) arrays of float32
+        Room for what the matrices make, which the threads share.
+    team : (int, int, (1,) array of int64)
+        The number of this thread, how many there are, and how often they have met; see `alone`.
     """
-    tokens, width = x.shape
-    size = keys.shape[3]
     wq, wk, wv, wo, w_gate, w_up, w_down = weights
     sq, sk, sv, so, s_gate, s_up, s_down = scales
     more_q, more_k, more_v, norm_q, norm_k = extras
-    h = np.empty((tokens, width), np.float32)
-    q = np.empty((tokens, heads[0] * size), np.float32)
-    k, v = np.empty((tokens, heads[1] * size), np.float32), np.empty((tokens, heads[1] * size), np.float32)
-    seen = np.empty((tokens, heads[0] * size), np.float32)
-    gate, up = np.empty((tokens, w_up.shape[0]), np.float32), np.empty((tokens, w_up.shape[0]), np.float32)
+    q, k, v, out, gate, up, down = made
+    h = np.empty_like(x)
 
     norm(x, norms[0], eps, h)
-    product(h, wq, sq, more_q, q)
-    product(h, wk, sk, more_k, k)
-    product(h, wv, sv, more_v, v)
-    turn(q, norm_q, eps, cos, sin)
-    turn(k, norm_k, eps, cos, sin)
-    store(k, keys, row, slot)
-    store(v, values, row, slot)
-    attend(q, keys, values, row, slot, before, parent, seen)
-    product(seen, wo, so, None, h)
-    add(x, h)
+    product(h, wq, sq, more_q, q, team)
+    product(h, wk, sk, more_k, k, team)
+    product(h, wv, sv, more_v, v, team)
+    meet(team)
+    turn(q, norm_q, eps, cos, sin, share(heads[0], team))
+    turn(k, norm_k, eps, cos, sin, share(heads[1], team))
+    store(k, keys, row, slot, share(heads[1], team))
+    store(v, values, row, slot, share(heads[1], team))
+    meet(team)
+    attend(q, keys, values, row, slot, before, parent, share(heads[0], team), q)
+    meet(team)
+    product(q, wo, so, None, out, team)
+    add(x, out, team)
+    meet(team)
     norm(x, norms[1], eps, h)
-    product(h, w_gate, s_gate, None, gate)
-    product(h, w_up, s_up, None, up)
-    for t in range(tokens):
-        for i in range(gate.shape[1]):
+    product(h, w_gate, s_gate, None, gate, team)
+    product(h, w_up, s_up, None, up, team)
+    first, last = share(gate.shape[1], team)
+    for t in range(gate.shape[0]):
+        for i in range(first, last):
             gate[t, i] = gate[t, i] / (np.float32(1) + np.exp(-gate[t, i])) * up[t, i]
-    product(gate, w_down, s_down, None, h)
-    add(x, h)
+    meet(team)
+    product(gate, w_down, s_down, None, down, team)
+    add(x, down, team)
+    meet(team)
 
 
 @compiled
-def product(x, weight, scale, more, y):
+def product(x, weight, scale, more, y, team):
     """y = x weightᵀ, (tokens, in) times (out, in): each weight is read from memory once and used for every token.
 
     Four tokens at a time: their sums stay in the processor's registers, and the row of weights in its nearest cache.
     """
     tokens, width = x.shape
-    for j in range(weight.shape[0]):
-        times = np.float32(1) if scale is None else scale[j]
-        plus = np.float32(0) if more is None else more[j]
+    first, last = share(weight.shape[0], team)
+    if tokens >= MANY:
+        pairs_of_rows(x, weight, scale, more, y, first, last)
+        first = last
+    for j in range(first, last):
+        times, plus = factor(scale, j), term(more, j)
         t = 0
         while t + 4 <= tokens:
             a, b, c, d = zeros(), zeros(), zeros(), zeros()
@@ -139,6 +154,41 @@ def product(x, weight, scale, more, y):
 
 
 @compiled
+def pairs_of_rows(x, weight, scale, more, y, first, last):
+    """The same product for many tokens, where computing takes longer than reading: two rows for three tokens at a time
+    need the fewest loads for each multiplication.
+    """
+    tokens, width = x.shape
+    for j in range(first, last, 2):
+        k = min(j + 1, last - 1)
+        for t in range(0, tokens, 3):
+            t2, t3 = min(t + 1, tokens - 1), min(t + 2, tokens - 1)
+            a, b, c, d, e, f = zeros(), zeros(), zeros(), zeros(), zeros(), zeros()
+            for i in range(0, width, WIDE):
+                v, w = load(weight, j, i), load(weight, k, i)
+                n = load(x, t, i)
+                a, d = multiply_add(v, n, a), multiply_add(w, n, d)
+                n = load(x, t2, i)
+                b, e = multiply_add(v, n, b), multiply_add(w, n, e)
+                n = load(x, t3, i)
+                c, f = multiply_add(v, n, c), multiply_add(w, n, f)
+            times, plus = factor(scale, j), term(more, j)
+            y[t, j], y[t2, j], y[t3, j] = total(a) * times + plus, total(b) * times + plus, total(c) * times + plus
+            times, plus = factor(scale, k), term(more, k)
+            y[t, k], y[t2, k], y[t3, k] = total(d) * times + plus, total(e) * times + plus, total(f) * times + plus
+
+
+@compiled
+def factor(scale, row):
+    return np.float32(1) if scale is None else scale[row]
+
+
+@compiled
+def term(more, row):
+    return np.float32(0) if more is None else more[row]
+
+
+@compiled
 def norm(x, weight, eps, y):
     """y = x divided by its root mean square, times `weight`."""
     for t in range(x.shape[0]):
@@ -151,12 +201,12 @@ def norm(x, weight, eps, y):
 
 
 @compiled
-def turn(x, weight, eps, cos, sin):
-    """Rotate each head of x, (tokens, heads times size), by its position; normalise it first if there is a weight."""
+def turn(x, weight, eps, cos, sin, some):
+    """Rotate some heads of x, (tokens, heads times size), by their position, after a norm if there is a weight."""
     size = cos.shape[1]
     half = size // 2
     for t in range(x.shape[0]):
-        heads = x[t].reshape(-1, size)
+        heads = x[t][some[0] * size : some[1] * size].reshape(-1, size)
         if weight is not None:
             norm(heads, weight, eps, heads)
         for h in range(heads.shape[0]):
@@ -167,22 +217,23 @@ def turn(x, weight, eps, cos, sin):
 
 
 @compiled
-def store(new, states, row, slot):
-    """Write the keys or values of the new tokens into their slots."""
+def store(new, states, row, slot, some):
+    """Write the keys or values of the new tokens, of some heads, into their slots."""
     size = states.shape[3]
     for t in range(new.shape[0]):
-        for h in range(states.shape[1]):
+        for h in range(some[0], some[1]):
             states[row[t], h, slot[t]] = new[t, h * size : (h + 1) * size]
 
 
 @compiled
-def attend(q, keys, values, row, slot, before, parent, y):
-    """y = the values that each token sees, weighted by how well their keys agree with its query.
+def attend(q, keys, values, row, slot, before, parent, some, y):
+    """y = the values that each token sees, weighted by how well their keys agree with its query, for some heads.
 
-    A token sees the first slots of its row, its ancestors among the new tokens, and itself, in this order.
+    A token sees the first slots of its row, its ancestors among the new tokens, and itself, in this order. `y` may
+    be `q`.
     """
     size = keys.shape[3]
-    heads, group = q.shape[1] // size, q.shape[1] // size // keys.shape[1]
+    group = q.shape[1] // size // keys.shape[1]
     root = np.float32(1 / np.sqrt(size))
     deepest = 0
     for t in range(q.shape[0]):
@@ -198,7 +249,7 @@ def attend(q, keys, values, row, slot, before, parent, y):
         while node >= 0:
             places[last] = slot[node]
             last, node = last - 1, parent[node]
-        for h in range(heads):
+        for h in range(some[0], some[1]):
             k, v = keys[row[t], h // group], values[row[t], h // group]
             most = np.float32(-np.inf)
             for s in range(count):
@@ -219,10 +270,38 @@ def attend(q, keys, values, row, slot, before, parent, y):
 
 
 @compiled
-def add(x, y):
+def add(x, y, team):
+    first, last = share(x.shape[1], team)
     for t in range(x.shape[0]):
-        for i in range(x.shape[1]):
+        for i in range(first, last):
             x[t, i] += y[t, i]
+
+
+# ---- several threads ------------------------------------------------------------------------------------------------
+
+
+def alone():
+    """The team of a thread that computes everything itself."""
+    return 0, 1, np.zeros(1, np.int64)
+
+
+@compiled
+def share(count, team):
+    """From where to where, of so many rows or heads, is this thread's share."""
+    return count * team[0] // team[1], count * (team[0] + 1) // team[1]
+
+
+@compiled
+def meet(team):
+    """Wait until all threads have come here: what each of them has written, all may read then."""
+    _, threads, arrived = team
+    if threads > 1:
+        needed = (count_up(arrived) // threads + 1) * threads
+        waited, now = 0, needed - 1
+        while 0 <= now < needed:  # below 0: called off
+            waited, now = waited + 1, counted(arrived)
+            if waited > 2000:  # another program may need this core
+                give_way()
 
 
 # ---- sixteen numbers at a time -------------------------------------------------------------------------------------
@@ -308,6 +387,43 @@ def multiply_add(context, one, other, plus):
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{WIDE}f32"), args)
 
     return _LANES(_LANES, _LANES, _LANES), write
+
+
+@intrinsic
+def count_up(context, array):
+    """Add 1 to the first number of an array, in one step for all threads; returns what it was."""
+
+    def write(context, builder, signature, args):
+        return builder.atomic_rmw("add", _first(context, builder, signature.args[0], args[0]), _ONE, "seq_cst")
+
+    return types.int64(array), write
+
+
+@intrinsic
+def counted(context, array):
+    """The first number of an array, as the last thread has left it."""
+
+    def write(context, builder, signature, args):
+        return builder.load_atomic(_first(context, builder, signature.args[0], args[0]), "seq_cst", 8)
+
+    return types.int64(array), write
+
+
+@intrinsic
+def give_way(context):
+    """Let another thread have this core, if one waits for it."""
+
+    def write(context, builder, signature, args):
+        if CAN_GIVE_WAY:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), write
+
+
+def _first(context, builder, kind, array):
+    return context.make_array(kind)(context, builder, array).data
 
 
 @intrinsic

@@ -84,9 +84,7 @@ def story_prompts(lm: LM, count: int, tokens: int = 24, first_seed: int = 900_00
 def chat_prompts(family, count: int) -> dict[str, list[list[int]]]:
     """The first `count` prompts of each of six kinds, in the chat format of a family.
 
-    They were written for this benchmark, and no model that comes with tutorlib was trained on them. SmolLM2's greedy
-    answers to all of them are longer than the 48 tokens that are measured, so no row continues after the end of an
-    answer.
+    They were written for this benchmark, and no model that comes with tutorlib was trained on them.
 
     Raises
     ------

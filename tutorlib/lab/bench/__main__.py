@@ -14,6 +14,7 @@ import transformers
 from ...arguments import USER_ERRORS, check_whole_number, number_text
 from ...disk import differences, locked
 from ...loading import models
+from ...sampling.warp import top_p as top_p_filter
 from . import chat_prompts, story_prompts
 from .choosing import drafts_of, that_can_run, with_peers
 from .costs import measured_costs, reading
@@ -21,12 +22,12 @@ from .measuring import Condition, measure, rows_at
 from .report import VERSION, as_json, as_text, file_name, machine, own_folder, read_report, write_report
 from .rows import OF_EACH_KIND, ROWS
 
-# (chat format, quick) -> prompts of each kind, new tokens, rounds, temperatures, batch sizes
+# (chat format, quick) -> prompts of each kind, new tokens, rounds, temperatures, batch sizes, top-p
 DEFAULTS = {
-    (False, False): (4, 64, 5, (0.0, 0.5, 0.7, 1.0), (1, 4, 16)),
-    (False, True): (2, 32, 3, (0.0, 1.0), (1, 4)),
-    (True, False): (3, 48, 2, (0.0, 1.0), (1,)),
-    (True, True): (2, 32, 1, (0.0,), (1,)),
+    (False, False): (4, 64, 5, (0.0, 0.5, 0.7, 1.0), (1, 4, 16), 1.0),
+    (False, True): (2, 32, 3, (0.0, 1.0), (1, 4), 1.0),
+    (True, False): (4, 96, 5, (0.0, 0.7), (1,), 0.95),
+    (True, True): (2, 32, 1, (0.0,), (1,), 0.95),
 }
 
 
@@ -52,17 +53,21 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
     parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kinds of prompt (default: all)")
     parser.add_argument(
         "--temperatures", nargs="+", type=float, metavar="T",
-        help="0 is greedy (default: 0 0.5 0.7 1, quick: 0 1; for a chat model: 0 1, quick: 0)",
+        help="0 is greedy (default: 0 0.5 0.7 1, quick: 0 1; for a chat model: 0 0.7, quick: 0)",
     )  # fmt: skip
     parser.add_argument(
         "--batches", nargs="+", type=int, metavar="N",
         help="how many texts are generated at once (default: 1 4 16, quick: 1 4; for a chat model: 1)",
     )  # fmt: skip
-    parser.add_argument("--prompts", type=int, help="prompts of each kind (default: 4, for a chat model 3; quick: 2)")
     parser.add_argument(
-        "--tokens", type=int, help="new tokens per prompt (default: 64, for a chat model 48; quick: 32)"
+        "--top-p", type=float, metavar="P",
+        help="above temperature 0, draw from the smallest set of this probability (default: 1, for a chat model 0.95)",
+    )  # fmt: skip
+    parser.add_argument("--prompts", type=int, help="prompts of each kind (default: 4; quick: 2)")
+    parser.add_argument(
+        "--tokens", type=int, help="new tokens per prompt (default: 64, for a chat model 96; quick: 32)"
     )
-    parser.add_argument("--rounds", type=int, help="rounds of timing (default: 5, for a chat model 2; quick: 3, or 1)")
+    parser.add_argument("--rounds", type=int, help="rounds of timing (default: 5; quick: 3, for a chat model 1)")
     parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
@@ -83,13 +88,14 @@ def measured(options, family, prompts) -> dict:
     transformers.utils.logging.set_verbosity_error()  # it warns of what it does itself when it is given an assistant
     in_kinds = prompts is None and getattr(family.tokenizer, "chat_template", None) is not None
     defaults = DEFAULTS[in_kinds, options.quick]
-    given = (options.prompts, options.tokens, options.rounds, options.temperatures, options.batches)
-    count, new_tokens, rounds, temperatures, batches = (
+    given = (options.prompts, options.tokens, options.rounds, options.temperatures, options.batches, options.top_p)
+    count, new_tokens, rounds, temperatures, batches, top_p = (
         default if one is None else one for one, default in zip(given, defaults)
     )
     for name, number in (("prompts", count), ("tokens", new_tokens), ("rounds", rounds)):
         check_whole_number(number, 1, f"--{name} needs how many")
     kinds = chat_prompts(family, count) if in_kinds else {"story": prompts or story_prompts(family.target, count)}
+    top_p_filter(top_p)  # which raises if it is none
     unknown = set(options.kinds or ()) - kinds.keys()
     if unknown:
         raise ValueError(f"there are no prompts of the kind {sorted(unknown)[0]!r}; the kinds are: {', '.join(kinds)}")
@@ -113,6 +119,7 @@ def measured(options, family, prompts) -> dict:
         "new_tokens": new_tokens,
         "rounds": rounds,
         "seed": options.seed,
+        "top_p": top_p,
         "rows": [row.name for row in rows],
     }
     report = {"version": VERSION, "machine": machine(), "setting": setting, "left_out": left_out, "results": {}}
@@ -123,7 +130,7 @@ def measured(options, family, prompts) -> dict:
         report["reading"] = reading(family.target)
     # What calls cost is measured in every round; where there are many kinds once, because the widest calls take long.
     costs = functools.cache(lambda: measured_costs(family, first[0], drafts_of(rows), new_tokens))
-    how = {"new_tokens": new_tokens, "rounds": rounds, "rows": rows, "seed": options.seed}
+    how = {"new_tokens": new_tokens, "rounds": rounds, "rows": rows, "seed": options.seed, "top_p": top_p}
     how |= {"costs": lambda *_: costs()} if in_kinds else {}
     for condition in conditions:
         if condition not in report["results"]:

@@ -15,6 +15,8 @@ import torch
 
 from ...drafting.eagle_head import DraftNetwork
 from ...measures.cost import synchronize
+from ...model.eight_bits import EightBits
+from ...model.llama import are_wanted, of
 from ...model.lm import LM
 from ...model.table import TableLM
 from .rows import Row
@@ -26,7 +28,7 @@ def share_between(
     prompts: Sequence[list[int]],
     new_tokens: int,
     *,
-    temperature: float = 0.0,
+    drawing: tuple[float, ...] = (0.0,),
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
@@ -38,8 +40,10 @@ def share_between(
 
     Parameters
     ----------
-    family, new_tokens, temperature
+    family, new_tokens
         As for `tutorlib.lab.bench.measure`.
+    drawing : tuple of float
+        The temperature, and the probability from which tokens are drawn if that is below 1.
     prompts : sequence of token lists
         One batch of prompts, whose texts are generated together.
     row : Row
@@ -76,7 +80,7 @@ def share_between(
         watched = Watched(family, timed, undo)
         synchronize(device)
         began = clock()
-        row.decode(watched, prompts, new_tokens, seed, temperature)
+        row.decode(watched, prompts, new_tokens, seed, *drawing)
         synchronize(device)
         return 1 - inside / (clock() - began)
 
@@ -99,11 +103,33 @@ class Watched:
     def __getattr__(self, role):
         part = getattr(self._family, role)
         for owner, name in calls_of(part):
-            own = vars(owner).get(name)  # else it is the class's
-            self._undo.callback(*((setattr, owner, name, own) if own else (delattr, owner, name)))
-            setattr(owner, name, self._timed(getattr(owner, name)))
+            self._replace(owner, name, self._timed(getattr(owner, name)))
+        if is_looped(part):
+            self._replace(part, "open_cache", self._timing_calls(part.open_cache))
         self.__dict__[role] = part  # asked for again, it is found here
         return part
+
+    def _replace(self, owner, name: str, call: Callable) -> None:
+        own = vars(owner).get(name)  # else it is the class's
+        self._undo.callback(*((setattr, owner, name, own) if own else (delattr, owner, name)))
+        setattr(owner, name, call)
+
+    def _timing_calls(self, open_cache: Callable) -> Callable:
+        """The compiled loops call no module, and would leave a model alone that one has changed: the cache calls."""
+
+        def opened(*args, **kwargs):
+            cache = open_cache(*args, **kwargs)
+            cache.call = self._timed(cache.call)
+            return cache
+
+        return opened
+
+
+def is_looped(part) -> bool:
+    """Whether a part of a family is a model that is computed by the compiled loops."""
+    if isinstance(part, EightBits):
+        return True
+    return isinstance(part, LM) and not isinstance(part, TableLM) and are_wanted() and of(part.model) is not None
 
 
 def calls_of(part) -> list[tuple[object, str]]:
@@ -111,7 +137,7 @@ def calls_of(part) -> list[tuple[object, str]]:
     if isinstance(part, TableLM):
         return [(part, "log_probs")]
     if isinstance(part, LM):
-        return [(part.model, "forward"), (part, "read_out")]
+        return [(part, "read_out")] if is_looped(part) else [(part.model, "forward"), (part, "read_out")]
     if isinstance(part, DraftNetwork):
         return [(part, name) for name in ("start", "forward", "read_out")]
     return [(part, "forward")] if isinstance(part, torch.nn.Module) else []

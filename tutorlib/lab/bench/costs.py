@@ -15,6 +15,7 @@ from ...drafting.eagle_head import DraftNetwork
 from ...drafting.medusa_heads import MedusaHeads
 from ...measures.cost import call_times, synchronize, weight_bytes
 from ...measures.memory import predicted
+from ...model.eight_bits import EightBits
 from ...model.lm import LM
 from ...model.ngram import NgramLM
 from ...model.uncached import TokenCache
@@ -117,6 +118,8 @@ def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:
     """Bytes of the weights of a model or of heads, and of its cache after `tokens` tokens of one text."""
     if isinstance(part, NgramLM):
         return sum(array.nbytes for level in part.levels for array in level if array is not None), 0
+    if isinstance(part, EightBits):
+        return part.own_bytes, predicted(part, min(tokens, part.context)).cache
     if not isinstance(part, torch.nn.Module):
         if type(part.open_cache(1)) is TokenCache:  # it keeps tokens alone, and other kinds of it more
             return weight_bytes(part), 0

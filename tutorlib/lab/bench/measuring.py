@@ -93,6 +93,7 @@ def measure(
     prompts: Sequence[Sequence[int]],
     *,
     temperature: float = 0.0,
+    top_p: float = 1.0,
     batch: int = 1,
     new_tokens: int = 64,
     rounds: int = 7,
@@ -110,6 +111,8 @@ def measure(
         If the last batch is not full, the first prompts are used again.
     temperature : float
         0 is greedy.
+    top_p : float
+        Above temperature 0, tokens are drawn from the smallest set with this probability; 1: from all.
     batch : int
         How many texts are generated at once.
     new_tokens : int
@@ -138,7 +141,7 @@ def measure(
         If there is nothing to measure, if a prompt leaves no room for the new tokens, if a row makes too few tokens, if
         the temperature is below 0, or if the batch size is below 1.
     """
-    rows = rows_at(rows, temperature, batch)
+    rows, drawing = rows_at(rows, temperature, batch), (temperature, *([top_p] if top_p < 1 else []))
     _check_comparable(family, prompts, rows, rounds, new_tokens)
     batches = [
         [list(prompts[(first + row) % len(prompts)]) for row in range(batch)] for first in range(0, len(prompts), batch)
@@ -152,7 +155,7 @@ def measure(
         shuffle(order)  # so that no row always runs after the same one, whose work may still be in the caches
         for column in order:
             some = batches if number >= 0 else batches[:1]
-            outputs, seconds = _timed(rows[column], family, some, new_tokens, number, temperature, clock)
+            outputs, seconds = _timed(rows[column], family, some, new_tokens, number, drawing, clock)
             if number >= 0:
                 tallies[column].add(outputs, seconds)
         if number >= 0 and is_predicted:
@@ -166,7 +169,7 @@ def measure(
         result = _result(row, tally, rates, typical)
         result.memory = _memory(row, held, batch, max(tally.widest, row.texts), family.target)
         if row.is_drafting and batch == 1:
-            result.between = share_between(family, row, batches[0], new_tokens, temperature=temperature, clock=clock)
+            result.between = share_between(family, row, batches[0], new_tokens, drawing=drawing, clock=clock)
         results.append(result)
     return results
 
@@ -186,11 +189,11 @@ def _check_comparable(family, prompts, rows: Sequence[Row], rounds: int, new_tok
         )
 
 
-def _timed(row: Row, family, batches, new_tokens: int, number: int, temperature: float, clock):
+def _timed(row: Row, family, batches, new_tokens: int, number: int, drawing: tuple[float, ...], clock):
     """What a row makes of each batch in one round, and how many seconds it takes for all of them together."""
     synchronize(family.target.device)
     began = clock()
-    outputs = [row.decode(family, some, new_tokens, number, temperature) for some in batches]
+    outputs = [row.decode(family, some, new_tokens, number, *drawing) for some in batches]
     synchronize(family.target.device)
     seconds = clock() - began
     lengths = [len(text) for output in outputs for text in output.texts]

@@ -23,7 +23,7 @@ from ...disk import read_json, write_text
 from ...viz.tables import Table
 from .measuring import Condition, Result, Spread
 
-VERSION = 2  # of the files
+VERSION = 3  # of the files
 KEYS = ("version", "machine", "setting", "reading", "left_out", "results")
 COMMITTED = Path(__file__).parent / "results"
 ENVIRONMENT = "TUTORLIB_BENCH"  # names the folder for your own files

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -39,10 +38,12 @@ from ...running.decoding import run, run_batch
 from ...running.step import Step
 from ...running.trace import Trace
 from ...sampling.randomness import Seeded
-from ...sampling.warp import Warp, temperature, top_k, top_p
+from ...sampling.warp import Warp, probabilities, temperature, top_k, top_p
 
 PLAIN = "plain loop"
-ONE = "greedy, sample"
+PYTORCH = "plain loop in PyTorch"
+COPY_ALONE = "eight-bit copy, alone"
+WITH_COPY = "eight-bit copy as draft, gamma=5"
 TWO_MODELS = "expert and amateur calls"
 GENERATE = "generate"
 GENERATE_FILTERED = "generate, filtered"
@@ -76,8 +77,9 @@ class Row:
     Attributes
     ----------
     name : str
-    decode : function from (family, prompts as tokens, new tokens, seed, temperature) to Output
-        `family` is what `models.load` returns: ``family.target`` is the LM whose texts are made, all at once.
+    decode : function from (family, prompts as tokens, new tokens, seed, temperature, p) to Output
+        `family` is what `models.load` returns: ``family.target`` is the LM whose texts are made, all at once. Above
+        temperature 0, tokens are drawn from the smallest set with probability `p`, by default from all.
     peer : str or None
         The name of the row that this one is compared with: that of `generate` which does the same work. Where there is
         none, the row that does what the method cannot do without. None: nothing to compare with.
@@ -95,7 +97,7 @@ class Row:
     """
 
     name: str
-    decode: Callable[[SimpleNamespace, Sequence[list[int]], int, int, float], Output]
+    decode: Callable[..., Output]
     peer: str | None = GENERATE
     _: KW_ONLY
     helpers: tuple[str, ...] = ()
@@ -132,9 +134,9 @@ def method_row(
     its own for each round. `together` is the same method for several prompts, if there is one.
     """
 
-    def decode(family, prompts, count, seed, t):
+    def decode(family, prompts, count, seed, t, p=1.0):
         models = [getattr(family, role) for role in ("target", *helpers)]
-        drawn = {"warp": [temperature(t), *filters]} if t else {}
+        drawn = {"warp": [*usual(t, p), *filters]} if t else {}
         if len(prompts) == 1:
             drawn |= {"rng": Seeded(seed)} if t else {}
             return output_of([run(method(*models, prompts[0], **settings, **drawn), count, stop=(), progress=False)])
@@ -145,6 +147,11 @@ def method_row(
         name, decode, peer, helpers=helpers, is_drafting=drafting, texts=texts,
         greedily=greedily, sampling=sampling, in_batches=together is not None,
     )  # fmt: skip
+
+
+def usual(t: float, p: float) -> list[Warp]:
+    """The warp of all rows at a temperature above 0."""
+    return [temperature(t), top_p(p)] if p < 1 else [temperature(t)]
 
 
 def output_of(traces: Sequence[Trace]) -> Output:
@@ -161,7 +168,7 @@ def generate_row(name: str, peer: str | None = None, *, assisted=False, tuned=Fa
     the fields of `Row` that say where it can run.
     """
 
-    def decode(family, prompts, count, seed, t):
+    def decode(family, prompts, count, seed, t, p=1.0):
         model, longest = family.target.model, max(map(len, prompts))
         helper, own = {}, {}
         if assisted:
@@ -173,6 +180,7 @@ def generate_row(name: str, peer: str | None = None, *, assisted=False, tuned=Fa
         padding = [longest - len(prompt) for prompt in prompts]
         text = torch.tensor([[0] * pad + list(prompt) for pad, prompt in zip(padding, prompts)], device=model.device)
         mask = torch.tensor([[0] * pad + [1] * (longest - pad) for pad in padding], device=model.device)
+        narrower = {"top_p": min(p, options.get("top_p", 1.0))}
         torch.manual_seed(seed)
         with _unset(model), settings(family.draft.model, own) if own else nullcontext():
             output = model.generate(
@@ -182,7 +190,7 @@ def generate_row(name: str, peer: str | None = None, *, assisted=False, tuned=Fa
                 eos_token_id=None,
                 pad_token_id=0,
                 **helper,
-                **(UNWARPED | {"temperature": t} | options if t else {"do_sample": False} | options),
+                **({"do_sample": False} | options if not t else UNWARPED | {"temperature": t} | options | narrower),
             )
         return Output(output[:, longest:].tolist(), None)
 
@@ -216,34 +224,23 @@ def settings(model, values: dict):
 # Loops to compare with
 
 
-def plain_loop(family, prompts, count, seed, t) -> Output:
-    """Plain decoding, with which all rows are compared: a simple loop, or `sample_batch` for several prompts."""
-    if len(prompts) > 1:
-        return _in_a_batch(family, prompts, count, seed, t)
+def pytorch_loop(family, prompts, count, seed, t, p=1.0) -> Output:
+    """Plain decoding over the model itself, without a session: what the plain loop is where no loops are compiled."""
     model = family.target.model
     torch.manual_seed(seed)
     tokens = []
     with torch.inference_mode():
         rows, cache = call_with_cache(model, torch.tensor(prompts, device=model.device), logits_to_keep=1)
         while True:
-            logits = rows[0, -1]
-            tokens.append(int(torch.multinomial((logits / t).softmax(-1), 1) if t else logits.argmax()))
+            logits = rows[:, -1]
+            tokens.append(int(torch.multinomial(probabilities(logits, usual(t, p)), 1) if t else logits.argmax()))
             if len(tokens) == count:
                 return Output([tokens], count)
             step = torch.tensor([tokens[-1:]], device=model.device)
             rows, cache = call_with_cache(model, step, cache)
 
 
-def session_loop(family, prompts, count, seed, t) -> Output:
-    """The greedy loop over a `Session`, to measure what the undo costs a method that does not use it."""
-    session = family.target.session(prompts[0])
-    tokens = [int(session.feed()[-1].argmax())]
-    while len(tokens) < count:
-        tokens.append(int(session.feed(tokens[-1:])[-1].argmax()))
-    return Output([tokens], session.calls)
-
-
-def two_models_loop(family, prompts, count, seed, t) -> Output:
+def two_models_loop(family, prompts, count, seed, t, p=1.0) -> Output:
     """The calls that contrastive decoding needs at least: target and draft read the text, and the target continues
     it.
     """
@@ -291,6 +288,10 @@ def _one(target, prompt, rng=None, warp=()):
     return sample(target, prompt, rng=rng, warp=warp) if rng else greedy(target, prompt)
 
 
+def _copy_alone(target, copy, prompt, **drawn):
+    return _one(copy, prompt, **drawn)
+
+
 def _dola(target, prompt, **drawn):
     return dola(target, prompt, layers=lower_layers(target), **drawn)
 
@@ -299,31 +300,30 @@ def _context_contrast(target, prompt, **drawn):
     return context_contrast(target, prompt, without=prompt[-1:], weight=0.5, **drawn)
 
 
-def _beam_search(family, prompts, count, seed, t):
+def _beam_search(family, prompts, count, seed, t, p=1.0):
     steps = beam_search(family.target, prompts[0], beams=4, max_new_tokens=count, stop=())
     return output_of([run(steps, count, stop=(), progress=False)])
 
 
-_in_a_batch = method_row("sample_batch", sample, together=sample_batch).decode
-
 # What is measured with each kind of prompt, where the family has a chat format.
 OF_EACH_KIND = (
-    ONE, "speculative, gamma=2", "prompt_lookup, gamma=5", "suffix_lookup, gamma=8", "lookahead", "medusa", "eagle",
-    "eagle3", GENERATE_LOOKUP,
+    PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, "speculative, gamma=2", "prompt_lookup, gamma=5", "suffix_lookup, gamma=8",
+    "lookahead", "medusa", "eagle", "eagle3", GENERATE_LOOKUP,
 )  # fmt: skip
 
 ROWS = [
-    Row(PLAIN, plain_loop, in_batches=True),
-    Row("Session loop", session_loop, sampling=False),
-    method_row(ONE, _one),
+    method_row(PLAIN, _one, together=sample_batch),
+    Row(PYTORCH, pytorch_loop),
+    method_row(COPY_ALONE, _copy_alone, "quantized", peer=None),
+    method_row(WITH_COPY, speculative, "quantized", drafting=True, gamma=5),
     method_row("sample, filtered", sample, together=sample_batch, filters=FILTERS, peer=GENERATE_FILTERED,
                greedily=False),
     Row("beam_search, 4 beams", _beam_search, GENERATE_BEAMS, texts=4, sampling=False),
     Row(TWO_MODELS, two_models_loop, TWO_MODELS, helpers=("draft",), sampling=False),
     method_row("contrastive_decoding", contrastive_decoding, "draft", peer=TWO_MODELS, sampling=False),
-    method_row("contrastive_search, k=4", contrastive_search, k=4, peer=ONE, sampling=False),
-    method_row("dola, lower layers", _dola, peer=ONE),
-    method_row("context_contrast", _context_contrast, peer=ONE, texts=2),
+    method_row("contrastive_search, k=4", contrastive_search, k=4, peer=PLAIN, sampling=False),
+    method_row("dola, lower layers", _dola, peer=PLAIN),
+    method_row("context_contrast", _context_contrast, peer=PLAIN, texts=2),
     speculative_row(2, confidence=0.3),
     speculative_row(8),
     method_row("prompt_lookup, gamma=5", prompt_lookup, gamma=5, peer=GENERATE_LOOKUP, drafting=True),
