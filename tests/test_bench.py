@@ -327,7 +327,7 @@ def drafting_row(clock, name, steps, took, draft=None):
 
 
 def test_acceptance_and_what_is_predicted_by_hand(family, clock):
-    """The prompt's call, then two rounds of two drafted tokens: 1 of 2 judged is accepted, then 2 of 2.
+    """The prompt's call, then two rounds of two drafted tokens: 1 of 2 checked is accepted, then 2 of 2.
 
     A call of three takes 1.5 times one, and the prompt's takes twice as long.
     """
@@ -360,7 +360,7 @@ def test_acceptance_and_what_is_predicted_by_hand(family, clock):
     assert drafting.acceptance == looked_up.acceptance == pytest.approx(3 / 4)
     assert drafting.predicted == pytest.approx((4 + 5 * 2.0) / (4 + 2 * (3.0 + 2 * 0.25)))
     assert looked_up.predicted == twice.predicted == pytest.approx((4 + 5 * 2.0) / (4 + 2 * 3.0))
-    # Where a tree ends, the next token judges nothing: both trees were walked to an end.
+    # Where a tree ends, the next token checks nothing: both trees were walked to an end.
     assert (grown.acceptance, grown.predicted) == (1, pytest.approx((4 + 2 * 2.0) / (4 + 3.0)))
     assert (by_level.acceptance, by_level.predicted) == (1, pytest.approx((4 + 3 * 2.0) / (4 + 3.5 + 2 * 0.25)))
     assert short.predicted == pytest.approx((4 + 2.0) / (4 + 3.0)), "of three tokens that were made, two were cut off"

@@ -32,7 +32,7 @@ def ignoring_the_warp(lm, prompt, *, rng, warp=()):
 
 @decoder
 def one_row_late(lm, prompt, *, rng, warp=()):
-    """The row that judged the last token judges the next one too."""
+    """The row that checked the last token checks the next one too."""
     session = lm.session(prompt)
     logits = late = session.feed()
     while True:

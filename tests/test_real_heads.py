@@ -75,5 +75,5 @@ def test_their_trees_give_the_targets_own_tokens(family, way):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic tree, greedy, 4 nodes", "Medusa, greedy, 4 nodes"])
 def test_what_they_yield_on_code_is_what_the_file_says(name, family):
-    computed = rounded(sweep.row(family.target, name, family, kinds=["code"]))
+    computed = rounded(sweep.row(family, name, kinds=["code"]))
     assert computed["kinds"]["code"] == results("real_heads")["rows"][name]["kinds"]["code"]

@@ -31,7 +31,7 @@ def sampled(llama, tmp_path):
 def test_a_text_is_its_prompt_and_what_the_model_made_of_it(sampled):
     texts = sampled(6, prompts=[[3], [4, 5, 6], [7, 8]])
     assert [text.tokens[: text.own] for text in texts] == [[3], [4, 5, 6], [7, 8]] * 2
-    assert all(len(text.tokens) == 12 and text.own <= text.cold <= 12 for text in texts)
+    assert all(len(text.tokens) == 12 and text.own <= text.low_from <= 12 for text in texts)
 
 
 def test_texts_end_where_the_model_ends_them_and_the_others_go_on(llama, sampled, monkeypatch):
@@ -45,8 +45,8 @@ def test_texts_end_where_the_model_ends_them_and_the_others_go_on(llama, sampled
 
 def test_every_token_is_drawn_from_the_law_of_its_place(llama, tmp_path):
     """What follows a prompt, over 4,000 texts, against the probabilities that the model itself gives."""
-    for degree, cold in ((1.0, 0.0), (0.3, 1.0)):
-        settings = TextSettings(length=8, rows=4000, cold=cold, temperature=degree)
+    for degree, low_share in ((1.0, 0.0), (0.3, 1.0)):
+        settings = TextSettings(length=8, rows=4000, low_share=low_share, temperature=degree)
         prompt = [3, 1, 4, 1, 5, 9, 2]  # one token to go: no text has an opening, each is cold at once or never
         texts = sampled_texts(llama, 4000, tmp_path / str(degree), settings, prompts=[prompt], progress=False)
         counts = torch.bincount(torch.tensor([text.tokens[-1] for text in texts]), minlength=llama.vocab_size)
@@ -56,10 +56,10 @@ def test_every_token_is_drawn_from_the_law_of_its_place(llama, tmp_path):
 
 def test_a_text_is_as_if_it_were_sampled_alone(llama, sampled):
     """Whoever leaves the batch early takes nothing along: each greedy tail is that of a session of its own."""
-    for text in sampled(8, TextSettings(length=16, rows=8, cold=1.0, temperature=1e-4)):
-        session = llama.session(text.tokens[: text.cold])
+    for text in sampled(8, TextSettings(length=16, rows=8, low_share=1.0, temperature=1e-4)):
+        session = llama.session(text.tokens[: text.low_from])
         token = int(session.feed()[-1].argmax())
-        for expected in text.tokens[text.cold :]:
+        for expected in text.tokens[text.low_from :]:
             assert token == expected
             token = int(session.feed([token])[-1].argmax())
 
@@ -71,9 +71,10 @@ def test_the_first_texts_do_not_depend_on_how_many_there_are(sampled, tmp_path):
 
 def test_the_schedule_of_half_of_them_ends_low(sampled, tmp_path):
     texts = sampled(64, TextSettings(length=12, rows=64))
-    assert 20 < sum(text.cold < len(text.tokens) for text in texts) < 44
+    assert 20 < sum(text.low_from < len(text.tokens) for text in texts) < 44
     assert not any(
-        text.cold < len(text.tokens) for text in sampled(8, TextSettings(length=12, cold=0), folder=tmp_path / "warm")
+        text.low_from < len(text.tokens)
+        for text in sampled(8, TextSettings(length=12, low_share=0), folder=tmp_path / "warm")
     )
 
 
@@ -145,19 +146,23 @@ def test_several_processes_sample_the_same_texts(sampled, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"length": 7}, {"rows": 0}, {"cold": 1.1}, {"cold": -0.1}, {"temperature": 0}, {"temperature": 2}]
+    "wrong",
+    [{"length": 7}, {"rows": 0}, {"low_share": 1.1}, {"low_share": -0.1}, {"temperature": 0}, {"temperature": 2}],
 )
 def test_settings_that_are_none_are_refused(wrong):
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         TextSettings(**wrong)
 
 
-def test_a_folder_with_other_texts_is_refused(sampled):
+def test_a_folder_with_other_texts_is_refused(sampled, tmp_path):
     sampled(2)
     with pytest.raises(ValueError, match=r"begun with length 12 instead of 14.*delete this one"):
         sampled(2, TextSettings(length=14, rows=4, temperature=0.2))
     with pytest.raises(ValueError, match=r"begun with prompts "):
         sampled(2, prompts=[[4]])
+    assert (
+        json.loads((tmp_path / "texts" / "setting.json").read_text())["cold"] == 0.5
+    )  # the key is older than `low_share`
 
 
 def test_texts_of_another_model_are_refused(tmp_path):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedModel
 
 import tutorlib
 from tutorlib import decoders
@@ -110,7 +111,8 @@ def test_the_front_door_says_the_type_of_all_that_goes_in_and_comes_out(name):
     untyped = [one.name for one in signature.parameters.values() if one.annotation is one.empty]
     assert set(untyped) <= {"self", "cls"}
     assert name.endswith("__init__") or signature.return_annotation is not signature.empty
-    here = {"LM": tutorlib.LM, "Player": Player}  # where a module may import them for type checkers alone
+    # A module may import these for type checkers alone.
+    here = {"LM": tutorlib.LM, "Player": Player, "PreTrainedModel": PreTrainedModel}
     assert typing.get_type_hints(inspect.unwrap(PUBLIC[name]), localns=here) is not None
 
 

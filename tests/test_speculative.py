@@ -77,7 +77,7 @@ SECONDS = [3.0, 3.3, 3.6, 3.9, 4.2, 4.5, 4.8]
 def test_adaptive_takes_the_gamma_that_theory_calls_best_for_what_was_seen():
     gamma = adaptive_gamma(SECONDS, 0.5, prior=0.6, weight=2.0, memory=1.0)
     assert gamma([]) == theory.best_measured_gamma(0.6, SECONDS, 0.5, most=6)
-    # 1.2 of 2 tokens to begin with. (4, 1): one accepted, the second rejected, two not judged. (4, 4): all accepted.
+    # 1.2 of 2 tokens to begin with. (4, 1): one accepted, the second rejected, two not checked. (4, 4): all accepted.
     assert gamma([(4, 1), (4, 4)]) == theory.best_measured_gamma(6.2 / 8, SECONDS, 0.5, most=6)
     assert gamma([(4, 4)] * 50) == 6
     assert gamma([(4, 0)] * 50) == 1, "who does not draft learns nothing"

@@ -1,4 +1,4 @@
-"""Steps: what was judged of a draft, and the candidates that were weighed."""
+"""Steps: what was checked of a draft, and the candidates that were weighed."""
 
 import pytest
 import torch
@@ -15,31 +15,32 @@ from tutorlib.sampling.warp import frequency_penalty
 LOGITS = torch.tensor([[0.1, 0.4, 0.4, 0.1], [0.0, 1.0, 0.0, 0.0]]).log()
 
 
-def test_what_is_judged_of_a_draft_ends_with_the_first_rejected_token():
+def test_what_is_checked_of_a_draft_ends_with_the_first_rejected_token():
     tree = {"drafted": [1, 2, 0, 1], "tree": TokenTree([1, 2, 0, 1], [-1, -1, 0, 2])}  # 1 0 1, and 2 beside it
     steps = [
         Step([1]),  # the prompt's step drafts nothing
-        Step([1, 2, 0], drafted=[1, 2, 1, 1], accepted=2),  # 3 judged: the last came after the rejected one
+        Step([1, 2, 0], drafted=[1, 2, 1, 1], accepted=2),  # 3 checked: the last came after the rejected one
         Step([2], drafted=[0, 0, 0], accepted=0),  # 1
         Step([1, 2, 0, 1], drafted=[1, 2, 0], accepted=3),  # 3
         Step([0], accepted=0, **tree),  # 1: neither 1 nor 2 was drawn at the root
         Step([1, 2], accepted=1, path=(0,), **tree),  # 2: after 1 there was a 0, which was not drawn
-        Step([2, 1], accepted=1, path=(1,), **tree),  # 1: after 2 there was nothing to judge
+        Step([2, 1], accepted=1, path=(1,), **tree),  # 1: after 2 there was nothing to check
         Step([1, 0, 1, 2], accepted=3, path=(0, 2, 3), **tree),  # 3
     ]
-    assert [step.judged for step in steps] == [0, 3, 1, 3, 1, 2, 1, 3]
+    assert [step.checked for step in steps] == [0, 3, 1, 3, 1, 2, 1, 3]
+    assert [step.judged for step in steps] == [step.checked for step in steps]  # the name of the release before
     trace = run_scripted(steps)
     assert trace.acceptance == pytest.approx(10 / 14)
     assert trace.accepted_per_call == pytest.approx(10 / 7)
 
 
-@pytest.mark.parametrize(("budget", "judged"), [(1, 1), (2, 2), (3, 3), (4, 3)])
+@pytest.mark.parametrize(("budget", "checked"), [(1, 1), (2, 2), (3, 3), (4, 3)])
 @pytest.mark.parametrize("tree", [None, TokenTree([1, 2, 0, 1], [-1, 0, 1, 2])], ids=["chain", "tree"])
-def test_what_a_run_cut_off_was_not_judged(budget, judged, tree):
+def test_what_a_run_cut_off_was_not_checked(budget, checked, tree):
     step = Step([1, 2, 1], drafted=[1, 2, 0, 1], accepted=2, tree=tree, path=(0, 1) if tree else ())
     trace = run_scripted([step], budget)
-    assert trace.steps[0].judged == judged
-    assert trace.acceptance == min(budget, 2) / judged
+    assert trace.steps[0].checked == checked
+    assert trace.acceptance == min(budget, 2) / checked
 
 
 def test_candidates_are_the_likeliest_tokens_the_lowest_of_equals_first_and_none_of_probability_zero():

@@ -75,13 +75,10 @@ def test_what_the_chapter_says_of_the_results_is_so():
 def test_a_row_is_averaged_as_its_docstring_says(monkeypatch):
     monkeypatch.setitem(contrast.SETTING, "prompts", 3)
     monkeypatch.setitem(contrast.SETTING, "tokens", 24)
-    from tutorlib import models
-
-    lm = models.load("storyworld", device="cpu", dtype="float32").target
-    row = contrast.row(lm, contrast.cd_name(0.1))
-    prompts = experiments.village_prompts(3)
-    texts = contrast.SETTINGS[contrast.cd_name(0.1)](lm, contrast.bundled_amateur(), prompts)
-    alone = [run(contrastive_decoding(lm, contrast.bundled_amateur(), prompt), 24) for prompt in prompts]
+    family, prompts = experiments.bundled(), experiments.village_prompts(3)
+    lm, row = family.target, contrast.row(family, contrast.cd_name(0.1))
+    texts = contrast.SETTINGS[contrast.cd_name(0.1)](lm, family.draft, prompts)
+    alone = [run(contrastive_decoding(lm, family.draft, prompt), 24) for prompt in prompts]
     assert [text.tokens for text in texts] == [trace.tokens for trace in alone]
     entropies = [metrics.ngram_entropy(text.tokens, 2) for text in texts]
     assert row["ngram_entropy_2"] == pytest.approx(sum(entropies) / 3)
@@ -89,13 +86,3 @@ def test_a_row_is_averaged_as_its_docstring_says(monkeypatch):
     assert row["perplexity"] == pytest.approx(float((-torch.cat(logs).mean()).exp()), abs=0.006)
     low, high = row["perplexity_interval"]
     assert low <= row["perplexity"] <= high
-
-
-@pytest.mark.slow
-def test_a_row_computed_anew_is_that_of_the_file():
-    from tutorlib import models
-
-    lm, name = models.load("storyworld", device="cpu", dtype="float32").target, contrast.cd_name(0.1)
-    again, stored = contrast.row(lm, name), rows()[name]
-    for key in ("readable", "consistent", "ngram_entropy_2", "distinct_2_within"):
-        assert again[key] == pytest.approx(stored[key], abs=0.01)

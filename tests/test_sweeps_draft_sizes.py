@@ -1,10 +1,7 @@
 """The sweep of chapter 16: drafts of several sizes, and the committed file holds what the chapter says."""
 
-import pytest
-
-from tutorlib import models
 from tutorlib.lab.experiments import draft_sizes as sweep
-from tutorlib.lab.experiments import results, rounded
+from tutorlib.lab.experiments import results
 from tutorlib.lab.training.train_village import RECIPES, build
 
 
@@ -30,8 +27,3 @@ def test_the_bundled_drafts_acceptance_is_that_of_chapter_8():
     assert rows()["1 × 128"]["acceptance"] == found["temperature 1"]["acceptance"]
     assert rows()["1 × 128"]["acceptance_greedy"] == found["greedy"]["acceptance"]
     assert rows()["12 × 192"]["acceptance"] == rows()["12 × 192"]["share"] == 1
-
-
-@pytest.mark.slow
-def test_the_bundled_drafts_row_is_the_files():
-    assert rounded(sweep.row(models.load().target, "1 × 128")) == rows()["1 × 128"]

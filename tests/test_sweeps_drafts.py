@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tutorlib import TableLM, models, run, speculative, storyworld
+from tutorlib import TableLM, run, speculative, storyworld
 from tutorlib.lab.experiments import drafts, results
 from tutorlib.sampling.randomness import Seeded
 
@@ -71,7 +71,7 @@ def test_a_row_counts_what_its_runs_did(monkeypatch):
     family = SimpleNamespace(target=target, draft=draft, other_draft=other)
     tasks = [([0, 1], 11, ()), ([2], 7, ())]
     monkeypatch.setattr(drafts, "texts", lambda lm: {"story": tasks, "loop": tasks})
-    found = drafts.row(None, "speculative, gamma 2", family)["story"]
+    found = drafts.row(family, "speculative, gamma 2")["story"]
     traces = [
         run(speculative(target, draft, prompt, gamma=2, rng=Seeded(i)), count, stop)
         for i, (prompt, count, stop) in enumerate(tasks)
@@ -140,14 +140,3 @@ def test_what_the_chapters_say_of_the_results_is_so():
         )
         assert same > tli > slem > 1.8
         assert factor("token_intersection, gamma 4", kind) > 1.4 and factor("string_match, gamma 4", kind) > 1.1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["prompt_lookup, gamma 6", "suffix_lookup, gamma 8", "token_intersection, gamma 4", "string_match, gamma 4"]
-)
-def test_a_row_computed_anew_is_the_one_in_the_file(name):
-    family = models.load("storyworld", device="cpu", dtype="float32")
-    again = drafts.row(family.target, name, family)
-    for kind, found in again.items():
-        assert found["per_call"] == pytest.approx(rows()[name][kind]["per_call"], abs=0.05)

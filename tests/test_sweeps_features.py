@@ -1,6 +1,7 @@
 """The sweep of chapter 13 over what goes into a network: each gets what it should, and the file holds what is said."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,7 +93,8 @@ def test_the_distance_is_that_of_the_guess_from_the_feature_it_is_a_guess_of(lla
 
 def test_a_row_trains_and_measures_and_is_the_same_again(llama, texts, monkeypatch):
     monkeypatch.setattr(sweep, "SETTING", {**sweep.SETTING, "steps": 4, "every": 2, "rows": 2})
-    row = sweep.row(llama, "token", (texts, texts))
+    family = SimpleNamespace(target=llama)
+    row = sweep.row(family, "token", (texts, texts))
     assert set(row) == {"cold", "sampled", "distance", "cosine", "curve", "right", "seen"}
     for kind, place in itertools.product(("cold", "sampled"), range(5)):
         right, seen = row["right"][kind][place], row["seen"][kind][place]
@@ -100,8 +102,8 @@ def test_a_row_trains_and_measures_and_is_the_same_again(llama, texts, monkeypat
         assert row[kind][place] == pytest.approx(sum(right) / sum(seen), abs=1e-4)
     assert row["curve"]["step"] == [2, 4] and row["curve"]["cold"][-1] == row["cold"][0]
     assert len(row["cold"]) == len(row["distance"]) == 5
-    assert sweep.row(llama, "token", (texts, texts)) == row
-    assert sweep.row(llama, "feature", (texts, texts))["distance"] != row["distance"]
+    assert sweep.row(family, "token", (texts, texts)) == row
+    assert sweep.row(family, "feature", (texts, texts))["distance"] != row["distance"]
 
 
 def test_intervals_are_of_texts_that_are_drawn_again_together():

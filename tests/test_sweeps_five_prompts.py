@@ -1,10 +1,12 @@
 """The sweep of five published prompts: its rows are averages over texts that the methods write."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from tutorlib import TableLM, metrics, models, run
+from tutorlib import TableLM, metrics, run
 from tutorlib.decoders import context_contrast, contrastive_decoding, sample
-from tutorlib.lab.experiments import five_prompts, results
+from tutorlib.lab.experiments import bundled, five_prompts, results
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import top_p
 
@@ -29,7 +31,7 @@ def test_each_row_is_its_method_with_its_settings_and_nothing_ends_it_early():
 
 def test_a_row_is_averaged_over_the_texts(monkeypatch):
     monkeypatch.setattr(five_prompts, "PROMPTS", (" a", " b c"))
-    row = five_prompts.row(LM, "plain sampling")
+    row = five_prompts.row(SimpleNamespace(target=LM), "plain sampling")
     words = [text.split() for text in row["texts"]]
     assert row["words"] == sum(map(len, words)) / 2 > 30 and len(words) == 2
     assert row["entropy_2"] == pytest.approx(sum(metrics.ngram_entropy(one, 2) for one in words) / 2)
@@ -58,7 +60,7 @@ def test_what_the_chapter_says_of_the_results_is_so():
 
 @pytest.mark.slow
 def test_a_text_computed_anew_begins_as_that_of_the_file():
-    lm = models.load("smollm2", device="cpu", dtype="float32").target
+    lm = bundled("smollm2").target
     prompt, name = five_prompts.PROMPTS[3], "guidance, weight 0.5"
     again = run(five_prompts.SETTINGS[name](lm, prompt), 20, stop=())
     assert results("five_prompts")["rows"][name]["texts"][3].startswith(again.text)

@@ -1,15 +1,16 @@
 """The sweep of chapter 12: what it measures is what it says, and the committed file holds what the chapter says."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tutorlib import TableLM, TokenTree, models
+from tutorlib import TableLM, TokenTree
 from tutorlib.drafting.checking import exact, typical_acceptance
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.experiments import medusa as sweep
-from tutorlib.lab.experiments import results, rounded
+from tutorlib.lab.experiments import results
 from tutorlib.sampling.randomness import Seeded
 
 
@@ -56,23 +57,21 @@ def village(monkeypatch):
     torch.manual_seed(0)
     heads = MedusaHeads(lm.width, lm.vocab_size, 2, accuracies=[[0.6, 0.2, 0.1, 0.1], [0.5, 0.2, 0.1, 0.1]]).double()
     monkeypatch.setattr(sweep, "SETTING", {**sweep.SETTING, "prompts": 3, "quality_prompts": 3, "tokens": 12})
-    return lm, heads
+    return SimpleNamespace(target=lm, medusa=heads)
 
 
 def test_a_row_counts_tokens_and_calls(village):
-    lm, heads = village
-    before = lm.calls
-    row = sweep.row(lm, "sampling, 4 nodes", heads)
-    assert row["tokens"] == 36 and row["calls"] == lm.calls - before
+    before = village.target.calls
+    row = sweep.row(village, "sampling, 4 nodes")
+    assert row["tokens"] == 36 and row["calls"] == village.target.calls - before
     assert row["per_call"] == pytest.approx(36 / row["calls"]) and 0 < row["accepted"] < 2
     assert "distance" not in row
-    assert sweep.row(lm, "sampling, 4 nodes", heads) == row
+    assert sweep.row(village, "sampling, 4 nodes") == row
 
 
 def test_a_judged_row_has_its_distance_and_what_all_sweeps_say_of_texts(village, monkeypatch):
-    lm, heads = village
     monkeypatch.setattr(sweep, "figures", lambda lm, prompts, traces: {"texts": len(traces)})
-    one, other = sweep.row(lm, "exact", heads), sweep.row(lm, "typical 0.09", heads)
+    one, other = sweep.row(village, "exact"), sweep.row(village, "typical 0.09")
     assert one["distance"] == 0 < other["distance"] < 1 and one["texts"] == 3
 
 
@@ -97,9 +96,3 @@ def test_what_the_chapter_says_of_the_results_is_so():
     # ε hardly matters here.
     distances = [rows()[sweep.rule_name(epsilon)]["distance"] for epsilon in sweep.EPSILONS]
     assert max(distances) - min(distances) < 0.05 and not math.isnan(sum(distances))
-
-
-@pytest.mark.slow
-def test_a_row_computed_anew_is_the_one_in_the_file():
-    village = models.load("storyworld", device="cpu", dtype="float32")
-    assert rounded(sweep.row(village.target, "greedy, 16 nodes", village.medusa)) == rows()["greedy, 16 nodes"]

@@ -180,7 +180,7 @@ def test_nonsense_about_speculation_is_named(call, words):
         call()
 
 
-def test_alpha_is_estimated_from_the_tokens_that_were_judged():
+def test_alpha_is_estimated_from_the_tokens_that_were_checked():
     """A thousand rounds with acceptances that are independent: the estimate finds their probability again."""
     rng = random.Random(0)
     rounds = []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import VOCAB, random_model
 from safetensors.torch import load_file
-from training_runs import COLD, ODD, fit, habits, loss_of, new, weights
+from training_runs import LOW, ODD, fit, habits, loss_of, new, weights
 
 from tutorlib.drafting.choices import grow
 from tutorlib.lab.training import learner
@@ -30,7 +30,7 @@ def by_hand(heads, texts, *, hard=False):
             logits, hidden = torch.cat(logits), torch.cat(hidden)
             for t in range(text.own - 1, len(text.tokens) - 2 - i):
                 guess, token = head(hidden[t]).log_softmax(-1), t + 2 + i
-                right = (logits[token - 1] / (COLD if token >= text.cold else 1.0)).softmax(-1)
+                right = (logits[token - 1] / (LOW if token >= text.low_from else 1.0)).softmax(-1)
                 terms.append(-guess[text.tokens[token]] if hard else -(right * guess).sum())
         total = total + 0.8**i * torch.stack(terms).mean()
     return total
@@ -69,7 +69,7 @@ def test_heads_that_know_some_tokens_learn_where_the_targets_best_is_one_of_them
                 elif hard:
                     terms.append(-guess[known.index(text.tokens[token])])
                 else:
-                    warmth = COLD if token >= text.cold else 1.0
+                    warmth = LOW if token >= text.low_from else 1.0
                     terms.append(-((logits[token - 1][known] / warmth).softmax(-1) * guess).sum())
         total = total + 0.8**i * sum(terms) / one.count(i, ODD)
     assert skipped and loss_of(one).item() == pytest.approx(total.item(), rel=1e-4)

@@ -1,23 +1,23 @@
-"""Training: the same data for the same step, hints that point at the truth, runs that survive being killed."""
+"""The village's own training: the same data for the same step, and hints that point at the truth.
+
+The bundled models are trained, and this training is not developed further. So its tests run on a schedule and after a
+change of it (`make village`), not in every suite. The loop that all trainings share is tested in `test_loop.py`.
+"""
 
 import json
-from dataclasses import replace
 from functools import cache, partial
 
 import pytest
 import torch
+from training_runs import TINY_VILLAGE as TINY
 
-from tutorlib.lab.training import accuracy, hints, loop, train_village
+from tutorlib.lab.training import accuracy, hints, train_village
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.corpus import IGNORED, Stories
-from tutorlib.lab.training.devices import Devices
-from tutorlib.lab.training.tokenizers import END, START, learn
+from tutorlib.lab.training.tokenizers import learn
 from tutorlib.storyworld import story, told
 
-TINY = train_village.Recipe(
-    16, 2, 400, "tiny", (START, END), (train_village.Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),)
-)
-
+pytestmark = pytest.mark.village
 
 LEARN_ONCE = cache(partial(learn, stories=200))
 
@@ -158,97 +158,12 @@ def test_a_deepened_model_is_the_same_function():
     assert torch.equal(shallow(tokens).logits, deep(tokens).logits)
 
 
-# -- the loop --
-
-
-def fit(folder, steps=6):
-    return train_village.fit(replace(TINY, stages=(replace(TINY.stages[0], steps=steps),)), folder, progress=False)
+# -- training --
 
 
 def test_the_log_says_what_was_learnt(tmp_path):
-    _, _, log = fit(tmp_path)
+    _, _, log = train_village.fit(TINY, tmp_path, progress=False)
     assert log[-1]["step"] == 6 and set(log[-1]) >= {"loss", "who has it", "where is it", "how many", "seconds"}
-
-
-def test_a_kill_while_saving_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    fit(tmp_path, steps=4)
-    before = (tmp_path / "stage 1" / "checkpoint.pt").read_bytes()
-
-    def dies(state, file):
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop.torch, "save", dies)
-    with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path, steps=8)
-    assert (tmp_path / "stage 1" / "checkpoint.pt").read_bytes() == before
-
-
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    (tmp_path / "stage 1").mkdir()
-    (tmp_path / "stage 1" / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(ValueError, match="checkpoint.pt cannot be read.*delete it"):
-        fit(tmp_path)
-
-
-def test_a_checkpoint_of_something_else_is_named(tmp_path):
-    fit(tmp_path, steps=2)
-    path = tmp_path / "stage 1" / "checkpoint.pt"
-    right = torch.load(path, weights_only=True)
-    for other in ([], {}, right | {"model": {}}, right | {"optimizers": []}, right | {"optimizers": [{}]}):
-        torch.save(other, path)
-        with pytest.raises(ValueError, match="checkpoint.pt is a checkpoint of something else.*delete it"):
-            fit(tmp_path)
-
-
-def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
-    model = torch.nn.Linear(1, 1)
-    with pytest.raises(FloatingPointError, match="lower learning rate"):
-        loop.train(
-            model,
-            lambda step: model(torch.ones(1, 1)).sum() * float("nan"),
-            [torch.optim.SGD(model.parameters(), lr=0.1)],
-            steps=3,
-            folder=tmp_path,
-            schedule=lambda step: 1.0,
-            progress=False,
-        )
-
-
-class AsIfTheOthersHadMore(Devices):
-    """Of several processes, with a mean that is always three times what this one brings."""
-
-    def average(self, tensors):
-        for tensor in tensors:
-            tensor.mul_(3)
-
-    def wait(self):
-        pass
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_gradients_and_losses_are_means_over_the_processes_and_the_first_one_writes(tmp_path, rank):
-    model = torch.nn.Linear(1, 1, bias=False)
-    torch.nn.init.constant_(model.weight, 1.0)
-    log = loop.train(
-        model,
-        lambda step: 0.1 * model.weight.sum(),
-        [torch.optim.SGD(model.parameters(), lr=1.0)],
-        steps=2,
-        folder=tmp_path,
-        schedule=lambda step: 1.0,
-        devices=AsIfTheOthersHadMore(rank=rank, processes=2),
-        progress=False,
-    )
-    assert model.weight.item() == pytest.approx(1 - 2 * 3 * 0.1)
-    assert log[-1]["loss"] == pytest.approx(3 * (0.1 + 0.07) / 2)
-    assert {path.name for path in tmp_path.iterdir()} == (set() if rank else {"checkpoint.pt", "log.jsonl"})
-
-
-def test_the_schedule_warms_up_and_decays():
-    factor = loop.warmup_then_decay(1000, warmup=100)
-    assert factor(0) == pytest.approx(0.01) and factor(400) == 1.0
-    assert factor(700) == pytest.approx(0.5) and factor(999) == pytest.approx(0.02)
 
 
 def test_the_command_writes_models_a_card_and_checksums(tmp_path, monkeypatch, capsys):

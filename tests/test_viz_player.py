@@ -92,7 +92,7 @@ def test_after_a_whole_draft_comes_a_bonus_and_a_replacement_is_resampled():
     assert added_kinds(Step()) == []
 
 
-def test_of_a_chain_only_the_first_wrong_token_is_rejected_and_the_rest_is_unjudged():
+def test_of_a_chain_only_the_first_wrong_token_is_rejected_and_the_rest_is_unchecked():
     assert drafted_kinds(Step([1, 4], drafted=[1, 2, 3], accepted=1)) == ["accepted", "rejected", "neutral"]
     assert drafted_kinds(Step([9], drafted=[1, 2], accepted=0)) == ["rejected", "neutral"]
     assert drafted_kinds(Step([1, 2, 9], drafted=[1, 2], accepted=2)) == ["accepted", "accepted"]

@@ -56,7 +56,7 @@ def test_what_is_long_to_enumerate_shows_in_short_texts_too():
 
 
 def test_checked_by_the_row_after_the_first_token_has_a_distribution_worked_out_by_hand():
-    # One drafted token, drawn from (0.5, 0.5). Judged by what may follow it: after a, a surely; after b, b with 0.25.
+    # One drafted token, drawn from (0.5, 0.5). Checked by what may follow it: after a, a surely; after b, b with 0.25.
     target = TableLM({"": [0.9, 0.1], "a": [1.0, 0.0], "b": [0.75, 0.25]})
     draft = TableLM({"": [0.5, 0.5]})
     made = exact_distribution(lambda rng: zoo.rows_one_late(target, draft, "b", gamma=1, rng=rng), 1)

@@ -17,10 +17,13 @@ from tutorlib.lab.training import learner, train_eagle, train_medusa
 from tutorlib.lab.training.devices import ALONE, find_devices
 from tutorlib.lab.training.loop import train
 from tutorlib.lab.training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
+from tutorlib.lab.training.tokenizers import END, START
+from tutorlib.lab.training.train_village import Recipe, Stage
 from tutorlib.model.lm import LM
 
+TINY_VILLAGE = Recipe(16, 2, 400, "tiny", (START, END), (Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),))
 KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
-COLD = 0.1
+LOW = 0.1
 ODD = [SampledText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), SampledText([6, 5, 3, 5], 3, 4), SampledText([2, 7, 1, 8, 2], 2, 2)]
 
 
@@ -33,7 +36,7 @@ def habits():
 @cache
 def sampled():
     """Texts of its own: to learn from, and to measure with."""
-    settings = TextSettings(length=24, rows=48, temperature=COLD)
+    settings = TextSettings(length=24, rows=48, temperature=LOW)
     with tempfile.TemporaryDirectory() as folder:
         texts = sampled_texts(habits(), 48, folder, settings, prompts=[[3], [4, 5]], progress=False)
     return texts[:36], texts[36:]
@@ -44,7 +47,7 @@ def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12
     target = target or habits()
     if kind.startswith("medusa"):
         made = train_medusa.JointMedusaLearner if kind.endswith("joint") else train_medusa.MedusaLearner
-        return made(target, **{"cold_temperature": COLD, "heads": 2, **settings})
+        return made(target, **{"low_temperature": LOW, "heads": 2, **settings})
     if kind == "eagle":
         return train_eagle.EagleLearner(target, train_eagle.new_eagle(target), **settings)
     head = train_eagle.new_eagle3(target, texts, feature_layers, vocabulary)

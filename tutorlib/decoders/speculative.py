@@ -35,11 +35,11 @@ def adaptive_gamma(
     weight: float = 4.0,
     memory: float = 0.95,
 ) -> Gamma:
-    """Choose γ anew for each round: the γ that should give the most tokens per second, judging by the rounds so far.
+    """Choose γ anew for each round: the γ that should give the most tokens per second, going by the rounds so far.
 
     It maximises `theory.measured_factor`, with alpha estimated from the rounds so far: the number of accepted tokens
-    divided by the number of judged tokens. (Tokens after the first rejected one were not judged.) Old rounds count less
-    than new ones.
+    divided by the number of checked tokens. (Tokens after the first rejected one were not checked.) Old rounds count
+    less than new ones.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def adaptive_gamma(
         The largest γ, 1 or more; by default the largest that `call_seconds` covers. The smallest γ is always 1, even if
         drafting does not pay, because without drafts nothing could be learnt about acceptance.
     prior, weight : float
-        The value of alpha before the first round, and the number of judged tokens that this prior value counts for.
+        The value of alpha before the first round, and the number of checked tokens that this prior value counts for.
     memory : float
         The weight of a round relative to the round after it: with 1, all rounds count the same.
 
@@ -83,12 +83,12 @@ def adaptive_gamma(
         measured_factor(prior, gamma, call_seconds, draft_seconds)  # raises ValueError for wrong times
 
     def most_tokens_a_second(rounds):
-        accepted, judged, counts = prior * weight, weight, 1.0
+        accepted, checked, counts = prior * weight, weight, 1.0
         for drafted, kept in reversed(rounds):
             accepted += counts * kept
-            judged += counts * min(kept + 1, drafted)
+            checked += counts * min(kept + 1, drafted)
             counts *= memory
-        alpha = accepted / judged
+        alpha = accepted / checked
         return max(range(1, most + 1), key=lambda gamma: measured_factor(alpha, gamma, call_seconds, draft_seconds))
 
     return most_tokens_a_second

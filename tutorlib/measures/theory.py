@@ -292,9 +292,9 @@ def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], dra
 
 @takes_iterators
 def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
-    """Estimate alpha from rounds: the number of accepted tokens divided by the number of judged tokens.
+    """Estimate alpha from rounds: the number of accepted tokens divided by the number of checked tokens.
 
-    Tokens after the first rejected one are not judged. So if a round drafted more tokens than it accepted, it judged
+    Tokens after the first rejected one are not checked. So if a round drafted more tokens than it accepted, it checked
     one more than it accepted. If acceptances are independent, this is the maximum likelihood estimate of alpha.
     `Trace.acceptance` is the same for a run, whose drafts may be trees.
 
@@ -312,8 +312,8 @@ def estimated_alpha(rounds: Sequence[tuple[int, int]]) -> float:
     >>> estimated_alpha([(4, 4), (4, 2)])       # 4 of 4, then 2 of 3
     0.8571428571428571
     """
-    judged = sum(min(accepted + 1, drafted) for drafted, accepted in rounds)
-    return sum(accepted for _, accepted in rounds) / judged if judged else math.nan
+    checked = sum(min(accepted + 1, drafted) for drafted, accepted in rounds)
+    return sum(accepted for _, accepted in rounds) / checked if checked else math.nan
 
 
 @takes_iterators

@@ -46,11 +46,12 @@ class Answer:
 
     def put(self, row: int, columns: Sequence[int], logits: torch.Tensor, states: dict[int, torch.Tensor]) -> None:
         """Add the logits (columns, vocab) and the hidden states, by layer, of some columns of a row."""
-        if self._logits[row] is None:
-            self._logits[row] = logits.new_empty(self.keep[row], logits.shape[-1])
+        wanted = self._logits[row]
+        if wanted is None:
+            wanted = self._logits[row] = logits.new_empty(self.keep[row], logits.shape[-1])
         first = self.firsts[row]
         kept = [number for number, column in enumerate(columns) if column >= first]
-        self._logits[row][[columns[number] - first for number in kept]] = logits[kept]
+        wanted[[columns[number] - first for number in kept]] = logits[kept]
         for layer, state in states.items():
             if layer not in self.states:
                 self.states[layer] = state.new_full((len(self.keep), self.width, state.shape[-1]), math.nan)

@@ -74,12 +74,12 @@ class Batch:
         """
         lists = concrete(lists)
         self._expect_one_each(lists, "feed")
-        lists = [self.lm.check_tokens(tokens, f"row {row}") for row, tokens in enumerate(lists)]
-        for row, (tokens, room) in enumerate(zip(lists, self.room, strict=True)):
+        given = [self.lm.check_tokens(tokens, f"row {row}") for row, tokens in enumerate(lists)]
+        for row, (tokens, room) in enumerate(zip(given, self.room, strict=True)):
             if len(tokens) > room:
                 raise ValueError(f"row {row}: {len(tokens)} tokens to feed, room for {room}: cut them to batch.room")
         pending = [tokens[computed:] for tokens, computed in zip(self._tokens, self._computed, strict=True)]
-        new = [old + tokens for old, tokens in zip(pending, lists, strict=True)]
+        new = [old + tokens for old, tokens in zip(pending, given, strict=True)]
         if not any(new):
             raise ValueError("feed: no row has anything to compute: give at least one of them a token")
         length = max(self._computed) + max(map(len, new))
@@ -88,10 +88,10 @@ class Batch:
             self._cache = self.lm.reach(self._cache, computed, length)
         self.calls += 1
         # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
-        keep = [len(tokens) + bool(old) for old, tokens in zip(pending, lists, strict=True)]
+        keep = [len(tokens) + bool(old) for old, tokens in zip(pending, given, strict=True)]
         rows, _ = self._cache.call(new, self._computed, keep)
         refuse_nan(rows, self._cache, self._computed)
-        for row, tokens in enumerate(lists):
+        for row, tokens in enumerate(given):
             self._tokens[row] += tokens
         self._computed = [len(tokens) for tokens in self._tokens]
         return rows

@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -163,8 +164,8 @@ class KeyValues:
                     alike.setdefault((states.shape, states.device), []).append((layer, name))
             self.slots.stacked = [torch.stack([getattr(*part) for part in parts]) for parts in alike.values()]
             for parts, stack in zip(alike.values(), self.slots.stacked, strict=True):
-                for part, states in zip(parts, stack, strict=True):
-                    setattr(*part, states)
+                for (layer, name), states in zip(parts, stack, strict=True):
+                    setattr(layer, name, states)
         return self.slots.stacked
 
     def reorder(self, rows: list[int], length: int) -> None:
@@ -207,7 +208,8 @@ class _Slots:
     def __init__(self, fixed: int | None):
         self.fixed = fixed
         self.start = self.end = 0
-        self.rows = self.columns = None
+        self.rows: torch.Tensor | None = None
+        self.columns: torch.Tensor | None = None
         self.stacked: list[torch.Tensor] | None = None  # see `KeyValues._stacked`
 
     def aim(self, starts: list[int], width: int, uneven: bool, device) -> None:
@@ -228,6 +230,10 @@ class _Layer(DynamicLayer):
     They are written in place: adding a token copies only this token, and forgetting tokens copies nothing.
     """
 
+    keys: torch.Tensor
+    values: torch.Tensor
+    is_initialized: bool
+
     def __init__(self, slots: _Slots):
         super().__init__()
         self.slots = slots
@@ -236,7 +242,7 @@ class _Layer(DynamicLayer):
         slots = self.slots
         if not self.is_initialized or slots.end > self.keys.shape[2]:
             self._grow(keys, values)
-        if slots.columns is None:
+        if slots.columns is None or slots.rows is None:
             self.keys[:, :, slots.start : slots.end] = keys
             self.values[:, :, slots.start : slots.end] = values
         else:
@@ -288,6 +294,7 @@ class _StaticLayer(_Layer):
     def update(self, keys, values, *args, **kwargs):
         if not self.is_initialized:
             self._grow(keys, values)
+        assert self.slots.columns is not None, "a static cache lists its slots in every call"
         columns = self.slots.columns.to(keys.device)
         self.keys.index_copy_(2, columns, keys)
         self.values.index_copy_(2, columns, values)
@@ -306,11 +313,12 @@ def grown(tokens: int) -> int:
 
 def cache_name(model) -> str:
     """What the model calls its cache: transformers 5.24 renamed `past_key_values` to `cache`."""
-    return _cache_name(type(original(model)))
+    kind: type = type(original(model))
+    return _cache_name(kind)
 
 
 @functools.cache  # reading a signature is slower than a call of a small model
-def _cache_name(kind: type) -> str:
+def _cache_name(kind: Any) -> str:
     given = inspect.signature(kind.forward).parameters
     for name in ("cache", "past_key_values"):
         if name in given:

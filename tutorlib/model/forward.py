@@ -9,12 +9,15 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .fingerprint import original
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Forward:
@@ -32,7 +35,7 @@ class Forward:
         The kinds of attention, by the model's own names, with the window size of each.
     """
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, model: PreTrainedModel):
         self.model = model
         self.config = model.config.get_text_config(decoder=True)
         self.parameters = frozenset(inspect.signature(original(model).forward).parameters)

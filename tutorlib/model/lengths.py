@@ -10,8 +10,12 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # So many rows of a table of positions may come before that of the first token.
 _ROWS_BEFORE = 8
@@ -27,8 +31,9 @@ def longest_sequence(model, config) -> tuple[int | None, str]:
     limit = getattr(config, "max_position_embeddings", None) or getattr(config, "max_target_positions", None) or 0
     limit = limit if limit > 0 else None
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
-    if limit and getattr(table, "padding_idx", None) is not None:
-        limit -= table.padding_idx + 1
+    padding = getattr(table, "padding_idx", None)
+    if limit and padding is not None:
+        limit -= padding + 1
         return limit, f"{name} goes to {limit}: the first positions of its table are not for tokens"
     if limit and _has_table(model, limit):
         return limit, f"{name} goes to {limit}: its table of positions has no more rows"
@@ -50,7 +55,7 @@ def longest_sequence(model, config) -> tuple[int | None, str]:
     return limit, ""
 
 
-def _has_table(model: torch.nn.Module, limit: int) -> bool:
+def _has_table(model: PreTrainedModel, limit: int) -> bool:
     """Whether a model looks positions up in a table, learned or not: beyond its last row there is nothing."""
     tokens = model.get_input_embeddings()
     tables = [module.weight.shape[:1] for module in model.modules()

@@ -13,7 +13,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -27,6 +27,10 @@ from .read_out import ReadOut
 from .session import Session
 from .uncached import TokenCache
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+AnyCache: TypeAlias = "KeyValues | OwnCache | TokenCache | llama.LoopCache"
 _COUNTING = threading.Lock()  # only one thread at a time counts calls
 
 
@@ -98,7 +102,7 @@ class LM:
     _limited_by = ""  # why the context can be no longer, if the configuration gives a higher number
     _warned_of_an_end = False
 
-    def __init__(self, model: torch.nn.Module, tokenizer: Any = None, *, context: int | None = None):
+    def __init__(self, model: PreTrainedModel, tokenizer: Any = None, *, context: int | None = None):
         _check_parts(model, tokenizer)
         if context is not None:
             check_whole_number(context, 1, "context must be how many tokens fit")
@@ -121,7 +125,7 @@ class LM:
         self.width = getattr(model.get_output_embeddings(), "in_features", config.hidden_size)
         self.vocab_size = config.vocab_size
         self.limit, self._limited_by = lengths.longest_sequence(model, config)
-        if context and self._limited_by and context > self.limit:
+        if context and self.limit and self._limited_by and context > self.limit:
             raise ValueError(f"context={context} is too long ({self._limited_by})")
         self.context = context or self.limit or 1_000_000_000
         self.turns = lengths.turns(config, probe.LENGTH, self.context)
@@ -137,7 +141,7 @@ class LM:
         )
 
     @property
-    def model(self) -> torch.nn.Module:
+    def model(self) -> PreTrainedModel:
         return self.forward.model
 
     @property
@@ -195,7 +199,7 @@ class LM:
     def count_call(self) -> None:
         """Count a call that is about to be made, here and in those that this one was copied from."""
         with _COUNTING:
-            lm = self
+            lm: LM | None = self
             while lm is not None:
                 lm.calls += 1
                 lm = lm._counts_for
@@ -246,12 +250,10 @@ class LM:
             ids outside the vocabulary, or is text although there is no tokenizer.
         """
         if isinstance(prompt, str):
-            tokens = self.encode(prompt)
-            if not tokens:
-                raise ValueError(f"the prompt {prompt!r} has no tokens: give at least one")
-        else:
-            tokens = prompt
-        tokens = self.check_tokens(tokens, "the prompt")
+            prompt, text = self.encode(prompt), prompt
+            if not prompt:
+                raise ValueError(f"the prompt {text!r} has no tokens: give at least one")
+        tokens = self.check_tokens(prompt, "the prompt")
         if not tokens:
             raise ValueError(f"the prompt is empty ({prompt!r}): give at least one token")
         if len(tokens) > self.context:
@@ -261,7 +263,7 @@ class LM:
             )
         return tokens
 
-    def open_cache(self, rows: int, static: bool = False) -> KeyValues | OwnCache | TokenCache:
+    def open_cache(self, rows: int, static: bool = False) -> AnyCache:
         """An empty cache, through which sessions and batches compute. Other kinds of `LM` override this."""
         weights = llama.of(self.model) if llama.are_wanted() else None
         if weights is not None and self._may_loop(weights):
@@ -292,9 +294,7 @@ class LM:
 
         return probe.may_cache(self, open_cache, ("its own", *way), length, warn)
 
-    def reach(
-        self, cache: KeyValues | OwnCache, rows: list[list[int]], length: int
-    ) -> KeyValues | OwnCache | TokenCache:
+    def reach(self, cache: KeyValues | OwnCache, rows: list[list[int]], length: int) -> AnyCache:
         """A cache for sequences of `length` tokens, for which this one is too short; the same one if the model allows
         it.
 
@@ -304,10 +304,10 @@ class LM:
             is_right = self._may_use_its_own((cache.pieces, cache.positions), length)
         else:
             is_right = self._may_cache(bool(cache.slots.fixed), length)
-        cache = cache if is_right else self._without_masks(rows, length)
-        if type(cache) is not TokenCache:  # which has no limit
-            cache.reach = lengths.next_turn(self.turns, length)
-        return cache
+        found = cache if is_right else self._without_masks(rows, length)
+        if type(found) is not TokenCache:  # which has no limit
+            found.reach = lengths.next_turn(self.turns, length)
+        return found
 
     def in_full(
         self, tokens: list[int], rows: int, hidden: Sequence[int] = ()

@@ -8,7 +8,7 @@ counts of all n-grams up to some length are stored in a trie, as a few arrays. W
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -90,7 +90,9 @@ class NgramLM(TableLM):
         self.tokenizer, self.stop_tokens, self.device = tokenizer, tuple(stop_tokens), torch.device(device)
         self.order, self.context, self.calls = len(levels) - 1, 1_000_000_000, 0
         # Where the children of each n-gram begin in the next level, and finally where all of them end.
-        self._begins = [np.append(0, np.cumsum(level.children, dtype=np.int64)) for level in levels[:-1]]
+        self._begins = [
+            np.append(0, np.cumsum(cast(np.ndarray, level.children), dtype=np.int64)) for level in levels[:-1]
+        ]
         seen = torch.from_numpy(levels[0].counts.astype(np.float64)) - self.discounts[0]
         seen = seen.clamp(min=0) / max(int(levels[0].counts.sum()), 1)
         self._shortest = (seen + (1 - seen.sum()) / self.vocab_size).float()

@@ -126,12 +126,13 @@ class OwnCache(TokenCache):
                 found = {layer: part[number, -len(columns) :] for layer, part in states.items()}
                 answer.put(row, columns, logits[number], found)
         for number, row in enumerate(group):
-            self.snapshots[row], self.latest[row] = snapshots[number], _Mark(state, number)
+            self.snapshots[row], self.latest[row] = snapshots[number], _Mark(state, number) if state else None
 
     def _restored(self, group: list[int], start: int) -> State | None:
         """The state of some rows, to be changed in place; None at the beginning of a text."""
-        bases, latest = [self._base(row, start) for row in group], [self.latest[row] for row in group]
-        if bases[0] is None:
+        bases = [mark for row in group if (mark := self._base(row, start))]
+        latest = [mark for row in group if (mark := self.latest[row])]
+        if not bases:  # all rows of a group have one, the same, or none
             return None
         old, source = bases[0].state, latest[0].state
         users = [mark.row for mark in self.latest if mark and mark.state is source]
@@ -172,8 +173,8 @@ class OwnCache(TokenCache):
             *found, state = self._pass(state, [row[column : column + 1] for row in rows], 1, hidden)
             logits.append(found[0])
             states.append(found[1])
-        states = {layer: torch.cat([part[layer] for part in states], dim=1) for layer in hidden}
-        return torch.cat(logits[-last:], dim=1), states, state
+        joined = {layer: torch.cat([part[layer] for part in states], dim=1) for layer in hidden}
+        return torch.cat(logits[-last:], dim=1), joined, state
 
     def _pass(self, state: State | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
         """One pass of the model; see `_run`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -67,10 +67,12 @@ def forms(quantize: str | Mapping[str, str] | None, double: bool | None, names: 
         If `quantize` is anything else or names an unknown role, or if `double` is given but nothing is in nf4.
     """
     names = list(names)
-    asked = quantize if isinstance(quantize, Mapping) else {name: quantize for name in names if name != "other_draft"}
-    if quantize is None:
-        asked = {}
-    elif not asked or any(form not in ("nf4", "int8") for form in asked.values()):
+    asked: Mapping[str, str] = {}
+    if isinstance(quantize, Mapping):
+        asked = quantize
+    elif quantize is not None:
+        asked = {name: quantize for name in names if name != "other_draft"}
+    if quantize is not None and (not asked or any(form not in ("nf4", "int8") for form in asked.values())):
         raise ValueError(
             f'quantize={quantize!r}: expected "nf4" or "int8", for the target and its draft, or a dict with one of '
             'these for each role, such as {"draft": "nf4"}'
@@ -159,6 +161,7 @@ def settle(model: torch.nn.Module) -> torch.nn.Module:
     Tensors that are not quantized may be views of the file, which is mapped into memory as a whole (for SmolLM2, 538 MB
     instead of the 168 MB that are needed). So they are copied.
     """
+    module: Any  # its attributes are those of its class
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
@@ -172,10 +175,11 @@ def depends_on_the_call(model: torch.nn.Module) -> bool:
     """Whether the logits of a token depend on the other tokens and texts in its call: int8 with a threshold, see
     `settings`.
     """
-    return any(module.state.threshold > 0 for module in model.modules() if type(module).__name__ == "Linear8bitLt")
+    modules: Iterator[Any] = model.modules()
+    return any(module.state.threshold > 0 for module in modules if type(module).__name__ == "Linear8bitLt")
 
 
-def form_of(layer: torch.nn.Module) -> Form | None:
+def form_of(layer: Any) -> Form | None:
     """The form of a linear layer; None if it is not quantized."""
     if type(layer).__name__ == "Linear8bitLt":
         return Form("int8")

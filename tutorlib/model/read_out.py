@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+from typing import TypeGuard
 
 import torch
 
@@ -84,7 +85,7 @@ class ReadOut:
             )
         return list(found.values())
 
-    def _are_layers(self, module: torch.nn.Module) -> bool:
+    def _are_layers(self, module: torch.nn.Module) -> TypeGuard[torch.nn.ModuleList]:
         return isinstance(module, torch.nn.ModuleList) and len(module) == self.forward.config.num_hidden_layers
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..arguments import ints
+from ..sequences import shared_beginning
 from .tree import TokenTree
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Session:
         self._refuse_open_tree("advance_to")
         if len(tokens) > self.lm.context:
             raise ValueError(f"a sequence of {len(tokens)} tokens does not fit the context of {self.lm.context}")
-        common = _shared(self._tokens, tokens[:-1])
+        common = shared_beginning(self._tokens, tokens[:-1])
         new = self.lm.check_tokens(tokens[common:], "tokens")  # the others were checked when they were fed
         self.rollback(len(self._tokens) - common)
         return self.feed(new)
@@ -231,20 +232,6 @@ class Session:
                 prompt = {layer: state[0, : len(pending)] for layer, state in states.items()}
                 self.prompt_hidden = prompt[self._layers[0]] if self._single else prompt
         return logits
-
-
-def _shared(one: list[int], other: list[int]) -> int:
-    """How many of their first tokens two lists share, compared by halves: long texts mostly differ near their end."""
-    same, most = 0, min(len(one), len(other))
-    if one[:most] == other[:most]:
-        return most
-    while most - same > 1:
-        middle = (same + most) // 2
-        if one[same:middle] == other[same:middle]:
-            same = middle
-        else:
-            most = middle
-    return same
 
 
 def _hidden_layers(hidden: int | Sequence[int] | None, n_layers: int) -> tuple[int, ...]:

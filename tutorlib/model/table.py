@@ -12,6 +12,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import SupportsIndex
 
 import torch
 
@@ -113,7 +114,7 @@ class TableLM(LM):
             The same seed makes the same table on every machine.
         """
         check_whole_number(order, 0, "order must be the length of the longest contexts")
-        vocab = default_vocab(vocab) if hasattr(vocab, "__index__") else list(vocab)
+        vocab = default_vocab(vocab.__index__()) if isinstance(vocab, SupportsIndex) else list(vocab)
         rng = random.Random(seed)
         table = {}
         for length in range(order + 1):

@@ -156,21 +156,26 @@ class Step:
     calls: int | None = None
 
     @property
-    def judged(self) -> int:
-        """How many drafted tokens were judged: the accepted ones, and one more if the next was rejected.
+    def checked(self) -> int:
+        """How many drafted tokens were checked: the accepted ones, and one more if the next was rejected.
 
-        Tokens that were drafted after a rejected one were never judged, and neither were those that `run` cut off. In a
-        tree, each draw at a node judges once, however many children the node has. The last draw counts if the node had
+        Tokens that were drafted after a rejected one were never checked, nor were those that `run` cut off. In a tree,
+        each draw at a node checks once, however many children the node has. The last draw counts if the node had
         children but none of them was accepted.
         """
         last = self.path[self.accepted - 1] if self.accepted and self.tree is not None else -1
         goes_on = len(self.drafted) > self.accepted if self.tree is None else last in self.tree.parents
         return self.accepted + (goes_on and len(self.tokens) > self.accepted)
 
+    @property
+    def judged(self) -> int:
+        """The name of `checked` in the release before: it goes with the next one."""
+        return self.checked
+
     def first(self, count: int) -> "Step":
         """This step as if it had stopped after its first `count` tokens (itself, when it is no longer than that).
 
-        Tokens that were drafted beyond them no longer count as drafted, because they were not judged.
+        Tokens that were drafted beyond them no longer count as drafted, because they were not checked.
         """
         if count >= len(self.tokens):
             return self

@@ -76,14 +76,14 @@ class Trace:
 
     @property
     def acceptance(self) -> float:
-        """The share of the judged tokens that were accepted (see `Step.judged`); NaN if no token was judged.
+        """The share of the checked tokens that were accepted (see `Step.checked`); NaN if no token was checked.
 
         This estimates the probability that a drafted token is accepted, which the formulas call alpha. The share of
         *all* drafted tokens would be smaller, and would fall with the length of the drafts, because it includes tokens
-        that were never judged.
+        that were never checked.
         """
-        judged = sum(step.judged for step in self.steps)
-        return sum(step.accepted for step in self.steps) / judged if judged else float("nan")
+        checked = sum(step.checked for step in self.steps)
+        return sum(step.accepted for step in self.steps) / checked if checked else float("nan")
 
     @property
     def scored_hypotheses(self) -> int:

@@ -35,7 +35,7 @@ def token_strip(ax, tokens: Sequence[str], kinds: Sequence[str] | None = None, *
         The texts, in order.
     kinds : sequence of str, optional
         The kind of each token: ``"target"``, ``"draft"``, ``"accepted"``, ``"rejected"``, ``"resampled"``,
-        ``"neutral"`` (drafted but never judged) or ``"context"`` (the default).
+        ``"neutral"`` (drafted but never checked) or ``"context"`` (the default).
     """
     kinds = ["context"] * len(tokens) if kinds is None else list(kinds)
     if len(kinds) != len(tokens):

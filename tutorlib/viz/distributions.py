@@ -108,13 +108,13 @@ def warp_bars(ax, tokens: Sequence[str], before, after, *, top=12, log=False, le
     order = np.argsort(-before, kind="stable")
     shown, rest = order[:top], order[top:]
     names = [token_label(tokens[i]) for i in shown]
-    old, new, stays = list(before[shown]), list(after[shown]), list(kept[shown])
+    old, new, keeps = list(before[shown]), list(after[shown]), list(kept[shown])
     if len(rest):
         names.append(f"{len(rest):,} others")
         old.append(before[rest].sum())
         new.append(after[rest].sum())
-        stays.append(bool(kept[rest].any()))
-    places, stays = np.arange(len(names)), np.asarray(stays)
+        keeps.append(bool(kept[rest].any()))
+    places, stays = np.arange(len(names)), np.asarray(keeps)
     size = {"height": 0.74, "linewidth": 0.9}
     solid = {"color": color("target"), "edgecolor": color("target"), "label": "kept: after the warp"}
     outline = {"facecolor": "none", "edgecolor": LIGHT["text"], "label": "kept: before the warp"}
@@ -310,11 +310,11 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float], *, titl
         Random numbers, at least 0 and below 1. Each is marked where it falls.
     """
     probs = checked_distribution(probs, tokens, "`probs`")
-    draws = np.asarray(list(draws), dtype=float)
-    if draws.size and not (draws.min() >= 0 and draws.max() < 1):
-        raise ValueError(f"the numbers drawn must lie in [0, 1), got {draws.min():g} to {draws.max():g}")
+    at = np.asarray(list(draws), dtype=float)
+    if at.size and not (at.min() >= 0 and at.max() < 1):
+        raise ValueError(f"the numbers drawn must lie in [0, 1), got {at.min():g} to {at.max():g}")
     ends = probs.cumsum()
-    seen = np.flatnonzero(probs >= 0.001)  # narrower pieces cannot be seen
+    seen = np.flatnonzero(probs >= 0.001).tolist()  # narrower pieces cannot be seen
     for number, token in enumerate(seen):
         start, wide = ends[token] - probs[token], probs[token]
         fill = pale(color("target")) if number % 2 else "#ffffff"
@@ -322,10 +322,10 @@ def draw_strip(ax, tokens: Sequence[str], probs, draws: Sequence[float], *, titl
         if wide >= 0.02:
             style = {"rotation": 90, "ha": "center", "va": "center", "fontsize": 9.5, "parse_math": False}
             ax.text(start + wide / 2, 0, token_label(tokens[token]), **style)
-    for draw in draws:
+    for draw in at:
         ax.plot([draw, draw], [0.52, 0.74], color=LIGHT["rejected"], linewidth=1.6)
     marks = {"marker": "v", "linestyle": "none", "color": LIGHT["rejected"], "markersize": 7}
-    ax.plot(draws, np.full(len(draws), 0.8), **marks)
+    ax.plot(at, np.full(len(at), 0.8), **marks)
     ax.set(xlim=(0, 1), ylim=(-0.55, 1.0), yticks=[])
     ax.set_xlabel("running sum of the probabilities, tokens in the order of their ids")
     ax.spines["left"].set_visible(False)
@@ -345,10 +345,10 @@ def level_histogram(ax, values: Sequence[float], levels: Sequence[float], *, bin
     bins : int
         The number of bins, which all have the same width.
     """
-    values = np.ravel(np.asarray(values, dtype=float))
-    if not values.size:
+    numbers = np.ravel(np.asarray(values, dtype=float))
+    if not numbers.size:
         raise ValueError("there are no numbers to draw: give at least one value")
-    counts, edges = np.histogram(values, bins)
+    counts, edges = np.histogram(numbers, bins)
     look = {"color": pale(color("target")), "edgecolor": color("target"), "linewidth": 0.4}
     ax.bar(edges[:-1], counts, np.diff(edges), align="edge", **look)
     ax.vlines(list(levels), 0, 1.06 * counts.max(), color=LIGHT["rejected"], linestyle="--", linewidth=1.3)

@@ -65,8 +65,8 @@ def kv_cache_picture(ax, prompt: Sequence[str], new: Sequence[str], *, cached=Tr
     ax.set_xlabel(f"{way}: {computed} tokens computed")
     read = {"read from the cache": old} if cached else {}
     looks = {"● computed in this call": new_one, **read, "? chosen token": next_one}
-    place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "ncols": 3, "frameon": False}
-    ax.legend(swatches(looks.values()), list(looks), **place)
+    beside = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "ncols": 3, "frameon": False}
+    ax.legend(swatches(looks.values()), list(looks), **beside)
     return titled(ax, title)
 
 

@@ -22,7 +22,7 @@ LIGHT = {
     "rejected": "#d92a64",  # pink red
     "resampled": "#57187f",  # deep purple
     "bonus": "#9b5f9b",  # mauve
-    "neutral": "#646b75",  # drafted but never judged
+    "neutral": "#646b75",  # drafted but never checked
     "context": "#646b75",  # the prompt and other text that is already there
     "background": "#ffffff",
     "surface": "#f5f7fa",

@@ -55,19 +55,19 @@ def added_kinds(step):
     kinds = ["accepted"] * min(step.accepted, len(step.tokens))
     rest = len(step.tokens) - len(kinds)
     if rest:
-        kinds.append("resampled" if step.judged > step.accepted else "bonus" if step.drafted else "target")
+        kinds.append("resampled" if step.checked > step.accepted else "bonus" if step.drafted else "target")
     return kinds + ["target"] * (rest - 1)
 
 
 def drafted_kinds(step):
-    """The kind of each token of a drafted chain: ``"accepted"``, ``"rejected"``, or ``"neutral"`` (never judged).
+    """The kind of each token of a drafted chain: ``"accepted"``, ``"rejected"``, or ``"neutral"`` (never checked).
 
     Returns
     -------
     list of str
         As long as `step.drafted`.
     """
-    fates = ["accepted"] * step.accepted + ["rejected"] * (step.judged - step.accepted)
+    fates = ["accepted"] * step.accepted + ["rejected"] * (step.checked - step.accepted)
     return fates + ["neutral"] * (len(step.drafted) - len(fates))
 
 
@@ -78,17 +78,17 @@ def tree_kinds(step):
     are ``"rejected"``. Nodes that no draw reached are ``"neutral"``.
     """
     path = list(step.path)[: step.accepted]
-    judged_at = [-1, *path]
+    checked_at = [-1, *path]
     if len(step.tokens) <= len(path):
-        judged_at.pop()  # the step was cut here: nothing was drawn at its last node
-    return node_kinds(step.tree, path, judged_at)
+        checked_at.pop()  # the step was cut here: nothing was drawn at its last node
+    return node_kinds(step.tree, path, checked_at)
 
 
-def node_kinds(tree, path, judged_at):
+def node_kinds(tree, path, checked_at):
     """Like `tree_kinds`, for a tree, the path in it that was kept, and the nodes at which a token was drawn."""
-    on, judged = set(path), set(judged_at)
+    on, checked = set(path), set(checked_at)
     return [
-        "accepted" if node in on else "rejected" if parent in judged else "neutral"
+        "accepted" if node in on else "rejected" if parent in checked else "neutral"
         for node, parent in enumerate(tree.parents)
     ]
 
@@ -362,22 +362,23 @@ def _candidates(choices, taken, labels):
 def _tree(step, labels):
     """The token tree as nested lists, in node order. There is no recursion, because trees can be deep."""
     tree, kinds = step.tree, tree_kinds(step)
-    children = {}
+    children: dict[int, list[int]] = {}
     for node, parent in enumerate(tree.parents):
         children.setdefault(parent, []).append(node)
-    parts, stack = [], [("list", -1)]
+    parts: list[str] = []
+    stack: list[tuple[str, int]] = [("list", -1)]  # what is still to be written, the last of it first
     while stack:
         what, node = stack.pop()
-        if what == "close":
-            parts.append(node)
+        if what not in ("list", "item"):
+            parts.append(what)
         elif what == "list":
             parts.append("<ul>")
-            stack.append(("close", "</ul>"))
+            stack.append(("</ul>", -1))
             stack.extend(("item", child) for child in reversed(children[node]))
         else:
             kept = " class=tl-k" if kinds[node] == "accepted" else ""
             parts.append(f"<li{kept}>{_token(labels, tree.tokens[node], kinds[node])}")
-            stack.append(("close", "</li>"))
+            stack.append(("</li>", -1))
             if node in children:
                 stack.append(("list", node))
     return "".join(parts) if children else ""

@@ -138,7 +138,7 @@ def setting_curves(ax, curves: Mapping[str, Mapping], *, y, levels: Mapping[str,
     levels : mapping from names to rows, optional
         Rows without a setting, such as plain sampling, drawn as horizontal lines.
     """
-    settings = list(max(curves.values(), key=len))
+    settings = max(map(list, curves.values()), key=len)
     for look, (name, rows) in looks_for(curves):
         strange = [setting for setting in rows if setting not in settings]
         if strange:

@@ -4,6 +4,7 @@ They are drawn from a trace, a token tree or plain lists. Nothing here depends o
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.lines import Line2D
@@ -25,7 +26,10 @@ _MEANINGS = {
 }
 
 
-def layout(children: Mapping[Hashable, Sequence[Hashable]], root: Hashable) -> dict[Hashable, float]:
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+def layout(children: Mapping[_Name, Sequence[_Name]], root: _Name) -> dict[_Name, float]:
     """The position of each node of a tree: leaves at 0, 1, 2, ..., parents in the middle of their children.
 
     Parameters
@@ -251,7 +255,8 @@ def search_tree(
             raise ValueError(f"the path {name!r} is {tuple(path)!r}, which is not a hypothesis of the search")
         names.setdefault(tuple(path), []).append(name)
     whole = frame or nodes
-    best_first = sorted(whole, key=lambda tokens: -(whole[tokens].score if whole[tokens].score is not None else -1e9))
+    scores = {tokens: -1e9 if node.score is None else node.score for tokens, node in whole.items()}
+    best_first = sorted(whole, key=lambda tokens: -scores[tokens])
     heights = {tokens: -at for tokens, at in layout(_by_parent(best_first), ()).items()}
     for tokens, node in nodes.items():
         kind, won = FATES[node.fate], node.won

@@ -34,7 +34,7 @@ def queue_tree(
     if winner not in scores or winner[:-1] not in numbers:
         raise ValueError(f"the winner {winner} must be in `waiting`, and its beginning in `taken`")
     numbers[winner] = len(taken) + 1
-    children = {}
+    children: dict[tuple, list[tuple]] = {}
     for tokens in sorted(scores, key=lambda tokens: (len(tokens), -scores[tokens])):
         if tokens:
             children.setdefault(tokens[:-1], []).append(tokens)

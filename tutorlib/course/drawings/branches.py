@@ -30,13 +30,14 @@ def branches(ax, tokens: Sequence[str], target_probs, draft_probs, redraw: Calla
     """
     ours = checked_distribution(target_probs, tokens, "the target")
     theirs = checked_distribution(draft_probs, tokens, "the draft")
-    leaves = []  # (drafted, replacement or None, probability)
-    for x in np.flatnonzero(theirs):
+    leaves: list[tuple[int, int | None, float, float]] = []  # drafted, replacement, share of its way, probability
+    possible = np.flatnonzero(theirs).tolist()
+    for x in possible:
         accept = min(1.0, ours[x] / theirs[x])
         leaves.append((x, None, accept, theirs[x] * accept))
         if accept < 1:
             again = checked_distribution(redraw(ours, theirs), tokens, "the redraw")
-            leaves += [(x, y, again[y], theirs[x] * (1 - accept) * again[y]) for y in np.flatnonzero(again)]
+            leaves += [(x, y, again[y], theirs[x] * (1 - accept) * again[y]) for y in np.flatnonzero(again).tolist()]
     heights = {number: -1.15 * number for number in range(len(leaves))}
     middle = np.mean(list(heights.values())) + 0.4
 
@@ -50,7 +51,7 @@ def branches(ax, tokens: Sequence[str], target_probs, draft_probs, redraw: Calla
         word(ax, x + WIDE / 2, y + 0.4, text, fontsize=11)
 
     totals = np.zeros(len(tokens))
-    for x in np.flatnonzero(theirs):
+    for x in possible:
         own = [number for number, leaf in enumerate(leaves) if leaf[0] == x]
         high = np.mean([heights[number] for number in own])
         box(X["draft"], high, marked(tokens[x], "draft"), "draft")
@@ -76,9 +77,9 @@ def branches(ax, tokens: Sequence[str], target_probs, draft_probs, redraw: Calla
             share = 1 - min(1.0, ours[x] / theirs[x])
             line((X["draft"] + WIDE, high + 0.4), (X["check"], reject + 0.4), f"{share:.2g}")
     low = min(heights.values())
-    for row, (token, total, due) in enumerate(zip(tokens, totals, ours, strict=True)):
+    for row, (text, total, due) in enumerate(zip(tokens, totals, ours, strict=True)):
         right = abs(total - due) < 1e-9
-        said = f"{token}: {total:.2f}" + (f" = p({token})" if right else f", but p({token}) = {due:.2g}")
+        said = f"{text}: {total:.2f}" + (f" = p({text})" if right else f", but p({text}) = {due:.2g}")
         hue = LIGHT["accepted" if right else "rejected"]
         ax.text(-1.3 + 6.2 * row, low - 0.9, said, fontsize=11.5, weight="bold", va="center", color=hue)
     head = {"fontsize": 11, "ha": "center", "va": "bottom", "color": LIGHT["neutral"]}

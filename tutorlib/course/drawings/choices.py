@@ -21,13 +21,13 @@ def margin_bars(ax, tokens: Sequence[str], margins: Sequence[float], *, title=No
     margins : sequence of float
         One for each token, at least 0. A bar is hatched if the token was less than twice as likely as the second.
     """
-    margins = np.asarray(margins, dtype=float)
-    if margins.shape != (len(tokens),):
-        raise ValueError(f"there must be one margin for each of the {len(tokens)} tokens, got shape {margins.shape}")
+    heights = np.asarray(margins, dtype=float)
+    if heights.shape != (len(tokens),):
+        raise ValueError(f"there must be one margin for each of the {len(tokens)} tokens, got shape {heights.shape}")
     at = np.arange(len(tokens))
     for few, kind, label in ((False, "target", "clear choice"), (True, "rejected", "close choice")):
-        chosen = (margins < math.log(2)) == few
-        ax.bar(at[chosen], margins[chosen], **filled(kind, hatch="xx" if few else ""), label=label)
+        chosen = (heights < math.log(2)) == few
+        ax.bar(at[chosen], heights[chosen], **filled(kind, hatch="xx" if few else ""), label=label)
     names = [token_label(token) for token in tokens]
     ax.set_xticks(at, names, rotation=90, fontsize=12.5, parse_math=False)
     ax.set(ylabel="margin (difference of logits)", xlim=(-0.7, len(tokens) - 0.3))

@@ -41,8 +41,9 @@ def expert_minus_amateur(ax, tokens: Sequence[str], expert, amateur, *, alpha, t
         ax.plot([x, x], [-0.4, len(tokens) - 0.4], color=LIGHT["neutral"], linewidth=1.2)
     first, second, third = columns.values()
     for row, text in enumerate(tokens):
-        look = {"weight": "bold" if row == winner else "normal", "color": LIGHT["text" if kept[row] else "neutral"]}
-        ax.text(first - 0.25, row, token_label(text), ha="right", va="center", fontsize=12, **look, **MONOSPACED)
+        hue, weight = LIGHT["text" if kept[row] else "neutral"], "bold" if row == winner else "normal"
+        style = {"ha": "right", "va": "center", "fontsize": 12, "color": hue, "weight": weight, **MONOSPACED}
+        ax.text(first - 0.25, row, token_label(text), **style)
         ax.barh(row, WIDE * ours[row] / largest, 0.55, left=first, **filled("target"))
         ax.barh(row, WIDE * theirs[row] / largest, 0.55, left=second, **filled("draft"))
         look = filled("accepted") if kept[row] else CROSSED_OUT

@@ -40,8 +40,8 @@ def medusa_heads(
             fate = "accepted" if token == came[number] else "rejected"
             _box(ax, x, 5.8 + len(guesses) - 1 - row, wide, fate, f"{marked(token, fate, 10)} {prob:.2f}")
         highest = 5.8 + max(map(len, columns.values()))
-        token = {"ha": "center", "va": "bottom", "fontsize": SIZE, "color": LIGHT["neutral"]}
-        ax.text(x + wide / 2, highest + 0.05, f"token $t + {number + 1}$", **token)
+        style = {"ha": "center", "va": "bottom", "fontsize": SIZE, "color": LIGHT["neutral"]}
+        ax.text(x + wide / 2, highest + 0.05, f"token $t + {number + 1}$", **style)
     _box(ax, middle - wide / 2, 2.25, wide, "target", "$h_t$", math=True)
     arrow(ax, (middle, 1.75), (middle, 2.25), LIGHT["target"], linewidth=1.8, shrinkA=0, shrinkB=0)
     _box(ax, middle - 1.2 * wide, 0.95, 2.4 * wide, "target", "target: all layers, one call")

@@ -25,12 +25,12 @@ def temperature_strips(ax, tokens: Sequence[str], rows: Mapping[str, Sequence[fl
     top : int
         How many tokens get a piece of their own.
     """
-    rows = {name: checked_distribution(probs, tokens, name) for name, probs in rows.items()}
-    order = np.argsort(-next(iter(rows.values())), kind="stable")
+    strips = {name: checked_distribution(probs, tokens, name) for name, probs in rows.items()}
+    order = np.argsort(-next(iter(strips.values())), kind="stable")
     shown, rest = order[:top], order[top:]
     names = [token_label(tokens[i]) for i in shown] + [f"{len(rest):,} others"]
     before = None
-    for row, probs in enumerate(rows.values()):
+    for row, probs in enumerate(strips.values()):
         widths = [*probs[shown], max(1 - probs[shown].sum(), 0.0)]
         ends = np.cumsum(widths)
         for number, (name, wide, end) in enumerate(zip(names, widths, ends, strict=True)):

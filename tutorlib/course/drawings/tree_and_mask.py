@@ -1,6 +1,7 @@
 """A tree of guesses, the mask with which one call scores it, and the path that is kept."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.patches import Rectangle
 
@@ -37,7 +38,7 @@ def tree_and_mask(ax, tree, names: Sequence[str], path: Sequence[int] = (), *, r
         x = left + cell * column
         ax.text(x + cell / 2, 0.5, "text" if node is None else column, **said)
         for other in order:
-            look = {"facecolor": "white", "edgecolor": LIGHT["line"], "linewidth": 1.0}
+            look: dict[str, Any] = {"facecolor": "white", "edgecolor": LIGHT["line"], "linewidth": 1.0}
             if node is None or mask[other, node]:
                 kind = "accepted" if other in on else "context" if node is None else "target"
                 look = {"facecolor": pale(LIGHT[kind]), "edgecolor": LIGHT[kind], "linewidth": 1.4, "zorder": 2}

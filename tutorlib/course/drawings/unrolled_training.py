@@ -55,9 +55,8 @@ def unrolled_training(ax, position: int = 3, steps: int = 3, length: int = 5):
             ax.plot(*line, color=LIGHT["draft"], linewidth=1.6)
             arrow(ax, (below, down), (below, y - row_high + 0.85), LIGHT["draft"], shrinkA=0, shrinkB=0)
     low = -(steps - 1) * row_high
-    legend = [("target", 0, "from the target"), ("draft", 5.4, "the network's own"), (None, 11.4, "hidden")]
-    for kind, x, text in legend:
-        look = outlined(kind) if kind else hidden
+    looks = outlined("target"), outlined("draft"), hidden
+    for look, x, text in zip(looks, (0, 5.4, 11.4), ("from the target", "the network's own", "hidden"), strict=True):
         slot(ax, x, low - 1.5, 0.7, high=0.5, **look)
         ax.text(x + 0.95, low - 1.25, text, va="center", fontsize=11)
     return drawing(ax, (-2.9, right), (low - 1.7, 1.1), None)

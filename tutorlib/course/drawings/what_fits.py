@@ -1,6 +1,7 @@
 """What has to fit into a machine's memory: the parts as boxes, in a frame that shows the available memory."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.patches import Rectangle
 
@@ -45,7 +46,7 @@ def what_fits(ax, rows: Mapping[str, Mapping[str, float]], room: float, machine:
         said = f"{x:.1f} GB {'fit' if x <= room else 'do not fit'}"
         ax.text(max(x, room) + 0.5, y + 0.4, said, va="center", fontsize=11)
     low = -1.4 * (len(rows) - 1)
-    frame = {"facecolor": "none", "edgecolor": LIGHT["text"], "linewidth": 2.2, "zorder": 3}
+    frame: dict[str, Any] = {"facecolor": "none", "edgecolor": LIGHT["text"], "linewidth": 2.2, "zorder": 3}
     ax.add_patch(Rectangle((0, low - 0.3), room, 1.4 - low, **frame))
     ax.text(room / 2, 1.5, f"{machine}: {room:g} GB", ha="center", va="center", fontsize=11)
     most = max(sum(row.values()) for row in rows.values())

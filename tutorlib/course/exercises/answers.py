@@ -107,7 +107,7 @@ def same(one, other, tolerance: float = 1e-6) -> bool:
         if isinstance(one, list | tuple) and isinstance(other, list | tuple):
             return len(one) == len(other) and all(same(*pair, tolerance) for pair in zip(one, other, strict=True))
         if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
-            return close(one, other, tolerance)
+            return close(float(one), float(other), tolerance)
         return bool(one == other)
     except FAILURES:  # also a list that contains itself
         return False

@@ -108,9 +108,10 @@ def batch_speed(batch: int, gamma: int) -> float:
 def check_gammas(prediction) -> Verdict:
     """Judge a prediction of the best γ, from 0 to 8, for batches of 1, 4 and 16 texts: a dict."""
     filled(prediction, BATCHES)
-    given = {name: number(prediction[name]) for name in BATCHES}
-    if not all(value in range(MOST + 1) for value in given.values()):
+    said = {name: number(prediction[name]) for name in BATCHES}
+    if not all(value in range(MOST + 1) for value in said.values()):
         return wrong(f"Each γ must be a whole number from 0 to {MOST}, where 0 stands for the plain loop.")
+    given = {name: int(value) for name, value in said.items()}
     if given["16 texts"] > 0:
         return wrong(
             "With 16 texts, a call of the plain loop already has 16 tokens, so computing takes as long as reading the "

@@ -12,6 +12,7 @@ from .verdicts import Verdict, right, wrong
 
 # The hypotheses in a beam: (tokens, log-probability), best first.
 Beams = list[tuple[tuple[int, ...], float]]
+EMPTY: Beams = [((), 0.0)]  # before the first token
 
 
 def candidates(lm: TableLM, prompt: Sequence[int], beams: Beams) -> Beams:
@@ -25,7 +26,7 @@ def candidates(lm: TableLM, prompt: Sequence[int], beams: Beams) -> Beams:
 
 def search(lm: TableLM, prompt: Sequence[int], beams: int, length: int) -> list[Beams]:
     """The beam after 1, 2, …, `length` tokens. No hypothesis ends before that."""
-    levels: list[Beams] = [[((), 0.0)]]
+    levels = [EMPTY]
     for _ in range(length):
         levels.append(candidates(lm, prompt, levels[-1])[:beams])
     return levels[1:]
@@ -42,7 +43,7 @@ def check_beams(prediction, lm, prompt, beams=2, length=None) -> Verdict:
               for level in listed(prediction)]  # fmt: skip
     if not levels or any(level in (None, ...) or None in level or ... in level for level in levels):
         return Verdict(None, NOT_YET)
-    start, before = lm.prompt_tokens(prompt), [((), 0.0)]
+    start, before = lm.prompt_tokens(prompt), EMPTY
     for reached, said in enumerate(levels, start=1):
         longer = candidates(lm, start, before)
         due = [lm.decode(tokens) for tokens, _ in longer[:beams]]
@@ -96,12 +97,12 @@ def check_penalties(prediction, finished, penalties=(0, 0.5, 1)) -> Verdict:
     prediction = filled(prediction, penalties)
     for penalty in penalties:
         scores = {name: total / length**penalty for name, (total, length) in finished.items()}
-        said, best = prediction[penalty], max(scores, key=scores.get)
+        said, best = prediction[penalty], max(scores, key=scores.__getitem__)
         if not isinstance(said, str) or said not in finished:
             return wrong(f"(penalty {penalty}) {short(said)} is not one of the texts {', '.join(finished)}.")
         if said == best:
             continue
-        if said == min(scores, key=scores.get):
+        if said == min(scores, key=scores.__getitem__):
             reason = (
                 "That is the worst score. Scores are negative, and the best one is the largest, which is nearest to 0."
             )
@@ -189,7 +190,7 @@ def check_worse_beam(table, prompt="a", length=3, beams=2) -> Verdict:
             "that end well. Spread the probability after them over several tokens, and make the token after greedy's "
             "beginning nearly certain."
         )
-    for before, beam in itertools.pairwise([[((), 0.0)], *levels]):
+    for before, beam in itertools.pairwise([EMPTY, *levels]):
         longer = candidates(table, start, before)
         if len(longer) > len(beam) and math.isclose(beam[-1][1], longer[len(beam)][1], abs_tol=1e-9):
             tied = [table.decode(longer[i][0]) for i in (len(beam) - 1, len(beam))]

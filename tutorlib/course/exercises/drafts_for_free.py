@@ -128,34 +128,34 @@ def check_calls(prediction, gammas: Mapping[str, int], lm: LM, prompt, new_token
 # Alpha from rounds
 
 
-def alpha(rounds, judged=lambda drafted, kept: min(kept + 1, drafted), own=0):
-    return sum(kept + own for _, kept in rounds) / sum(judged(*counts) + own for counts in rounds)
+def alpha(rounds, checked=lambda drafted, kept: min(kept + 1, drafted), own=0):
+    return sum(kept + own for _, kept in rounds) / sum(checked(*counts) + own for counts in rounds)
 
 
 check_alpha = Exercise(
-    """Judge ``my_alpha(rounds)``: the share of *judged* tokens that were accepted; rounds are (drafted, accepted).""",
+    """Judge ``my_alpha(rounds)``: the share of *checked* tokens that were accepted; rounds are (drafted, accepted).""",
     [([(5, 5), (4, 1), (6, 0), (2, 2), (4, 2)],)],
     alpha,
     {
-        "You count the tokens after a rejection as rejected, but they were never judged. A round judges the accepted "
-        "tokens and, if there is a rejection, the first rejected token.": {"judged": lambda drafted, kept: drafted},
-        "You leave out the rounds in which all tokens were accepted. Their tokens were judged too.": lambda rounds: (
+        "You count the tokens after a rejection as rejected, but they were never checked. A round checks the accepted "
+        "tokens and, if there is a rejection, the first rejected token.": {"checked": lambda drafted, kept: drafted},
+        "You leave out the rounds in which all tokens were accepted. Their tokens were checked too.": lambda rounds: (
             alpha([(drafted, kept) for drafted, kept in rounds if kept < drafted])
         ),
         "You count one rejection in each round. A round in which all tokens were accepted has none.": {
-            "judged": lambda drafted, kept: kept + 1
+            "checked": lambda drafted, kept: kept + 1
         },
         "You count the target's own token as an accepted one. It was not drafted.": (
             {"own": 1},
-            {"judged": lambda drafted, kept: drafted, "own": 1},
+            {"checked": lambda drafted, kept: drafted, "own": 1},
         ),
-        "You average the shares of the rounds, so a round with one judged token counts as much as a round with six. "
+        "You average the shares of the rounds, so a round with one checked token counts as much as a round with six. "
         "Add up the counts of all rounds first, then divide.": (
             lambda rounds: sum(kept / drafted for drafted, kept in rounds) / len(rounds),
             lambda rounds: sum(kept / min(kept + 1, drafted) for drafted, kept in rounds) / len(rounds),
         ),
     },
-    why="You divide accepted by judged tokens. If tokens after a rejection counted, alpha would depend on gamma.",
+    why="You divide accepted by checked tokens. If tokens after a rejection counted, alpha would depend on gamma.",
 )
 
 

@@ -109,7 +109,7 @@ check_log_probability = Exercise(
             lambda lm, prompt, tokens: log_probability(lm, prompt, tokens) / len(tokens)
         ),
         "You are one row late: row i predicts the token after token i, so look up token i + 1 in it.": (
-            lambda *given: math.fsum(log_probs_of(*given, late=1))
+            lambda lm, prompt, tokens: math.fsum(log_probs_of(lm, prompt, tokens, late=1))
         ),
         "You counted the prompt's tokens too. The prompt is given, so only the tokens after it count.": (
             lambda lm, prompt, tokens: log_probability(lm, prompt[:1], [*prompt[1:], *tokens])
@@ -132,7 +132,7 @@ def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
     table, start = table_and_prompt(table, prompt, length)
     chosen = choices(table, start, length)
     sequences = all_sequences(table, start, length)
-    best, own = max(sequences, key=sequences.get), sequences[tuple(chosen)]
+    best, own = max(sequences, key=sequences.__getitem__), sequences[tuple(chosen)]
     top, written, better = sequences[best], table.decode(chosen), table.decode(best)
     if list(best) == chosen:
         return wrong(

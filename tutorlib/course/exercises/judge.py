@@ -50,7 +50,7 @@ def checker(look: Callable[..., Verdict]) -> Callable[..., None]:
     def check(answer, *args, **kwargs) -> None:
         print(judged(answer, *args, **kwargs))
 
-    check.judge = judged
+    check.judge = judged  # type: ignore[attr-defined]  # a function may have attributes
     return check
 
 
@@ -196,7 +196,7 @@ class Exercise:
         return one is other if one is FAILED or other is FAILED else same(one, other, self._tolerance)
 
     def _difference(self, off: int, given, failed: Verdict | None) -> str:
-        if given is FAILED:
+        if given is FAILED and failed is not None:
             return failed.message
         if self._said:
             return self._said(given, self._due[off])

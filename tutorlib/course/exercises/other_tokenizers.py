@@ -16,7 +16,7 @@ def rates(p: Mapping[str, float], q: Mapping[str, float]) -> dict[str, float]:
     total = sum(q[token] for token in q if token in p)
     return {
         "TLI": sum(min(p[token], q[token] / total) for token in q if token in p),
-        "SLEM": p.get(max(q, key=q.get), 0.0),
+        "SLEM": p.get(max(q, key=q.__getitem__), 0.0),
     }
 
 
@@ -189,8 +189,12 @@ check_padding = Exercise(
 # What a batch gains
 
 
-def gain(rows, gamma, alpha, free, *, expected=lambda gamma, alpha: sum(alpha**i for i in range(gamma + 1)),
-         plain=lambda rows: rows, wide=lambda rows, gamma: rows * (gamma + 1)):  # fmt: skip
+def expected_tokens(gamma, alpha):
+    return sum(alpha**i for i in range(gamma + 1))
+
+
+def gain(rows, gamma, alpha, free, *, expected=expected_tokens, plain=lambda rows: rows,
+         wide=lambda rows, gamma: rows * (gamma + 1)):  # fmt: skip
     """Tokens per second relative to the plain batch; each option is a way to get it wrong."""
     return expected(gamma, alpha) * max(1.0, plain(rows) / free) / max(1.0, wide(rows, gamma) / free)
 

@@ -73,12 +73,14 @@ def check_stops(answer) -> Verdict:
         if not (np.isfinite(logits).all() and logits[0] > logits[1]):
             return wrong(f"({case}) Token 0 must be the most likely one before any penalty: give it the larger logit.")
         row, history = torch.tensor(logits)[None], [[0]]
-        stopped = [int(warp(row, history).argmax()) == 1 for warp in (presence_penalty(1), repetition_penalty(1.2))]
-        if stopped != [case == name for name in cases]:
+        presence, repetition = (
+            int(warp(row, history).argmax()) == 1 for warp in (presence_penalty(1), repetition_penalty(1.2))
+        )
+        if (presence, repetition) != (case == cases[0], case == cases[1]):
             found = {
                 (True, True): "both penalties stop it", (False, False): "neither penalty stops it",
                 (True, False): "only presence stops it", (False, True): "only repetition stops it",
-            }[tuple(stopped)]  # fmt: skip
+            }[presence, repetition]  # fmt: skip
             return wrong(
                 f"({case}) Here {found}. The presence penalty always lowers the logit by 1. How much the repetition "
                 "penalty takes away depends on how far the logit is from 0."
@@ -93,7 +95,7 @@ BREAKING = {"Mia": (9.0, 5), "Leo": (6.0, 4), "the": (5.0, 7), "Tom": (1.0, 0)} 
 def check_breaking(prediction) -> Verdict:
     """Judge at which strength of a frequency penalty the answer "Mia" breaks, and which token comes instead."""
     prediction = filled(prediction, ("strength", "given instead"))
-    mistakes = {
+    mistakes: dict[float, str] = {
         3: "At this strength, Leo overtakes Mia. Does another token do so at a lower strength?",
         **dict.fromkeys(
             (2, -2), "The token `the` occurred more often than Mia, so it loses more and never overtakes Mia."

@@ -151,18 +151,18 @@ def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
 @checker
 def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: float) -> Verdict:
     """Judge a prediction of how many tokens top-k, top-p and min-p keep."""
-    names, probs = ("top-k", "top-p", "min-p"), tensor(probs)
+    names, row = ("top-k", "top-p", "min-p"), tensor(probs)
     given = filled(prediction, names, partly=True)
-    by_p, by_min_p = counts(probs, p, min_p)
-    below = int((probs.sort(descending=True).values.cumsum(-1) <= p + ROUNDING).sum())
-    strict = int((probs > min_p * probs.max() + ROUNDING).sum())
-    due = {
+    by_p, by_min_p = counts(row, p, min_p)
+    below = int((row.sort(descending=True).values.cumsum(-1) <= p + ROUNDING).sum())
+    strict = int((row > min_p * row.max() + ROUNDING).sum())
+    due: dict[str, tuple[int, dict[float, str], str]] = {
         "top-k": (k, {}, "Top-k counts tokens: you only need k."),
         "top-p": (by_p, {below: DROPS_THE_CROSSING}, "Add the probabilities from the largest down until p is reached."),
         "min-p": (
             by_min_p,
             {
-                int((probs >= min_p).sum()): "The threshold is relative: min_p times the largest probability.",
+                int((row >= min_p).sum()): "The threshold is relative: min_p times the largest probability.",
                 strict: "A token that has exactly min_p times the largest probability is kept.",
             },
             "Multiply the largest probability by min_p, and count the tokens that have at least that much.",
@@ -170,12 +170,12 @@ def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: floa
     }
     for key, value in given.items():
         count, mistakes, hint = due[key]
-        mistakes = {mistake: f"({key}) {message}" for mistake, message in mistakes.items()}
-        found = compare(value, count, mistakes, otherwise=f"({key}) {hint}")
+        named = {mistake: f"({key}) {message}" for mistake, message in mistakes.items()}
+        found = compare(value, count, named, otherwise=f"({key}) {hint}")
         if not found.ok:
             return found
     filled(prediction, names)
-    return right(f"Of {len(probs)} tokens, top-k keeps {k}, top-p keeps {by_p}, and min-p keeps {by_min_p}.")
+    return right(f"Of {len(row)} tokens, top-k keeps {k}, top-p keeps {by_p}, and min-p keeps {by_min_p}.")
 
 
 @checker
@@ -221,14 +221,14 @@ def heat(probs, temperature):
 @checker
 def check_order(prediction, probs: Sequence[float], temperature: float, p: float) -> Verdict:
     """Judge a prediction for a temperature and a top-p filter, applied in both orders."""
-    names, probs = ("temperature first", "filter first"), tensor(probs)
+    names, row = ("temperature first", "filter first"), tensor(probs)
     given = filled(prediction, names, partly=True)
-    heated, cold, cut = heat(probs, temperature), heat(probs, 1 / temperature), nucleus(probs, p)
+    heated, cold, cut = heat(row, temperature), heat(row, 1 / temperature), nucleus(row, p)
     both = {"temperature first": nucleus(heated, p), "filter first": heat(cut, temperature)}
     cooled = {"temperature first": nucleus(cold, p), "filter first": heat(cut, 1 / temperature)}
     below = {
         "temperature first": nucleus(heated, p, crossing=False),
-        "filter first": heat(nucleus(probs, p, crossing=False), temperature),
+        "filter first": heat(nucleus(row, p, crossing=False), temperature),
     }
     for key, value in given.items():
         other = names[1 - names.index(key)]

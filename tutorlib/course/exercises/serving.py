@@ -47,17 +47,17 @@ def check_prediction(answer) -> Verdict:
 # Acceptance by position
 
 
-def by_position(rounds, gamma, judged=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
-    """For each position, the share accepted among the rounds that `judged` counts; `never` if it counts none."""
+def by_position(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
+    """For each position, the share accepted among the rounds that `checked` counts; `never` if it counts none."""
     shares = []
     for i in range(1, gamma + 1):
-        counted = [accepted >= i for drafted, accepted in rounds if judged(drafted, accepted, i)]
+        counted = [accepted >= i for drafted, accepted in rounds if checked(drafted, accepted, i)]
         shares.append(sum(counted) / len(counted) if counted else never)
     return shares
 
 
 check_by_position = Exercise(
-    """Judge ``my_by_position(rounds, gamma)``: for each position, the share accepted of those judged.""",
+    """Judge ``my_by_position(rounds, gamma)``: for each position, the share accepted of those checked.""",
     [
         ([(4, 4), (4, 0), (4, 2), (4, 3), (4, 1)], 4),
         ([(3, 3), (3, 1), (1, 1), (2, 2), (3, 0)], 3),
@@ -66,17 +66,18 @@ check_by_position = Exercise(
     ],
     by_position,
     {
-        "You divide by all rounds, which gives the shares that vLLM reports. But a guess is judged only if every guess "
-        "before it was accepted.": {"judged": lambda drafted, accepted, i: True},
-        "You divide by all rounds that drafted a guess here. But a guess is judged only if every guess before it was "
-        "accepted.": {"judged": lambda drafted, accepted, i: drafted >= i},
-        "You count rounds whose draft ended before this position. In these there was no guess to judge.": {
-            "judged": lambda drafted, accepted, i: accepted >= i - 1
+        "You divide by all rounds, which gives the shares that vLLM reports. But a guess is checked only if every "
+        "guess before it was accepted.": {"checked": lambda drafted, accepted, i: True},
+        "You divide by all rounds that drafted a guess here. But a guess is checked only if every guess before it was "
+        "accepted.": {"checked": lambda drafted, accepted, i: drafted >= i},
+        "You count rounds whose draft ended before this position. In these there was no guess to check.": {
+            "checked": lambda drafted, accepted, i: accepted >= i - 1
         },
-        "If no guess was judged, nothing is known: return math.nan, not 0.": {"never": 0.0},
+        "If no guess was checked, nothing is known: return math.nan, not 0.": {"never": 0.0},
     },
-    why="You count only the guesses that were judged. If the shares are equal, later guesses are as good as the first.",
-    hint="Guess i is judged if at least i tokens were drafted and the i - 1 tokens before it were accepted.",
+    why="You count only the guesses that were checked. If the shares are equal, later guesses are as good as the "
+    "first.",
+    hint="Guess i is checked if at least i tokens were drafted and the i - 1 tokens before it were accepted.",
 )
 
 # ----------------------------------------------------------------------------------------------------------------------

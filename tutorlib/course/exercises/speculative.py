@@ -149,7 +149,8 @@ def every_draw(check):
             if kept not in range(3) or token not in range(3):
                 said = f"Of 2 drafted tokens, 0, 1 or 2 can be kept, and the tokens are 0, 1 and 2; you gave {answer}."
                 raise Ended(wrong(said))
-            answered, mean = True, mean + kept * rng.weight
+            kept, token, answered = int(kept), int(token), True
+            mean += kept * rng.weight
             # The rows here do not depend on the tokens before them, so the rows that are left give the distribution of
             # the rest of the text.
             rest = [*drafted[:kept], token]
@@ -178,7 +179,7 @@ check_check = Exercise(
         "After a rejection, you draw from p. But accepted tokens already supply a part of p: draw from the residual.": {
             "redraw": lambda p, q: p
         },
-        "You judge a token by the row *after* it. Row i of p is the target's distribution before it reads "
+        "You check a token with the row *after* it. Row i of p is the target's distribution before it reads "
         "drafted[i].": {"shift": 1},
         "The rule is wrong: keep the token with probability min(1, p/q), using rng.accept.": (
             {"accept": lambda p, q, x: float(p[x])},
@@ -249,7 +250,7 @@ def best_gamma(alpha, call_times, draft_time, made=tokens, time=lambda gamma, ti
         gamma: made(alpha, gamma) / (calls(gamma) * draft_time + time(gamma, call_times))
         for gamma in range(least, len(call_times))
     }
-    return max(speeds, key=speeds.get)
+    return max(speeds, key=speeds.__getitem__)
 
 
 check_gamma = Exercise(

@@ -114,7 +114,8 @@ def speculate_across(target, draft, prompt, gamma, rng, warp, *, rule):
 
 def beam_loop(lm, prompt, beams, max_new_tokens, *, score, begin=0.0, impatient=False):
     """A beam search in a few lines, correct if ``score(tokens, total)`` is; returns the winner as one step."""
-    running, finished = [((), begin)], []
+    running: list[tuple[tuple[int, ...], float]] = [((), begin)]
+    finished = []
     for _ in range(max_new_tokens):
         longer = []
         for tokens, total in running:

@@ -12,7 +12,7 @@ from .loops import drafts, draw_token, speculate
 
 @decoder
 def rows_one_late(target, draft, prompt, *, gamma=4, rng=None, warp=()):
-    """The target's rows are read one position late: each drafted token is judged by the row that follows it."""
+    """The target's rows are read one position late: each drafted token is checked with the row that follows it."""
 
     def rule(round, rng):
         for position, token in enumerate(round.drafted):
@@ -91,7 +91,7 @@ def mixed_with_prediction(target, draft, prompt, *, gamma=4, rng=None, warp=(), 
     def rule(round, rng):
         predicted = probabilities(target.read_out(predict(round.features), normed=True))
         predicted = torch.cat([round.target_probs[:1], predicted[:-1]])  # row i is predicted from feature i - 1
-        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: only the target's rows should judge
+        mixed = alpha * round.target_probs + (1 - alpha) * predicted  # the mistake: only the target's rows should count
         for position, token in enumerate(round.drafted):
             if mixed[position][token] <= threshold:
                 return position, rng.choose(round.target_probs[position])
@@ -118,14 +118,14 @@ def feature_predictor(lm, texts, *, steps=300, seed=0):
     losses : list of `steps` floats
         Mean squared errors, in units of the features' variance. Always predicting the mean feature gives about 1.
     """
-    before, after = [], []
+    befores, afters = [], []
     for text in texts:
         first, *others = lm.prompt_tokens(text)
         session = lm.session([first], hidden=-1)
         session.feed(others)
-        before.append(session.hidden[:-1].float())
-        after.append(session.hidden[1:].float())
-    before, after = torch.cat(before), torch.cat(after)
+        befores.append(session.hidden[:-1].float())
+        afters.append(session.hidden[1:].float())
+    before, after = torch.cat(befores), torch.cat(afters)
     center, scale, width = after.mean(0), after.std(), after.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

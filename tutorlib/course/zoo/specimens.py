@@ -57,7 +57,7 @@ class Specimen:
     @property
     def what(self) -> str:
         """What is wrong: the first paragraph of the docstring of the mistaken method."""
-        return " ".join(inspect.getdoc(self.mistaken).partition("\n\n")[0].split())
+        return " ".join((inspect.getdoc(self.mistaken) or "").partition("\n\n")[0].split())
 
     def outcomes(self, method: Callable | None = None) -> tuple[Outcomes, Outcomes]:
         """What a method, by default the mistaken one, does in the small case, and what it should do. Cached."""
@@ -139,7 +139,7 @@ SPECIMENS = [
     Specimen(
         rules.score_only, speculative,
         "Speculative decoding really does read the whole draft in one call of the target, and the average "
-        "log-likelihood from this call looks like a way to judge the draft.",
+        "log-likelihood from this call looks like a way to check the draft.",
         cases.texts, 0.3,
         "a guide to speculative decoding with Gemma 2 (2024), which has no lasting address",
     ),
@@ -269,7 +269,7 @@ SPECIMENS = [
     Specimen(
         rules.mixed_with_prediction, speculative,
         "EAGLE does predict features, and its loss does compare features. But in EAGLE, the prediction only proposes "
-        "tokens. Here, it also helps to judge them, although the target's own row is known.",
+        "tokens. Here, it also helps to check them, although the target's own row is known.",
         cases.texts_with_prediction, 0.05,
     ),
     Specimen(

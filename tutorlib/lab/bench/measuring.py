@@ -56,7 +56,7 @@ class Result:
     tokens_per_call : float or None
         New tokens per call of the target, including the call that reads the prompt; None if calls cannot be counted.
     acceptance : float or None
-        Accepted tokens divided by judged tokens, as in `Trace.acceptance`; None if nothing is drafted.
+        Accepted tokens divided by checked tokens, as in `Trace.acceptance`; None if nothing is drafted.
     accepted_at : list of float, or None
         The same for each position in the draft (for each level of a tree): of the steps in which everything before this
         position was accepted, the share in which it was accepted too. The values for the last positions may come from

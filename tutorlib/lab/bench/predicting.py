@@ -14,15 +14,15 @@ from .rows import Row
 
 
 def acceptance(steps) -> float | None:
-    """Accepted tokens divided by judged tokens; None if nothing was judged."""
-    judged = sum(step.judged for step in steps)
-    return sum(step.accepted for step in steps) / judged if judged else None
+    """Accepted tokens divided by checked tokens; None if nothing was checked."""
+    checked = sum(step.checked for step in steps)
+    return sum(step.accepted for step in steps) / checked if checked else None
 
 
 def accepted_at(steps) -> list[float] | None:
-    """Accepted tokens divided by judged tokens, for each position in the draft; None if nothing was judged."""
-    deepest = max((step.judged for step in steps), default=0)
-    reached = [[step.accepted > at for step in steps if step.judged > at] for at in range(deepest)]
+    """Accepted tokens divided by checked tokens, for each position in the draft; None if nothing was checked."""
+    deepest = max((step.checked for step in steps), default=0)
+    reached = [[step.accepted > at for step in steps if step.checked > at] for at in range(deepest)]
     return [sum(kept) / len(kept) for kept in reached] or None
 
 

@@ -2,30 +2,32 @@
 
     python -m tutorlib experiment NAME
 
-computes every row of the sweep in ``NAME.py``, in this folder, and writes ``results/NAME.json``. The module provides
+computes every row of the experiment in ``NAME.py``, in this folder, and writes ``results/NAME.json``. The module ends
+with ``EXPERIMENT``, an `Experiment`: what is the same for all rows, the rows, and the function that computes one.
 
-- ``SETTING``: what is the same for all rows (prompts, tokens, seed, …), as plain numbers and strings;
-- ``SETTINGS``: what differs: a dict from a row's name to its warps or parameters, in the order of the rows;
-- ``row(lm, name) -> dict``: the figures of one row. They depend only on the model, `SETTING` and ``SETTINGS[name]``, so
-  a chapter can compute a row again and compare it with the file;
-- ``FAMILY``: the name of a family for `models.load`, if the model is not the bundled target.
-
-There is no list of sweeps: every module in this folder is one. This file imports no sweep and no model.
+There is no list of experiments: every module in this folder is one. This file imports none of them.
 """
 
 import json
 import math
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
+from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
 from ... import measures
 from ...disk import read_json, write_text
+from ...loading import models
 from ...storyworld.questions import opening
 
+Setting: TypeAlias = dict[str, Any]  # plain numbers and strings, as they are stored
+PAIR: Setting = {"target": "storyworld target", "draft": "storyworld draft"}  # of several experiments
 RESULTS = Path(__file__).parent / "results"
 DIGITS = 4  # significant digits of every figure: more than any claim needs, few enough to be reproducible
 SELF_BLEU_TEXTS = 16  # self-BLEU compares all pairs of texts, so it uses only the first few
@@ -36,8 +38,13 @@ SELF_BLEU_TEXTS = 16  # self-BLEU compares all pairs of texts, so it uses only t
 
 
 def names() -> list[str]:
-    """The names of all sweeps, computed or not: the modules of this package."""
+    """The names of all experiments, computed or not: the modules of this package."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def named(name: str) -> "Experiment":
+    """The experiment of a module in this folder."""
+    return import_module(f"{__package__}.{name}").EXPERIMENT
 
 
 def results(name: str) -> dict:
@@ -66,17 +73,12 @@ def results(name: str) -> dict:
     return found
 
 
-def write(name: str, setting: Mapping, rows: Mapping[str, Mapping]) -> Path:
-    """Write a sweep's results, rounded, and return the file's path. If the program is killed, the old file stays."""
-    return _write(RESULTS / f"{name}.json", setting, rows)
-
-
 def rounded(value):
     """`value` with every float in it rounded to `DIGITS` significant digits, as it is written to a file.
 
     This includes floats inside dicts, lists and tuples (a tuple becomes a list). NaN and infinite numbers become None,
-    which JSON can store and which equals itself. So ``rounded(row(lm, name)) == results(...)["rows"][name]`` compares a
-    row.
+    which JSON can store and which equals itself. So ``rounded(named(...).row(name)) == results(...)["rows"][name]``
+    compares a row.
     """
     if isinstance(value, Mapping):
         return {key: rounded(item) for key, item in value.items()}
@@ -87,7 +89,8 @@ def rounded(value):
     return value
 
 
-def _write(path: Path, setting, rows) -> Path:
+def write(path: Path, setting: Mapping, rows: Mapping[str, Mapping]) -> Path:
+    """Write results, rounded, and return the file's path. If the program is killed, the old file stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # One line per row, so that a changed row shows as one changed line.
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(rounded(row))}" for name, row in rows.items())
@@ -108,74 +111,97 @@ def _read(path: Path, setting) -> dict | None:
 # Computing them
 
 
-def sweep(
-    name: str,
-    setting: Mapping,
-    rows: Iterable[str],
-    make_row: Callable[[str], Mapping],
-    *,
-    only: Sequence[str] = (),
-    progress: bool = True,
-) -> Path:
-    """Compute the rows of a sweep and write its results; continue after the rows of an interrupted run.
+@cache
+def bundled(family: str = "storyworld", dtype: str = "float32") -> models.Family:
+    """A family on the CPU, so that a row has the same figures on every machine."""
+    return models.load(family, device="cpu", dtype=dtype)
 
-    Each finished row is stored at once in ``results/NAME.partial``. The same call with the same `setting` reads these
-    rows instead of computing them again. When all rows are done, the results file is replaced and the partial file
-    removed. After a change of the code, delete the partial file yourself to start again.
 
-    Parameters
+@dataclass(frozen=True)
+class Experiment:
+    """A long comparison whose results are stored in a file.
+
+    Attributes
     ----------
     name : str
+        That of the module and of the file ``results/NAME.json``.
     setting : mapping
-        What is the same for all rows. It is stored in the file.
-    rows : iterable of str
-        The names of all rows, in order.
-    make_row : function from a name to a dict of figures
-    only : sequence of str
-        Compute only these rows, even if they exist. The other rows of the file stay as they are. If there is no file
-        yet, these rows go into the partial one.
-    progress : bool
-        Whether to show a progress bar.
-
-    Returns
-    -------
-    Path
-        The file that contains the rows: the partial one, if some are still missing.
-
-    Raises
-    ------
-    ValueError
-        If a name in `only` is not a row, or if `only` is given and the file was made with another setting or lacks
-        other rows.
+        What is the same for all rows (prompts, tokens, seed, …), as plain numbers and strings. It is stored too.
+    rows : mapping
+        What differs: from a row's name to its warps or parameters, in the order of the rows.
+    figures : function (family, name) -> dict
+        The figures of one row. They depend only on the family, `setting` and ``rows[name]``.
+    family : str
+        The family for `bundled`.
     """
-    rows, path, partial = list(rows), RESULTS / f"{name}.json", RESULTS / f"{name}.partial"
-    unknown = [row for row in only if row not in rows]
-    if unknown:
-        raise ValueError(
-            f"{name} has no row {', '.join(map(repr, unknown))}; its rows are {', '.join(map(repr, rows))}"
-        )
-    file = path if only and path.is_file() else partial
-    done = _read(file, setting)
-    if done is None and file == path:
-        raise ValueError(
-            f"{path.name} was made with another setting than {dict(setting)}: compute all rows, without only"
-        )
-    done = {row: done[row] for row in rows if row in (done or {})}  # rows that no longer exist are dropped
-    lacking = [row for row in rows if row not in done and row not in only]
-    if lacking and file == path:
-        raise ValueError(
-            f"{path.name} also lacks {', '.join(map(repr, lacking))}: name these rows as well, or compute all rows"
-        )
-    todo = list(only) or [row for row in rows if row not in done]
-    for row in tqdm(todo, desc=name, unit="row", initial=len(rows) - len(todo), total=len(rows), disable=not progress):
-        done[row] = make_row(row)
-        done = {row: done[row] for row in rows if row in done}
-        _write(file, setting, done)
-    if len(done) < len(rows):
-        return file
-    write(name, setting, done)
-    partial.unlink(missing_ok=True)
-    return path
+
+    name: str
+    setting: Setting
+    rows: Mapping[str, Any]
+    figures: Callable[[Any, str], Mapping]
+    family: str = "storyworld"
+
+    def row(self, name: str) -> Mapping:
+        """Compute the figures of one row."""
+        return self.figures(bundled(self.family), name)
+
+    def run(self, *, only: Sequence[str] = (), progress: bool = True) -> Path:
+        """Compute the rows and write the results; continue after the rows of an interrupted run.
+
+        Each finished row is stored at once in ``results/NAME.partial``. The same call with the same `setting` reads
+        these rows instead of computing them again. When all rows are done, the results file is replaced and the partial
+        file removed. After a change of the code, delete the partial file yourself to start again.
+
+        Parameters
+        ----------
+        only : sequence of str
+            Compute only these rows, even if they exist. The other rows of the file stay as they are. If there is no
+            file yet, these rows go into the partial one.
+        progress : bool
+            Whether to show a progress bar.
+
+        Returns
+        -------
+        Path
+            The file that contains the rows: the partial one, if some are still missing.
+
+        Raises
+        ------
+        ValueError
+            If a name in `only` is not a row, or if `only` is given and the file was made with another setting or lacks
+            other rows.
+        """
+        name, rows, setting = self.name, list(self.rows), self.setting
+        path, partial = RESULTS / f"{name}.json", RESULTS / f"{name}.partial"
+        unknown = [row for row in only if row not in rows]
+        if unknown:
+            raise ValueError(
+                f"{name} has no row {', '.join(map(repr, unknown))}; its rows are {', '.join(map(repr, rows))}"
+            )
+        file = path if only and path.is_file() else partial
+        done = _read(file, setting)
+        if done is None and file == path:
+            raise ValueError(
+                f"{path.name} was made with another setting than {dict(setting)}: compute all rows, without only"
+            )
+        stored = done or {}
+        done = {row: stored[row] for row in rows if row in stored}  # rows that no longer exist are dropped
+        lacking = [row for row in rows if row not in done and row not in only]
+        if lacking and file == path:
+            raise ValueError(
+                f"{path.name} also lacks {', '.join(map(repr, lacking))}: name these rows as well, or compute all rows"
+            )
+        todo = list(only) or [row for row in rows if row not in done]
+        began = len(rows) - len(todo)
+        for row in tqdm(todo, desc=name, unit="row", initial=began, total=len(rows), disable=not progress):
+            done[row] = self.row(row)
+            done = {row: done[row] for row in rows if row in done}
+            write(file, setting, done)
+        if len(done) < len(rows):
+            return file
+        write(path, setting, done)
+        partial.unlink(missing_ok=True)
+        return path
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -185,6 +211,12 @@ def sweep(
 def village_prompts(count: int) -> list[str]:
     """The beginnings of `count` village stories, none of which a bundled model was trained on. The same every time."""
     return [opening(f"sweep {number}") for number in range(count)]
+
+
+def counts(traces: Sequence) -> dict:
+    """The ``tokens`` of some traces, the ``calls`` of the target (prompts included), and ``per_call``, their ratio."""
+    tokens, calls = sum(len(trace.tokens) for trace in traces), sum(trace.target_calls for trace in traces)
+    return {"tokens": tokens, "calls": calls, "per_call": tokens / calls}
 
 
 def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
@@ -217,10 +249,10 @@ def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
     """
     if len(prompts) != len(traces) or not len(prompts):
         raise ValueError(f"expected a trace for each prompt; got {len(prompts)} prompts and {len(traces)} traces")
-    texts = [_without_stop(trace.tokens, lm) for trace in traces]
+    texts = [without_stop(trace.tokens, lm) for trace in traces]
     counts = [measures.consistency(prompt, trace.text) for prompt, trace in zip(prompts, traces)]
     sentences, readable, consistent, new = zip(*counts)
-    total = sum(counts)
+    total = sum(counts, start=measures.Consistency())
     judged = [
         measures.log_probabilities(lm, prompt, trace.tokens) for prompt, trace in zip(prompts, traces) if trace.tokens
     ]
@@ -242,7 +274,8 @@ def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
     }
 
 
-def _without_stop(tokens, lm):
+def without_stop(tokens, lm):
+    """Tokens without the stop token at their end, if there is one."""
     return tokens[:-1] if tokens and tokens[-1] in lm.stop_tokens else tokens
 
 

@@ -1,12 +1,10 @@
-"""`python -m tutorlib experiment NAME`: computes a sweep on the CPU, with its own model or the bundled target."""
+"""`python -m tutorlib experiment NAME`: computes an experiment on the CPU, with its own models or the bundled ones."""
 
 import argparse
 import sys
-from importlib import import_module
 
 from ...arguments import USER_ERRORS
-from ...loading import models
-from . import names, sweep
+from . import named, names
 
 
 def main(arguments=None) -> int:
@@ -16,19 +14,8 @@ def main(arguments=None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="one row; may be repeated")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = parser.parse_args(arguments)
-    module = import_module(f"{__package__}.{chosen.name}")
-    # The same on every machine, because the chapters compute rows in this way and compare them with the results.
-    family = getattr(module, "FAMILY", "storyworld")
     try:
-        lm = models.load(family, device="cpu", dtype="float32").target
-        path = sweep(
-            chosen.name,
-            module.SETTING,
-            module.SETTINGS,
-            lambda row: module.row(lm, row),
-            only=chosen.only,
-            progress=not chosen.quiet,
-        )
+        path = named(chosen.name).run(only=chosen.only, progress=not chosen.quiet)
     except KeyboardInterrupt:
         print("\nstopped; the same command continues after the rows that are done", file=sys.stderr)
         return 130

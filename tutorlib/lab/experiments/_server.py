@@ -30,7 +30,7 @@ def serving(folder, context: int) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    line = ["sh", Path(folder) / "serve.sh", *OPTIONS, "--max-model-len", str(context), "--port", str(port)]
+    line = ["sh", str(Path(folder) / "serve.sh"), *OPTIONS, "--max-model-len", str(context), "--port", str(port)]
     with tempfile.TemporaryFile() as output:
         # In a directory of its own, so that `python -m` finds no other packages there.
         surroundings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | SURROUNDINGS
@@ -81,7 +81,7 @@ def counted(address: str) -> dict:
         lines = answer.read().decode()
     found = re.findall(r"^vllm:spec_decode_num_(\w+)_total\{(.*)\} (\S+)$", lines, re.MULTILINE)
     totals = {name: int(float(value)) for name, _, value in found}
-    at = {int(re.search(r'position="(\d+)"', labels)[1]): int(float(value)) for name, labels, value in found
+    at = {int(labels.partition('position="')[2].partition('"')[0]): int(float(value)) for name, labels, value in found
           if name == "accepted_tokens_per_pos"}  # fmt: skip
     by_position = [accepted for _, accepted in sorted(at.items())]
     while by_position and not by_position[-1]:

@@ -10,27 +10,20 @@ import torch
 
 from ... import measures, storyworld
 from ...decoders.sample_batch import sample_batch
-from ...loading import models
 from ...running.decoding import run_batch
 from ...sampling.randomness import Seeded
 from ...sampling.warp import temperature
-from . import figures, village_prompts
+from . import PAIR, Experiment, Setting, bundled, figures, village_prompts
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 40, "stories": 40, "tokens": 60}
+SETTING: Setting = {**PAIR, "prompts": 40, "stories": 40, "tokens": 60}
 # A row's name -> its temperature.
 SETTINGS = {f"{t:g}": t for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 10, 20)}
 
 
 @cache
-def bundled_draft():
-    """The bundled draft, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32").draft
-
-
-@cache
 def told_stories() -> tuple[tuple[int, ...], ...]:
     """The tokens of stories that no bundled model was trained on, the same every time."""
-    encode = bundled_draft().encode
+    encode = bundled().draft.encode
     return tuple(tuple(encode(storyworld.story(f"acceptance {i}"))) for i in range(SETTING["stories"]))
 
 
@@ -51,12 +44,12 @@ def overlap(target_logits, draft_logits, t: float, draft_t: float | None = None)
 
 
 @cache
-def _told_logits(target):
-    rows = [both_logits(target, bundled_draft(), story) for story in told_stories()]
+def _told_logits(target, draft):
+    rows = [both_logits(target, draft, story) for story in told_stories()]
     return torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows])
 
 
-def row(lm, name: str) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one temperature; about ten seconds on one core.
 
     Returns
@@ -70,14 +63,14 @@ def row(lm, name: str) -> dict:
           ``own_draft_at_1``: the same, if the draft stays at temperature 1;
         - ``readable``, ``consistent``: of these texts, as in `experiments.figures`.
     """
-    t = SETTINGS[name]
-    p, q = _told_logits(lm)
+    t, lm, draft = SETTINGS[name], family.target, family.draft
+    p, q = _told_logits(lm, draft)
     rare = p.softmax(-1) < 1e-4
     prompts = village_prompts(SETTING["prompts"])
     rngs = [Seeded(number) for number in range(len(prompts))]
     rounds = sample_batch(lm, prompts, rngs=rngs, warp=[temperature(t)])
     texts = run_batch(rounds, SETTING["tokens"], progress=False)
-    own = [both_logits(lm, bundled_draft(), text.prompt + text.tokens, len(text.prompt)) for text in texts]
+    own = [both_logits(lm, draft, text.prompt + text.tokens, len(text.prompt)) for text in texts]
     by_text = [overlap(*logits, t) for logits in own]
     sums = [float(one.sum()) for one in by_text]
     quality = figures(lm, prompts, texts)
@@ -91,3 +84,6 @@ def row(lm, name: str) -> dict:
         "readable": quality["readable"],
         "consistent": quality["consistent"],
     }
+
+
+EXPERIMENT = Experiment("acceptance", SETTING, SETTINGS, row)

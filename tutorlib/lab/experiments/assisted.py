@@ -19,14 +19,14 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedTokenizerFast
 
 from ...decoders.token_intersection import token_intersection
-from ...loading import hub, models
+from ...loading import hub
 from ...measures.proof import Check, empirical_check
 from ...model.lm import LM
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import village_prompts
+from . import Experiment, Setting, bundled, village_prompts
 
-SETTING = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}
+SETTING: Setting = {"length": 2, "written": 4, "small_samples": 10_000, "bundled_samples": 2_000}
 # The tokens of the small models, in the order of their ids. The draft has all tokens of the target, and two more.
 TARGET_LETTERS, DRAFT_LETTERS = "abcdefghij ", "kjbhdfe agcil"
 
@@ -64,11 +64,6 @@ def small_draft(letters: str = DRAFT_LETTERS) -> LM:
     return small_model("gpt2", letters, 2)
 
 
-@cache
-def bundled():
-    return models.load("storyworld", device="cpu", dtype="float32")
-
-
 def in_order_of_ids(tokenizer, backwards=False):
     """The same tokenizer, with its vocabulary in the order of the ids, or backwards, and not a hash table's."""
     listed = dict(sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1], reverse=backwards))
@@ -83,7 +78,7 @@ def in_order_of_ids(tokenizer, backwards=False):
 def generated(target: LM, draft: LM | None = None, *, two_tokenizers=False) -> Callable:
     """Sampling with `generate`, with an assistant model if there is one; the random draws are torch's."""
     options = {} if draft is None else {"assistant_model": draft.model}
-    if two_tokenizers:
+    if draft is not None and two_tokenizers:
         options |= {"tokenizer": target.tokenizer, "assistant_tokenizer": draft.tokenizer}
 
     def decode(prompt):
@@ -151,8 +146,8 @@ def check(name: str, samples: int | None = None) -> Check:
         return empirical_check(make(target), prompt, target, SETTING["length"], samples or usual)
 
 
-def row(lm, name: str) -> dict:
-    """The figures of one row; minutes for the bundled models. (`lm` is not used: each row has its own models.)
+def row(family, name: str) -> dict:
+    """The figures of one row; minutes for the bundled models. (`family` is not used: each row has its own models.)
 
     Returns
     -------
@@ -173,3 +168,6 @@ def row(lm, name: str) -> dict:
         "distance": off / found.samples / 2,
         "transformers": transformers.__version__,
     }
+
+
+EXPERIMENT = Experiment("assisted", SETTING, SETTINGS, row)

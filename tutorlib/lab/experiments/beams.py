@@ -4,9 +4,9 @@ from statistics import fmean
 
 from ...decoders.beam_search import beam_search
 from ...running.decoding import run
-from . import figures, village_prompts
+from . import Experiment, Setting, figures, village_prompts
 
-SETTING = {"model": "storyworld target", "prompts": 40, "max_new_tokens": 160}
+SETTING: Setting = {"model": "storyworld target", "prompts": 40, "max_new_tokens": 160}
 
 # Row name -> (beams, length_penalty).
 SETTINGS = {
@@ -18,14 +18,14 @@ SETTINGS = {
 }
 
 
-def row(lm, name: str) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row: those of `tutorlib.lab.experiments.figures`, and three more.
 
     - ``log_prob``: Σ log p of the winner, including the stop token, averaged over openings;
     - ``log_prob_per_token``: the winner's mean log p per token, averaged over openings;
     - ``empty``: how many winners consist of nothing but the stop token.
     """
-    beams, penalty = SETTINGS[name]
+    lm, (beams, penalty) = family.target, SETTINGS[name]
     prompts = village_prompts(SETTING["prompts"])
     options = {"beams": beams, "max_new_tokens": SETTING["max_new_tokens"], "length_penalty": penalty}
     traces = [run(beam_search(lm, prompt, **options), progress=False) for prompt in prompts]
@@ -35,3 +35,6 @@ def row(lm, name: str) -> dict:
         "log_prob_per_token": round(fmean(total / len(trace.tokens) for total, trace in zip(sums, traces)), 3),
         "empty": sum(not trace.text for trace in traces),
     }
+
+
+EXPERIMENT = Experiment("beams", SETTING, SETTINGS, row)

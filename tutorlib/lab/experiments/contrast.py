@@ -5,27 +5,22 @@ the bundled draft.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from ... import measures
 from ...decoders.contrastive_decoding import contrastive_beam_search, contrastive_scores
 from ...decoders.contrastive_search import contrastive_search
 from ...decoders.dola import dola, lower_layers, upper_layers
-from ...decoders.sample_batch import sample_batch
-from ...loading import models
-from ...running.decoding import run, run_batch
-from ...running.trace import Trace
+from ...running.decoding import run
 from ...sampling.penalties import repetition_penalty
 from ...sampling.randomness import Greedy, Seeded
 from ...sampling.warp import probabilities, top_p
-from ...storyworld import check
-from . import figures, village_prompts
+from . import Experiment, Setting, figures, village_prompts, without_stop
+from .sampling import in_groups, kinds_of_sentences, sampled
 
-UNREADABLE = "unreadable"
-SETTING = {
+SETTING: Setting = {
     "expert": "storyworld target",
     "amateur": "storyworld draft",
     "prompts": 100,
@@ -42,19 +37,9 @@ def one_by_one(method, expert, amateur, prompts) -> list:
     return [run(method(expert, amateur, prompt), SETTING["tokens"], progress=False) for prompt in prompts]
 
 
-def in_groups(write, expert, amateur, prompts) -> list:
-    """The texts of ``write(expert, amateur, prompts, numbers)``, called with groups of prompts and their numbers."""
-    size, texts = SETTING["side_by_side"], []
-    for start in range(0, len(prompts), size):
-        group = prompts[start : start + size]
-        texts += write(expert, amateur, group, range(start, start + len(group)))
-    return texts
-
-
-def sampled(expert, amateur, prompts, numbers, *, warp=(), greedy=False) -> list[Trace]:
-    """Texts of the expert alone, sampled or greedy."""
-    rngs = None if greedy else [Seeded(number) for number in numbers]
-    return run_batch(sample_batch(expert, prompts, rngs=rngs, warp=warp), SETTING["tokens"], progress=False)
+def plainly(expert, amateur, prompts, **how) -> list:
+    """Texts of the expert alone, as in the sweep of chapter 5."""
+    return in_groups(partial(sampled, expert, **how), prompts)
 
 
 class Continued(NamedTuple):
@@ -79,7 +64,8 @@ def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=
         logits = [batch.feed(fresh) for batch in batches]
         fresh = [[] for _ in prompts]
         for i in going:
-            scores = contrastive_scores(*(rows[i][-1:] for rows in logits), alpha, amateur_temperature)
+            ours, theirs = (rows[i][-1:] for rows in logits)
+            scores = contrastive_scores(ours, theirs, alpha, amateur_temperature)
             new[i].append(rngs[i].choose(probabilities(scores)[0]))
         going = [i for i in going if new[i][-1] not in expert.stop_tokens and len(new[i]) < SETTING["tokens"]]
         for i in going:
@@ -88,7 +74,8 @@ def contrasted(expert, amateur, prompts, numbers, *, alpha, amateur_temperature=
 
 
 def _cd(alpha, amateur_temperature=1.0, greedy=True):
-    return partial(in_groups, partial(contrasted, alpha=alpha, amateur_temperature=amateur_temperature, greedy=greedy))
+    how = {"alpha": alpha, "amateur_temperature": amateur_temperature, "greedy": greedy}
+    return lambda expert, amateur, prompts: in_groups(partial(contrasted, expert, amateur, **how), prompts)
 
 
 def _beams(expert, amateur, prompt):
@@ -115,9 +102,9 @@ def cd_name(alpha, amateur_temperature=1) -> str:
 
 # A row's name -> the function that writes its texts.
 SETTINGS = {
-    "plain sampling": partial(in_groups, sampled),
-    "greedy": partial(in_groups, partial(sampled, greedy=True)),
-    "top-p 0.9": partial(in_groups, partial(sampled, warp=(top_p(0.9),))),
+    "plain sampling": plainly,
+    "greedy": partial(plainly, greedy=True),
+    "top-p 0.9": partial(plainly, warp=(top_p(0.9),)),
     **{cd_name(alpha): _cd(alpha) for alpha in ALPHAS},
     **{cd_name(alpha, heat): _cd(alpha, heat) for heat, alphas in TEMPERATURES.items() for alpha in alphas},
     "contrastive sampling, alpha 0.1": _cd(0.1, greedy=False),
@@ -138,26 +125,11 @@ SETTINGS = {
 # What is measured
 
 
-@cache
-def bundled_amateur():
-    """The bundled draft, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32").draft
-
-
-def row(lm, name: str, amateur=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row: `experiments.figures`, and those that the chapter compares with published ones.
 
     About 6,000 tokens: about ten seconds on one core for methods that write several texts at once, and half a minute
     for beam search, contrastive search and DoLa, which write one text at a time.
-
-    Parameters
-    ----------
-    lm : LM
-        The expert. It also computes the probabilities of the texts.
-    name : str
-        A key of `SETTINGS`.
-    amateur : LM, optional
-        By default the bundled draft.
 
     Returns
     -------
@@ -168,26 +140,20 @@ def row(lm, name: str, amateur=None) -> dict:
           each story separately, averaged over the stories;
         - ``perplexity``: over all tokens together, as in `experiments.figures`.
 
-        Also ``kinds``: the number of different kinds of sentences; and ``commonest_kinds``: the three most common ones,
-        each with its share of all added sentences.
+        Also those of `kinds_of_sentences`.
     """
-    amateur = amateur or bundled_amateur()
-    prompts = village_prompts(SETTING["prompts"])
-    texts = SETTINGS[name](lm, amateur, prompts)
+    lm, prompts = family.target, village_prompts(SETTING["prompts"])
+    texts = SETTINGS[name](lm, family.draft, prompts)
     found = figures(lm, prompts, texts)
     # Texts of fewer than three tokens have no 3-gram, and nothing to average.
-    tokens = [_without_stop(text.tokens, lm) for text in texts]
+    tokens = [without_stop(text.tokens, lm) for text in texts]
     for n in (1, 2, 3):
         found |= _averaged(f"ngram_entropy_{n}", [measures.ngram_entropy(one, n) for one in tokens])
     for n in (1, 2):
         found |= _averaged(f"distinct_{n}_within", [measures.distinct_n([one], n) for one in tokens])
     found |= _averaged("repetition_4", [measures.repetition(one, 4) for one in tokens])
     found["perplexity_interval"] = _perplexity_interval(lm, prompts, texts)
-    kinds = Counter(kind for prompt, text in zip(prompts, texts) for kind in _kinds(prompt, text.text))
-    return found | {
-        "kinds": len(kinds.keys() - {UNREADABLE}),
-        "commonest_kinds": {kind: count / kinds.total() for kind, count in kinds.most_common(3)},
-    }
+    return found | kinds_of_sentences(prompts, texts)
 
 
 def _averaged(name, values: Sequence[float]) -> dict:
@@ -203,10 +169,4 @@ def _perplexity_interval(lm, prompts, texts) -> list[float]:
     return [round(math.exp(end), 2) for end in ends]
 
 
-def _without_stop(tokens, lm):
-    return tokens[:-1] if tokens and tokens[-1] in lm.stop_tokens else tokens
-
-
-def _kinds(prompt, text):
-    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or `UNREADABLE`."""
-    return [verdict.kind or UNREADABLE for verdict in check(prompt + text)[len(check(prompt)) :]]
+EXPERIMENT = Experiment("contrast", SETTING, SETTINGS, row)

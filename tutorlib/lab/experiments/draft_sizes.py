@@ -10,12 +10,12 @@ the target itself need no training.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
-from ...loading import models
 from ...model.lm import LM
-from . import speculative
+from . import Experiment, Setting, bundled, speculative
 
-SETTING = {"target": "storyworld target", "stories": 100}
+SETTING: Setting = {"target": "storyworld target", "stories": 100}
 # A row's name -> layers, width, and where the draft comes from.
 SETTINGS = {
     "1 × 32": (1, 32, "trained"),
@@ -42,8 +42,7 @@ def draft(name: str, *, progress: bool = True) -> LM:
     """The draft of a row, on the CPU. It is trained now if it is not bundled and was not trained before."""
     _, _, what = SETTINGS[name]
     if what != "trained":
-        family = models.load("storyworld", device="cpu", dtype="float32")
-        return family.target if what == "target" else family.draft
+        return bundled().target if what == "target" else bundled().draft
     from ..training.train_village import fit
 
     model, tokenizer, _ = fit(recipe(name), RUNS / name.replace(" × ", "x"), compiled=True, progress=progress)
@@ -51,7 +50,7 @@ def draft(name: str, *, progress: bool = True) -> LM:
     return LM(model.float().eval(), tokenizer)
 
 
-def row(lm, name: str) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one draft; about twenty seconds on one core, once it is trained.
 
     Returns
@@ -63,13 +62,17 @@ def row(lm, name: str) -> dict:
         - ``acceptance_greedy``: how often both models' most likely tokens are the same there.
     """
     layers, width, _ = SETTINGS[name]
-    small = draft(name)
+    lm, small = family.target, draft(name)
+    pair = SimpleNamespace(target=lm, draft=small)
     parameters = sum(weight.numel() for weight in small.model.parameters())
     return {
         "layers": layers,
         "width": width,
         "parameters": parameters,
         "share": parameters / sum(weight.numel() for weight in lm.model.parameters()),
-        "acceptance": speculative.row(lm, "temperature 1", small)["acceptance"],
-        "acceptance_greedy": speculative.row(lm, "greedy", small)["acceptance"],
+        "acceptance": speculative.row(pair, "temperature 1")["acceptance"],
+        "acceptance_greedy": speculative.row(pair, "greedy")["acceptance"],
     }
+
+
+EXPERIMENT = Experiment("draft_sizes", SETTING, SETTINGS, row)

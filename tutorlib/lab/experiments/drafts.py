@@ -17,11 +17,11 @@ from ...decoders.speculative import adaptive_gamma, speculative
 from ...decoders.string_match import string_match
 from ...decoders.suffix_lookup import suffix_lookup
 from ...decoders.token_intersection import token_intersection
-from ...loading import models
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ...storyworld import story, told, words
 from ...storyworld.questions import opening
+from . import Experiment, Setting, counts
 
 # The time of a target call with 1, 2, 3, ... tokens, and of a draft call with one token, relative to a target call with
 # one token: measured for the bundled pair on two CPU cores, and rounded. `adaptive_gamma` uses them. They are fixed
@@ -29,7 +29,7 @@ from ...storyworld.questions import opening
 CALLS = tuple(round(1.08 + 0.042 * width, 3) if width > 1 else 1.0 for width in range(1, 14))
 DRAFT_CALL = 0.13
 ALPHA = 0.9  # the acceptance rate to expect in sampling: the models' card says 0.92
-SETTING = {
+SETTING: Setting = {
     "models": "storyworld",
     "stories": 8,
     "story_tokens": 48,
@@ -147,23 +147,8 @@ SETTINGS = {
 # What is counted
 
 
-@cache
-def bundled_family():
-    """The bundled models, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32")
-
-
-def row(lm, name: str, family=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one method on each kind of text. About 900 tokens, a few seconds.
-
-    Parameters
-    ----------
-    lm : LM
-        The bundled target. Not used if `family` is given.
-    name : str
-        A key of `SETTINGS`.
-    family : Family, optional
-        By default the bundled one.
 
     Returns
     -------
@@ -173,7 +158,6 @@ def row(lm, name: str, family=None) -> dict:
         ``widths``, how many calls had 1, 2, 3, ... tokens, counted in the same way; ``drafted`` and ``accepted``
         tokens.
     """
-    family = family or bundled_family()
     drafts = (family.draft, family.other_draft)
     found = {}
     for kind, tasks in texts(family.target).items():
@@ -182,13 +166,10 @@ def row(lm, name: str, family=None) -> dict:
         for i, (prompt, count, stop) in enumerate(tasks):
             rng = Seeded(i) if DRAWN[kind] else None
             traces.append(run(SETTINGS[name](family, prompt, rng), count, stop, progress=False))
-        calls, tokens = sum(trace.target_calls for trace in traces), sum(len(trace.tokens) for trace in traces)
         steps = [step for trace in traces for step in trace.steps]
         widths = [1 + len(step.drafted) for step in steps]
         found[kind] = {
-            "tokens": tokens,
-            "calls": calls,
-            "per_call": tokens / calls,
+            **counts(traces),
             "draft_calls": sum(draft.calls for draft in drafts) - before,
             "width": sum(widths) / len(widths),
             "widths": [widths.count(width) for width in range(1, max(widths) + 1)],
@@ -196,6 +177,9 @@ def row(lm, name: str, family=None) -> dict:
             "accepted": sum(step.accepted for step in steps),
         }
     return found
+
+
+EXPERIMENT = Experiment("drafts", SETTING, SETTINGS, row)
 
 
 def price(found: dict, call_costs, draft_cost: float) -> float:

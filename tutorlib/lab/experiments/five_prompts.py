@@ -4,6 +4,7 @@ The model is SmolLM2. There is no smaller model with its tokenizer, so contrasti
 `text` writes it too if you pass an amateur.
 """
 
+from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 
@@ -19,8 +20,8 @@ from ...running.trace import Trace
 from ...sampling.penalties import repetition_penalty
 from ...sampling.randomness import Seeded
 from ...sampling.warp import top_p
+from . import Experiment, Setting
 
-FAMILY = "smollm2"
 PROMPTS = (
     "Large Language models are",
     "Barack Obama was",
@@ -28,7 +29,7 @@ PROMPTS = (
     "A good recipe for Halloween is",
     "Stanford is known for",
 )
-SETTING = {"model": "SmolLM2-135M-Instruct", "prompts": PROMPTS, "tokens": 50, "seed": 6}
+SETTING: Setting = {"model": "SmolLM2-135M-Instruct", "prompts": PROMPTS, "tokens": 50, "seed": 6}
 
 
 def _sample(lm, prompt, warp=()):
@@ -45,7 +46,7 @@ def _dola(lm, prompt, layers):
 
 
 # A row's name -> the decoder (lm, prompt) that writes it, with the settings of its paper.
-SETTINGS = {
+SETTINGS: dict[str, Callable] = {
     "plain sampling": _sample,
     "greedy": greedy,
     "top-p 0.95": partial(_sample, warp=[top_p(0.95)]),
@@ -77,16 +78,17 @@ def text(lm, name: str, prompt: str, amateur=None) -> Trace:
     return run(steps, SETTING["tokens"], stop=(), progress=False)
 
 
-def row(lm, name: str, amateur=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row, each computed for every text separately and averaged over the five.
 
     Returns
     -------
     dict
         ``entropy_1``, ``entropy_2``, ``entropy_3`` (bits), ``distinct_1``, ``distinct_2``, of words; ``words``: their
-        number; ``perplexity`` of the tokens under `lm`; ``texts``: the text after each prompt.
+        number; ``perplexity`` of the tokens under the model; ``texts``: the text after each prompt.
     """
-    traces = [text(lm, name, prompt, amateur) for prompt in PROMPTS]
+    lm = family.target
+    traces = [text(lm, name, prompt) for prompt in PROMPTS]
     words = [trace.text.split() for trace in traces]
     found = {f"entropy_{n}": fmean(measures.ngram_entropy(one, n) for one in words) for n in (1, 2, 3)}
     found |= {f"distinct_{n}": fmean(measures.distinct_n([one], n) for one in words) for n in (1, 2)}
@@ -94,3 +96,6 @@ def row(lm, name: str, amateur=None) -> dict:
     judged = zip(PROMPTS, traces, strict=True)
     found["perplexity"] = fmean(measures.perplexity(lm, prompt, trace.tokens) for prompt, trace in judged)
     return found | {"texts": [trace.text for trace in traces]}
+
+
+EXPERIMENT = Experiment("five_prompts", SETTING, SETTINGS, row, "smollm2")

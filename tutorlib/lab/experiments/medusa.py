@@ -9,20 +9,18 @@ distributions at this position is 1 - p(x). If a token was drawn from the target
 """
 
 import math
-from functools import cache
 
 from ...decoders.medusa import medusa
 from ...drafting.checking import exact, typical_acceptance
 from ...drafting.choices import grow
-from ...loading import models
 from ...model.tree import ROOT
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import figures, village_prompts
+from . import Experiment, Setting, counts, figures, village_prompts
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors chose it
-SETTING = {
+SETTING: Setting = {
     "target": "storyworld target",
     "heads": "storyworld medusa",
     "prompts": 24,
@@ -49,12 +47,6 @@ SETTINGS = {
     },
     "typical, swapped": (SETTING["nodes"], typical_acceptance(0.3, 0.09), True, True),
 }
-
-
-@cache
-def bundled_heads():
-    """The bundled heads, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32").medusa
 
 
 class Watched:
@@ -84,17 +76,8 @@ class Watched:
         return path, token
 
 
-def row(lm, name: str, heads=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row: about ten seconds on one core, a minute if the texts are judged.
-
-    Parameters
-    ----------
-    lm : LM
-        The target.
-    name : str
-        A key of `SETTINGS`.
-    heads : MedusaHeads, optional
-        By default the bundled ones.
 
     Returns
     -------
@@ -103,7 +86,7 @@ def row(lm, name: str, heads=None) -> dict:
         ``accepted``, the mean number of candidates accepted in a step with a tree. If texts are judged, also
         ``distance``, the total variation from the target averaged over positions, and what `figures` gives.
     """
-    heads = heads if heads is not None else bundled_heads()
+    lm, heads = family.target, family.medusa
     nodes, rule, drawn, judged = SETTINGS[name]
     prompts = village_prompts(SETTING["quality_prompts" if judged else "prompts"])
     choices, watched = grow(heads.accuracies, nodes), Watched(rule)
@@ -111,12 +94,14 @@ def row(lm, name: str, heads=None) -> dict:
     for i, prompt in enumerate(prompts):
         steps = medusa(lm, heads, prompt, shape=choices, rule=watched, rng=Seeded(i) if drawn else None)
         traces.append(run(steps, SETTING["tokens"], progress=False))
-    tokens, calls = sum(len(trace.tokens) for trace in traces), sum(trace.target_calls for trace in traces)
     drafting = [step.accepted for trace in traces for step in trace.steps if step.drafted]
-    found = {"tokens": tokens, "calls": calls, "per_call": tokens / calls, "accepted": sum(drafting) / len(drafting)}
+    found = {**counts(traces), "accepted": sum(drafting) / len(drafting)}
     if judged:
         # The last step of a text is cut to fit. The tokens cut off count here too, because they came about in the same
         # way.
         found["distance"] = math.fsum(watched.distances) / len(watched.distances)
         found |= figures(lm, prompts, traces)
     return found
+
+
+EXPERIMENT = Experiment("medusa", SETTING, SETTINGS, row)

@@ -4,7 +4,7 @@ The prompts are those of the bench, two of each kind, in the chat format. Every 
 Sampling draws from the target's own distribution (temperature 1), seeded for each prompt. Nothing is timed here.
 """
 
-from functools import cache, partial
+from functools import partial
 from statistics import fmean
 
 import torch
@@ -14,14 +14,13 @@ from ...decoders.medusa import medusa
 from ...drafting.checking import typical_acceptance
 from ...drafting.choices import grow
 from ...drafting.draft_trees import drawn_tree, dynamic_tree, static_tree
-from ...loading import models
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ..bench import chat_prompts
+from . import Experiment, Setting, counts
 
-FAMILY = "smollm2"
 LEVELS = 4  # accepted candidates are counted up to this number
-SETTING = {
+SETTING: Setting = {
     "model": "SmolLM2-135M-Instruct",
     "prompts": 2,  # of each kind
     "tokens": 40,
@@ -35,16 +34,16 @@ def _fixed(make, nodes):
     return make(grow([SETTING["by_rank"]] * 6, nodes))
 
 
-def _medusa(lm, family, prompt, rng, nodes, **rule):
+def _medusa(family, prompt, rng, nodes, **rule):
     heads = family.medusa
-    return medusa(lm, heads, prompt, shape=grow(heads.accuracies, nodes), rng=rng, **rule)
+    return medusa(family.target, heads, prompt, shape=grow(heads.accuracies, nodes), rng=rng, **rule)
 
 
-def _eagle(lm, family, prompt, rng, shape):
-    return eagle(lm, family.eagle3, prompt, shape=shape, rng=rng)
+def _eagle(family, prompt, rng, shape):
+    return eagle(family.target, family.eagle3, prompt, shape=shape, rng=rng)
 
 
-# A row's name -> (the decoder (lm, family, prompt, rng) that writes it, whether tokens are sampled).
+# A row's name -> (the decoder (family, prompt, rng) that writes it, whether tokens are sampled).
 SETTINGS = {
     **{f"Medusa, {way}, {nodes} nodes": (partial(_medusa, nodes=nodes), way == "sampling")
        for way in ("greedy", "sampling") for nodes in (4, 16)},
@@ -58,23 +57,15 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@cache
-def bundled_family():
-    """The model with the heads that were trained for it, on the CPU."""
-    return models.load(FAMILY, device="cpu", dtype="float32")
-
-
-def row(lm, name: str, family=None, kinds=None) -> dict:
+def row(family, name: str, kinds=None) -> dict:
     """The figures of one row: a minute or two on one core.
 
     Parameters
     ----------
-    lm : LM
-        The target.
+    family : Family
+        Has the target, the heads and the chat format.
     name : str
         A key of `SETTINGS`.
-    family : Family, optional
-        Has the heads and the chat format; by default the bundled one.
     kinds : sequence of str, optional
         Only the prompts of these kinds; by default all six.
 
@@ -86,21 +77,19 @@ def row(lm, name: str, family=None, kinds=None) -> dict:
         3 and 4 candidates were accepted; ``unknown``: for each kind, the share of written tokens that the heads do not
         know.
     """
-    family, (steps_of, drawn) = family or bundled_family(), SETTINGS[name]
+    steps_of, drawn = SETTINGS[name]
     known = (family.medusa.token_map if name.startswith("Medusa") else family.eagle3.tokens).cpu()
     traces = {}
     for number, (kind, prompts) in enumerate(chat_prompts(family, SETTING["prompts"]).items()):
         if kinds is None or kind in kinds:
             rngs = [Seeded(10 * number + i) if drawn else None for i in range(len(prompts))]
-            runs = [steps_of(lm, family, prompt, rng) for prompt, rng in zip(prompts, rngs)]
+            runs = [steps_of(family, prompt, rng) for prompt, rng in zip(prompts, rngs)]
             traces[kind] = [run(steps, SETTING["tokens"], progress=False) for steps in runs]
     every = [trace for some in traces.values() for trace in some]
     accepted = [step.accepted for trace in every for step in trace.steps if step.drafted]
     return {
-        "tokens": sum(len(trace.tokens) for trace in every),
-        "calls": sum(trace.target_calls for trace in every),
-        "per_call": _per_call(every),
-        "kinds": {kind: _per_call(some) for kind, some in traces.items()},
+        **counts(every),
+        "kinds": {kind: counts(some)["per_call"] for kind, some in traces.items()},
         "levels": [fmean(count > level for count in accepted) for level in range(LEVELS)],
         "unknown": {kind: _unknown(some, known) for kind, some in traces.items()},
     }
@@ -111,5 +100,4 @@ def _unknown(traces, known) -> float:
     return 1 - fmean(torch.isin(written, known).tolist())
 
 
-def _per_call(traces) -> float:
-    return sum(len(trace.tokens) for trace in traces) / sum(trace.target_calls for trace in traces)
+EXPERIMENT = Experiment("real_heads", SETTING, SETTINGS, row, "smollm2")

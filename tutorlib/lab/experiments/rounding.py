@@ -4,23 +4,14 @@ The models are the bundled pair, on the CPU. The counts in float32 and bfloat16 
 because another one adds numbers in another order.
 """
 
-from functools import cache
-
 from ...decoders.greedy import greedy
 from ...decoders.speculative import speculative
-from ...loading import models
 from ...running.decoding import run
-from . import village_prompts
+from . import PAIR, Experiment, Setting, bundled, village_prompts
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 5}
+SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 60, "gamma": 5}
 # A row's name -> the type of both models' weights.
 SETTINGS = {name: name for name in ("float64", "float32", "bfloat16")}
-
-
-@cache
-def bundled(dtype: str):
-    """The bundled family on the CPU, with weights of this type."""
-    return models.load("storyworld", device="cpu", dtype=dtype)
 
 
 def compare(family, prompt) -> dict:
@@ -85,8 +76,8 @@ def two_best(family, prompt, place: int) -> dict:
     }
 
 
-def row(lm, name: str, prompts: int | None = None) -> dict:
-    """The figures of one type, over the first `prompts` prompts (by default all).
+def row(_, name: str) -> dict:
+    """The figures of one type.
 
     Returns
     -------
@@ -97,14 +88,14 @@ def row(lm, name: str, prompts: int | None = None) -> dict:
         somewhere; ``"first"``: the first text that differs without a tie, with its prompt, its place, and the result of
         `two_best`; or None.
     """
-    openings = village_prompts(SETTING["prompts"])[:prompts]
-    found = [compare(bundled(name), prompt) for prompt in openings]
+    openings, family = village_prompts(SETTING["prompts"]), bundled(dtype=name)
+    found = [compare(family, prompt) for prompt in openings]
     differ = [i for i, one in enumerate(found) if one["place"] is not None]
     clear = next((i for i in differ if found[i]["gap"] > 0), None)
     first = None
     if clear is not None:
         place = found[clear]["place"]
-        first = {"prompt": clear, "place": place, **two_best(bundled(name), openings[clear], place)}
+        first = {"prompt": clear, "place": place, **two_best(family, openings[clear], place)}
     return {
         "texts": len(found),
         "differ": len(differ),
@@ -114,3 +105,6 @@ def row(lm, name: str, prompts: int | None = None) -> dict:
         "ties": sum(one["least_gap"] == 0 for one in found),
         "first": first,
     }
+
+
+EXPERIMENT = Experiment("rounding", SETTING, SETTINGS, row)

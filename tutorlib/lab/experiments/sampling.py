@@ -5,23 +5,24 @@ every row, so all rows share their random numbers. The figures are explained in 
 """
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import fmean
-
-from tqdm import tqdm
 
 from ... import measures
 from ...decoders.sample_batch import sample_batch
 from ...running.decoding import run_batch
+from ...running.trace import Trace
 from ...sampling.randomness import Seeded
-from ...sampling.warp import min_p, one_hot, temperature, top_k, top_p, typical
+from ...sampling.warp import Warp, min_p, one_hot, temperature, top_k, top_p, typical
 from ...storyworld import check
-from . import figures, village_prompts
+from . import Experiment, Setting, figures, village_prompts
 
 UNREADABLE = "unreadable"
-SETTING = {"prompts": 100, "tokens": 60, "side_by_side": 20}
+SETTING: Setting = {"prompts": 100, "tokens": 60, "side_by_side": 20}
 
 # The settings of each filter, from weak to strong.
-GRID = {
+GRID: dict[str, tuple[Callable[..., Warp], Sequence[float]]] = {
     "temperature": (temperature, (1.5, 1.2, 0.8, 0.6, 0.4, 0.2)),
     "top-k": (top_k, (40, 10, 5, 3, 2, 1)),
     "top-p": (top_p, (0.95, 0.9, 0.8, 0.7, 0.5, 0.3)),
@@ -40,47 +41,53 @@ SETTINGS = {
 }
 
 
-def row(lm, name: str, *, progress: bool = False) -> dict:
-    """The figures of one row: `experiments.figures`, and the variety within each story.
+def in_groups(write, prompts) -> list:
+    """The texts of ``write(prompts, numbers)``, called with groups of prompts and their numbers."""
+    size, texts = SETTING["side_by_side"], []
+    for start in range(0, len(prompts), size):
+        group = prompts[start : start + size]
+        texts += write(group, range(start, start + len(group)))
+    return texts
 
-    About 6,000 tokens of the bundled target, 20 stories at a time: some seconds on one core.
 
-    Parameters
-    ----------
-    lm : LM
-    name : str
-        A key of `SETTINGS`.
-    progress : bool
-        Whether to show a progress bar.
+def sampled(lm, prompts, numbers, *, warp=(), greedy=False) -> list[Trace]:
+    """Texts of one model, sampled or greedy."""
+    rngs = None if greedy else [Seeded(number) for number in numbers]
+    return run_batch(sample_batch(lm, prompts, rngs=rngs, warp=warp), SETTING["tokens"], progress=False)
 
-    Returns
-    -------
-    dict
-        The figures of `experiments.figures`, and
 
-        - ``distinct_2_within``: distinct-2 of each story separately, averaged over the stories, with its
-          ``distinct_2_within_interval``;
-        - ``kinds``: the number of different kinds of sentences; ``commonest_kinds``: the three most common ones, each
-          with its share of all added sentences.
+def kinds_of_sentences(prompts, texts) -> dict:
+    """``kinds``: the number of different kinds of sentences; ``commonest_kinds``: the three most common ones, each with
+    its share of all added sentences. The kinds are those that `storyworld.check` reads; what it cannot read is one too.
     """
-    prompts, size = village_prompts(SETTING["prompts"]), SETTING["side_by_side"]
-    texts = []
-    for start in tqdm(range(0, len(prompts), size), desc=name, disable=not progress):
-        group = range(start, start + size)
-        rngs = [Seeded(i) for i in group]
-        rounds = sample_batch(lm, [prompts[i] for i in group], rngs=rngs, warp=SETTINGS[name])
-        texts += run_batch(rounds, SETTING["tokens"], progress=False)
-    within = [measures.distinct_n([text.tokens], 2) for text in texts if len(text.tokens) > 1]
-    kinds = Counter(kind for prompt, text in zip(prompts, texts) for kind in _kinds(prompt, text.text))
+    added = (check(prompt + text.text)[len(check(prompt)) :] for prompt, text in zip(prompts, texts))
+    kinds = Counter(verdict.kind or UNREADABLE for verdicts in added for verdict in verdicts)
     return {
-        **figures(lm, prompts, texts),
-        "distinct_2_within": fmean(within),
-        "distinct_2_within_interval": measures.bootstrap_interval(within),
         "kinds": len(kinds.keys() - {UNREADABLE}),
         "commonest_kinds": {kind: count / kinds.total() for kind, count in kinds.most_common(3)},
     }
 
 
-def _kinds(prompt, text):
-    """The kind of each sentence that `text` adds, as `storyworld.check` reads it, or `UNREADABLE`."""
-    return [verdict.kind or UNREADABLE for verdict in check(prompt + text)[len(check(prompt)) :]]
+def row(family, name: str) -> dict:
+    """The figures of one row: `experiments.figures`, and the variety within each story.
+
+    About 6,000 tokens of the bundled target, 20 stories at a time: some seconds on one core.
+
+    Returns
+    -------
+    dict
+        The figures of `experiments.figures`; ``distinct_2_within``: distinct-2 of each story separately, averaged over
+        the stories, with its ``distinct_2_within_interval``; and those of `kinds_of_sentences`.
+    """
+    lm, prompts = family.target, village_prompts(SETTING["prompts"])
+    texts = in_groups(partial(sampled, lm, warp=SETTINGS[name]), prompts)
+    within = [measures.distinct_n([text.tokens], 2) for text in texts if len(text.tokens) > 1]
+    return {
+        **figures(lm, prompts, texts),
+        "distinct_2_within": fmean(within),
+        "distinct_2_within_interval": measures.bootstrap_interval(within),
+        **kinds_of_sentences(prompts, texts),
+    }
+
+
+EXPERIMENT = Experiment("sampling", SETTING, SETTINGS, row)

@@ -9,12 +9,11 @@ from ... import storyworld
 from ...course import zoo
 from ...decoders.sample import sample
 from ...decoders.speculative import speculative
-from ...loading import models
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import figures, village_prompts
+from . import PAIR, Experiment, Setting, figures, village_prompts
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "prompts": 100, "tokens": 60, "gamma": 4}
+SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 60, "gamma": 4}
 LESSONS = 24  # number of stories on which the feature predictor is trained
 MISTAKES = (
     zoo.rows_one_late,
@@ -54,13 +53,7 @@ SETTINGS = {
 }
 
 
-@cache
-def bundled_draft():
-    """The bundled draft, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32").draft
-
-
-def row(lm, name: str, draft=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one decoder; half a minute to a minute on one core.
 
     Returns
@@ -69,11 +62,10 @@ def row(lm, name: str, draft=None) -> dict:
         ``"readable"``, ``"consistent"`` and their intervals, ``"perplexity"`` under the target, as in `figures`;
         ``"tokens"``, ``"target_calls"``.
     """
-    draft = draft or bundled_draft()
-    prompts = village_prompts(SETTING["prompts"])
+    lm, prompts = family.target, village_prompts(SETTING["prompts"])
     calls, traces = lm.calls, []
     for number, prompt in enumerate(prompts):
-        steps = SETTINGS[name](lm, draft, prompt, Seeded(number))
+        steps = SETTINGS[name](lm, family.draft, prompt, Seeded(number))
         traces.append(run(steps, SETTING["tokens"], progress=False))
     calls = lm.calls - calls
     found = figures(lm, prompts, traces)
@@ -83,3 +75,6 @@ def row(lm, name: str, draft=None) -> dict:
         "tokens": sum(len(trace.tokens) for trace in traces),
         "target_calls": calls,
     }
+
+
+EXPERIMENT = Experiment("specimens", SETTING, SETTINGS, row)

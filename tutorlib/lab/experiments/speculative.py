@@ -8,15 +8,14 @@ one-hot, so it is 1 if both models have the same most likely token, and 0 otherw
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 from ... import measures
-from ...loading import models
 from ...sampling.warp import one_hot, probabilities, temperature
 from ...storyworld import words
 from ...storyworld.narrate import told
+from . import PAIR, Experiment, Setting
 
-SETTING = {"target": "storyworld target", "draft": "storyworld draft", "stories": 100}
+SETTING: Setting = {**PAIR, "stories": 100}
 
 # A row's name -> the warps for the logits of both models.
 SETTINGS = {
@@ -95,7 +94,7 @@ def kinds_of_tokens(pieces: Sequence[str], sentences: Sequence[tuple]) -> Iterat
     for piece in pieces:
         start = place + piece.startswith(" ")
         place += len(piece)
-        word = re.match(r"[A-Za-z]*", text[start:])[0]
+        word = re.split(r"[^A-Za-z]", text[start:], maxsplit=1)[0]
         if start in introduction:
             yield None
         elif start in starts:
@@ -127,12 +126,6 @@ def facts_of(sentence: str, kind: str, slots: dict) -> Iterator[tuple[int, str]]
 # What is measured
 
 
-@cache
-def bundled_draft():
-    """The bundled draft, on the CPU."""
-    return models.load("storyworld", device="cpu", dtype="float32").draft
-
-
 def places(target, draft, warp, seed) -> Iterator[tuple[str, float, float]]:
     """Every position of a story after its introduction: (kind of token, acceptance, largest probability of p)."""
     sentences = told(seed)
@@ -149,17 +142,8 @@ def places(target, draft, warp, seed) -> Iterator[tuple[str, float, float]]:
             yield kind, accepted, sure
 
 
-def row(lm, name: str, draft=None) -> dict:
+def row(family, name: str) -> dict:
     """The figures of one row: 100 stories, about ten seconds on one core.
-
-    Parameters
-    ----------
-    lm : LM
-        The target.
-    name : str
-        A key of `SETTINGS`.
-    draft : LM, optional
-        By default the bundled one.
 
     Returns
     -------
@@ -169,13 +153,16 @@ def row(lm, name: str, draft=None) -> dict:
         below 1/2. ``kinds`` has the same for each kind of token, by its name, and also ``sure``: the mean probability
         of the target's most likely token.
     """
-    draft = draft or bundled_draft()
-    stories = [list(places(lm, draft, SETTINGS[name], f"sweep story {i}")) for i in range(SETTING["stories"])]
+    pair, warp = (family.target, family.draft), SETTINGS[name]
+    stories = [list(places(*pair, warp, f"sweep story {i}")) for i in range(SETTING["stories"])]
     by_kind = {kind: [[place for place in story if place[0] == kind] for story in stories] for kind in KINDS}
     found = {kind: _figures(stories) for kind, stories in by_kind.items()}
     overall = _figures(stories)
     del overall["sure"]
     return overall | {"kinds": found}
+
+
+EXPERIMENT = Experiment("speculative", SETTING, SETTINGS, row)
 
 
 def shares(kinds: dict, beginning: str) -> tuple[float, float]:
@@ -196,7 +183,8 @@ def shares(kinds: dict, beginning: str) -> tuple[float, float]:
     places = {kind: figures["places"] for kind, figures in kinds.items()}
     lost = {kind: places[kind] * (1 - figures["acceptance"]) for kind, figures in kinds.items()}
     chosen = [kind for kind in kinds if kind.startswith(beginning)]
-    return tuple(sum(map(counts.get, chosen)) / sum(counts.values()) for counts in (places, lost))
+    positions, rejections = (sum(counts[kind] for kind in chosen) / sum(counts.values()) for counts in (places, lost))
+    return positions, rejections
 
 
 def _figures(stories: Sequence[Sequence[tuple]]) -> dict:

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -97,12 +98,12 @@ def main(arguments=None):
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
         command.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = parser.parse_args(arguments)
-    command = ["python", "-m", "tutorlib", "train", *(sys.argv[1:] if arguments is None else arguments)]
+    said = ["python", "-m", "tutorlib", "train", *(sys.argv[1:] if arguments is None else arguments)]
     try:
         if chosen.threads is not None:
             check_whole_number(chosen.threads, 1, "--threads needs how many to use")
             torch.set_num_threads(chosen.threads)
-        {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, command)
+        {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, said)
     except KeyboardInterrupt:
         print(f"\nstopped; run the same command to continue from {chosen.runs}", file=sys.stderr)
         return 130
@@ -121,7 +122,11 @@ def _add_texts(parser):
     parser.add_argument("--held-out", type=int, default=256, help="further texts, for measuring (default: 256)")
     parser.add_argument("--length", type=int, default=256, help="largest number of tokens in a text (default: 256)")
     parser.add_argument(
-        "--cold", type=float, default=0.5, help="share of texts that become nearly greedy (default: 0.5)"
+        "--low-share",
+        "--cold",
+        type=float,
+        default=0.5,
+        help="share of texts that end at a low temperature (default: 0.5); --cold is its old name",
     )
     parser.add_argument(
         "--temperature", type=float, default=0.1, help="temperature of these texts from there on (default: 0.1)"
@@ -159,10 +164,10 @@ def _heads(chosen, command):
     training = _given(chosen, "steps", "rows", "rate")
     check_training(**training)
     joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
-    shared = {"devices": here, "progress": not chosen.quiet}
+    shared: dict[str, Any] = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
-    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
     with here.keep(chosen.out):
         texts = family_texts(family, chosen.runs, **how, **shared)
         memory = 1e9 * chosen.memory
@@ -179,7 +184,7 @@ def _ngram(chosen, command):
     """An n-gram model. Nothing is computed but the texts, if they are not there yet."""
     here = devices.find_devices(chosen.device)
     family = load(chosen.target, device=here.device)
-    how = _given(chosen, "texts", "held_out", "length", "cold", "temperature", "prompts")
+    how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
     with here.keep(chosen.out):
         texts = family_texts(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
         if here.first:
@@ -194,7 +199,7 @@ def _ngram(chosen, command):
 def _medusa(chosen, target):
     """From texts to what learns from them."""
     kind = train_medusa.JointMedusaLearner if chosen.joint else train_medusa.MedusaLearner
-    settings = {"cold_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
+    settings = {"low_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
     if chosen.vocabulary is None:
         learner = kind(target, **settings)
         return lambda texts: learner
@@ -222,10 +227,11 @@ def _eagle3(chosen, target):
 
 
 def _tree(chosen):
-    return train_eagle.chosen_tree(*chosen.tree, chosen.confidence, chosen.greedy_temperature)
+    nodes, depth, top_k = chosen.tree
+    return train_eagle.chosen_tree(nodes, depth, top_k, chosen.confidence, chosen.greedy_temperature)
 
 
-def _given(chosen, *names):
+def _given(chosen, *names) -> dict[str, Any]:
     """Some of the options, by name."""
     return {name: getattr(chosen, name) for name in names}
 

@@ -47,7 +47,7 @@ class Stories:
 
     def __init__(self, tokenizer, rows, *, drill=0, hinted=0, seed="train"):
         self.tokenizer, self.rows, self.drill, self.hinted, self.seed = tokenizer, rows, drill, hinted, seed
-        self._bucket, self._batches = None, None
+        self._bucket, self._batches = -1, []
 
     def batch(self, n):
         """StoryBatch number n."""
@@ -65,7 +65,8 @@ class Stories:
         for start in range(0, len(pairs), self.rows):
             chosen, their_stories = zip(*pairs[start : start + self.rows])
             pointed = hints.masks(chosen, their_stories) if bucket * BUCKET < self.hinted else None
-            batches.append(StoryBatch(*self._pad([encoding.ids for encoding in chosen]), pointed))
+            tokens, targets = self._pad([encoding.ids for encoding in chosen])
+            batches.append(StoryBatch(tokens, targets, pointed))
         random.Random(f"{self.seed} {bucket}").shuffle(batches)
         return batches
 

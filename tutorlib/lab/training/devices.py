@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -36,7 +37,7 @@ class Devices:
     device: torch.device = torch.device("cpu")
     rank: int = 0
     processes: int = 1
-    accelerator: object = None
+    accelerator: Any = None
 
     @property
     def first(self) -> bool:

@@ -19,7 +19,7 @@ THING = re.compile(rf"\b{grammar.THING}\b")
 BOX = re.compile(rf"\b(?P<box>{grammar.noun(words.CONTAINERS)})\b")
 
 # kind of sentence → the facts it mentions, in the order of the words: (topic, slot of the cue, slot of the value)
-MENTIONS = {
+MENTIONS: dict[str, list[tuple[str, str, str | None]]] = {
     **dict.fromkeys(("be_at", "still_at", "answer_at"), [("place", "who", "place")]),
     **dict.fromkeys(("move", "come_back"), [("place", "who", "goal")]),
     "be_at_feeling": [("place", "who", "place"), ("feeling", "who", "feeling")],
@@ -82,7 +82,7 @@ def mentions(told):
             mention("name", colour, noun - len(thing) - 1, thing, noun, quiet=False)
         for topic, cue_slot, value_slot in MENTIONS.get(kind, ()):
             about, value = slots[cue_slot], slots[value_slot] if value_slot else LOST
-            text = words.NUMBERS[value - 1] if value_slot == "n" else value
+            text = words.NUMBERS[slots["n"] - 1] if value_slot == "n" else value
             cue = sentence.lower().find(about.lower())
             place = sentence.find(f" {text}", max(cue, 0))
             quiet = cue < 0 or place < 0  # told of "she": nothing to point at

@@ -12,7 +12,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -55,11 +55,16 @@ class Learner:
         The subfolder for the head; by default none.
     """
 
+    name: str
+    betas: tuple[float, float]
+    given: int
+    layers: Sequence[int]
     depth, ranks, needed, part = 1, 1, 0, ""
 
     def __init__(self, target: LM, head: nn.Module):
         self.target, self.head = target, head.to(target.device)
-        self.trained, self.settings, self.noted, self.layers = self.head, {}, {}, (-1,)
+        self.trained: nn.Module = self.head
+        self.settings, self.noted, self.layers = {}, {}, (-1,)
 
     @staticmethod
     def first(step: int, text: SampledText) -> int:
@@ -106,7 +111,8 @@ class Learner:
     def index(cls, step: int, texts: Sequence[SampledText], device) -> tuple[torch.Tensor, torch.Tensor]:
         """(rows, positions) of all positions for this step."""
         pairs = [(row, position) for row, text in enumerate(texts) for position in cls.positions(step, text)]
-        return torch.tensor(pairs, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
+        rows, at = torch.tensor(pairs, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
+        return rows, at
 
 
 class Fitted(NamedTuple):
@@ -240,18 +246,19 @@ def right_guesses(learner: Learner, batches: Batches, ranks: int = 1) -> dict[st
     found = {"cold": [], "sampled": []}
     for number in range(len(batches)):
         batch = batches[number]
-        cold = torch.tensor([text.cold for text in batch.texts], device=batch.tokens.device)
-        right = torch.zeros(2, len(batch.texts), learner.depth, ranks, dtype=torch.int64, device=cold.device)
+        low_from = torch.tensor([text.low_from for text in batch.texts], device=batch.tokens.device)
+        right = torch.zeros(2, len(batch.texts), learner.depth, ranks, dtype=torch.int64, device=low_from.device)
         seen = torch.zeros_like(right[..., 0])
         for step, (rows, at, logits) in enumerate(learner.guesses(batch)):
             guessed = at + 2 + step
             hits = (logits.topk(ranks, dim=-1).indices == batch.tokens[rows, guessed, None]).long()
-            for kind, which in enumerate((at + 1 + learner.given >= cold[rows], guessed < cold[rows])):
-                right[kind, :, step].index_add_(0, rows[which], hits[which])
-                seen[kind, :, step] += rows[which].bincount(minlength=len(batch.texts))
+            for place, which in enumerate((at + 1 + learner.given >= low_from[rows], guessed < low_from[rows])):
+                right[place, :, step].index_add_(0, rows[which], hits[which])
+                seen[place, :, step] += rows[which].bincount(minlength=len(batch.texts))
         for kind, both in zip(found, zip(right.cpu(), seen.cpu(), strict=True), strict=True):
             found[kind].append(both)
-    return {kind: tuple(map(torch.cat, zip(*parts, strict=True))) for kind, parts in found.items()}
+    joined = {kind: [torch.cat(parts) for parts in zip(*both, strict=True)] for kind, both in found.items()}
+    return {kind: (right, seen) for kind, (right, seen) in joined.items()}
 
 
 def make(
@@ -285,7 +292,8 @@ def make(
     -------
     path of the head's folder
     """
-    training, folder = {"steps": steps, "rows": rows, "rate": rate}, Path(out) / learner.part
+    training: dict[str, Any] = {"steps": steps, "rows": rows, "rate": rate}
+    folder = Path(out) / learner.part
     fitted = fit(
         learner,
         texts.train,

@@ -87,9 +87,9 @@ def train(
             step += 1
             bar.update()
             if step % every == 0 or step == steps:
-                mean = torch.stack(losses).mean()
-                devices.average([mean])
-                mean = float(mean)
+                together = torch.stack(losses).mean()
+                devices.average([together])
+                mean = float(together)
                 if not mean < float("inf"):
                     raise FloatingPointError(
                         f"the loss is {mean} at step {step}; the checkpoint in {folder} is from before: "

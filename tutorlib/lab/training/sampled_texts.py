@@ -35,13 +35,13 @@ class SampledText(NamedTuple):
         The prompt and its continuation, including the end-of-text token if there was one.
     own : int
         The index at which the model's own tokens begin.
-    cold : int
+    low_from : int
         The index at which the tokens drawn at the low temperature begin; len(tokens) if there are none.
     """
 
     tokens: list[int]
     own: int
-    cold: int
+    low_from: int
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TextSettings:
     ----------
     length : int
         The largest number of tokens in a text, including the prompt.
-    cold : float
+    low_share : float
         The share of texts whose temperature schedule ends low, from 0 to 1.
     temperature : float
         The low temperature of their schedule.
@@ -63,7 +63,7 @@ class TextSettings:
     """
 
     length: int = 256
-    cold: float = 0.5
+    low_share: float = 0.5
     temperature: float = 0.1
     seed: str = "train"
     rows: int = 64
@@ -71,9 +71,10 @@ class TextSettings:
     def __post_init__(self):
         if self.length < 8 or self.rows < 1:
             raise ValueError(f"texts need length >= 8 and rows >= 1, got {self.length} and {self.rows}")
-        if not 0 <= self.cold <= 1 or not 0 < self.temperature <= 1:
+        if not 0 <= self.low_share <= 1 or not 0 < self.temperature <= 1:
             raise ValueError(
-                f"cold is a share from 0 to 1 and temperature above 0 and up to 1, got {self.cold}, {self.temperature}"
+                "low_share is from 0 to 1 and temperature above 0 and up to 1, "
+                f"got {self.low_share}, {self.temperature}"
             )
 
 
@@ -119,7 +120,9 @@ def sampled_texts(
     files = [folder / f"{number:05}.json" for number in range(-(-count // settings.rows))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
     with devices.keep(folder) if missing else contextlib.nullcontext():  # texts that are there may be shared
-        claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **vars(settings)}, devices)
+        # The key of the share is older than its name: folders that were begun before the renaming are continued.
+        stored = {"cold" if name == "low_share" else name: value for name, value in vars(settings).items()}
+        claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **stored}, devices)
         bar = tqdm(
             total=len(files), initial=len(files) - len(missing), disable=not (progress and devices.first), unit="file",
             desc=f"{settings.seed} texts", dynamic_ncols=True,
@@ -153,15 +156,17 @@ def _sampled(lm, prompts, length, settings, seed) -> list[SampledText]:
     """
     plan = random.Random(seed)
     generator = torch.Generator(lm.device).manual_seed(plan.getrandbits(60))
-    cold = [
-        len(prompt) + plan.randrange(max(1, (length - len(prompt)) // 2)) if plan.random() < settings.cold else length
+    low_from = [
+        len(prompt) + plan.randrange(max(1, (length - len(prompt)) // 2))
+        if plan.random() < settings.low_share
+        else length
         for prompt in prompts
     ]
     rows, going = [list(prompt) for prompt in prompts], list(range(len(prompts)))
     batch, fresh = lm.batch(prompts), [[] for _ in prompts]
     while True:
         logits = torch.stack([last[-1] for last in batch.feed(fresh)]).float()
-        degrees = [settings.temperature if len(rows[i]) >= cold[i] else 1.0 for i in going]
+        degrees = [settings.temperature if len(rows[i]) >= low_from[i] else 1.0 for i in going]
         probs = (logits / torch.tensor(degrees, device=lm.device)[:, None]).softmax(-1)
         drawn = torch.multinomial(probs, 1, generator=generator)[:, 0].tolist()
         for i, token in zip(going, drawn, strict=True):
@@ -170,7 +175,7 @@ def _sampled(lm, prompts, length, settings, seed) -> list[SampledText]:
         if not staying:
             return [
                 SampledText(row, len(prompt), min(first, len(row)))
-                for row, prompt, first in zip(rows, prompts, cold, strict=True)
+                for row, prompt, first in zip(rows, prompts, low_from, strict=True)
             ]
         if len(staying) < len(going):
             batch.reorder(staying)
@@ -287,7 +292,7 @@ class Batches:
         if not 0 <= number < len(self):
             raise IndexError(f"there are {len(self)} batches, and no number {number}")
         everybody = self._parts[number]
-        texts = self.devices.share(everybody)
+        texts = list(self.devices.share(everybody))
         tokens = padded([text.tokens for text in texts], self.lm.device)
         return TextBatch(texts, tokens, self._hidden(number, tokens), everybody, self.devices)
 

@@ -97,7 +97,7 @@ def family_texts(
     texts: int = 4096,
     held_out: int = 256,
     length: int = 256,
-    cold: float = 0.5,
+    low_share: float = 0.5,
     temperature: float = 0.1,
     prompts: str | Path | None = None,
     devices: Devices = ALONE,
@@ -112,7 +112,7 @@ def family_texts(
         A subfolder of it is kept for the family: who is stopped goes on from there, and all heads share the texts.
     texts, held_out : int
         How many to learn from, and to measure with.
-    length, cold, temperature :
+    length, low_share, temperature :
         How they are sampled, see `sampled_texts.TextSettings`.
     prompts : path, optional
         A file with a prompt on each line, each asked in the chat format of a model that has one. In a file that ends
@@ -126,18 +126,18 @@ def family_texts(
     """
     place = Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
     asked = read_prompts(prompts, family) if prompts else []
-    sampled = [
+    train, measured = (
         sampled_texts(
             family.target,
             count,
             place / f"{seed} texts",
-            TextSettings(length, cold, temperature, seed),
+            TextSettings(length, low_share, temperature, seed),
             prompts=asked,
             devices=devices,
             progress=progress,
         )
         for seed, count in (("train", texts), ("held out", held_out))
-    ]
+    )
     base = family.published.target.hub if family.published else family.name
-    setting = {"texts": texts, "held_out": held_out, "length": length, "cold": cold, "temperature": temperature}
-    return TargetTexts(base, place, *sampled, setting)
+    setting = {"texts": texts, "held_out": held_out, "length": length, "cold": low_share, "temperature": temperature}
+    return TargetTexts(base, place, train, measured, setting)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -35,6 +36,9 @@ DEEP = 5  # the number of steps that are measured
 SMALL = 0.2  # factor for random weights, if a network starts as a copy of the target's last layer
 
 
+Network = TypeVar("Network", bound=DraftNetwork)
+
+
 # What is learnt.
 
 
@@ -50,6 +54,7 @@ class DraftLearner(Learner):
         The tree to use with it: arguments of `draft_trees.dynamic_tree`.
     """
 
+    head: DraftNetwork
     betas, given, depth = (0.9, 0.95), 1, DEEP
 
     def __init__(self, target: LM, head: DraftNetwork, tree: dict | None = None):
@@ -123,6 +128,7 @@ class Eagle3Learner(DraftLearner):
         there is little time for training.
     """
 
+    head: Eagle3Head
     name = "eagle3"
 
     def __init__(
@@ -153,7 +159,7 @@ class Eagle3Learner(DraftLearner):
     def loss(self, batch, step, steps):
         said = self.target.read_out(batch.hidden[-1], normed=True).float()
         known = self.head.t2d[said.argmax(-1)]  # where the target's best token is unknown, there is nothing to learn
-        right, whole = said[..., self.head.tokens].softmax(-1), 0.0
+        right, whole = said[..., self.head.tokens].softmax(-1), said.new_zeros(())
         for j, hidden in enumerate(unroll(self.head, batch.tokens, joined(self.head, batch), self.learnt)):
             rows, at = self.index(j, batch.texts, hidden.device)
             learnt = known[rows, at + 1 + j]
@@ -324,7 +330,7 @@ def layer_config(target: LM) -> LlamaConfig:
     return config
 
 
-def _like(target: LM, head: DraftNetwork) -> DraftNetwork:
+def _like(target: LM, head: Network) -> Network:
     """A new network with the target's embeddings, the same in every call."""
     embeddings = target.model.get_input_embeddings().weight.detach().float()
     if tuple(embeddings.shape) != tuple(head.embed_tokens.weight.shape):
@@ -390,7 +396,7 @@ def _copy_final_norm(target: LM, norm: nn.RMSNorm) -> None:
 
 def chosen_tree(nodes: int, depth: int, top_k: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> dict:
     """Arguments of `draft_trees.dynamic_tree` to store with a network."""
-    tree = {"nodes": nodes, "depth": depth, "top_k": top_k}
+    tree: dict[str, Any] = {"nodes": nodes, "depth": depth, "top_k": top_k}
     tree |= {"confidence": confidence} if confidence else {}
     tree |= {"greedy_temperature": greedy_temperature} if greedy_temperature != 1 else {}
     dynamic_tree(**tree)  # raises ValueError if something is wrong

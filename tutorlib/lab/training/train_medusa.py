@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...disk import filling
 from ...drafting.choices import grow
-from ...drafting.medusa_heads import NODES, MedusaHeads
+from ...drafting.medusa_heads import NODES, MedusaHeads, output_layer
 from ...loading.formats import save_medusa
 from ...model.lm import LM
 from .learner import Learner
@@ -39,8 +39,8 @@ class MedusaLearner(Learner):
     Parameters
     ----------
     target : LM
-    cold_temperature : float
-        The temperature at which the cold parts of the texts were drawn.
+    low_temperature : float
+        The low temperature at which the ends of the texts were drawn (see `TextSettings`).
     heads, layers : int
         The number of heads, and of residual blocks in each head.
     nodes : int
@@ -56,13 +56,14 @@ class MedusaLearner(Learner):
         of heads for a large vocabulary much smaller.
     """
 
+    head: MedusaHeads
     name, betas, given, joint = "medusa", (0.9, 0.98), 0, False
 
     def __init__(
         self,
         target: LM,
         *,
-        cold_temperature: float,
+        low_temperature: float,
         heads: int = 4,
         layers: int = 1,
         nodes: int = NODES,
@@ -73,11 +74,11 @@ class MedusaLearner(Learner):
         output = target.model.get_output_embeddings().weight.detach().float()
         if tokens is not None:
             output = output[torch.tensor(tokens, device=output.device)]
-        sizes = {"heads": heads, "layers": layers, "output": output, "token_map": tokens}
-        super().__init__(target, MedusaHeads(target.width, target.vocab_size, **sizes))
+        made = MedusaHeads(target.width, target.vocab_size, heads, layers, output, token_map=tokens)
+        super().__init__(target, made)
         self.settings = {"heads": heads, "layers": layers, "hard": hard, "joint": self.joint}
-        self.known = torch.arange(target.vocab_size) if tokens is None else self.head.token_map
-        self.known, self.borrow = self.known.to(target.device), borrow
+        known = torch.arange(target.vocab_size) if self.head.token_map is None else self.head.token_map
+        self.known, self.borrow = known.to(target.device), borrow
         if tokens is not None:
             self.settings["tokens"] = len(tokens)
         if borrow:
@@ -86,11 +87,11 @@ class MedusaLearner(Learner):
             if not layers:
                 raise ValueError("heads that borrow the target's output head need layers of 1 or more to learn in")
             self.settings["borrow"] = True
-            for head in self.head:
-                head[-1].requires_grad_(False)
+            for head in self.head.blocks():
+                output_layer(head).requires_grad_(False)
         self.noted = {"nodes": nodes}
         self.depth, self.ranks, self.needed = heads, min(RANKS, target.vocab_size), heads - 1
-        self.cold_temperature, self.nodes, self.hard = cold_temperature, nodes, hard
+        self.low_temperature, self.nodes, self.hard = low_temperature, nodes, hard
 
     @staticmethod
     def first(step: int, text: SampledText) -> int:
@@ -101,7 +102,7 @@ class MedusaLearner(Learner):
 
     def heads_loss(self, batch: TextBatch, hidden: torch.Tensor) -> torch.Tensor:
         """Cross-entropy of the guesses of each head, from hidden states (rows, length, width)."""
-        labels, hidden, whole = self.labels(batch), hidden.float(), 0.0
+        labels, hidden, whole = self.labels(batch), hidden.float(), hidden.new_zeros((), dtype=torch.float32)
         for i in range(self.depth):
             rows, at = self.index(i, batch.texts, hidden.device)
             if len(rows) * len(self.known) > LARGE:
@@ -128,7 +129,7 @@ class MedusaLearner(Learner):
             return index[batch.tokens.roll(-1, dims=1)]
         degrees = torch.ones(batch.tokens.shape, device=batch.tokens.device)
         for row, text in enumerate(batch.texts):
-            degrees[row, text.cold - 1 : len(text.tokens) - 1] = self.cold_temperature
+            degrees[row, text.low_from - 1 : len(text.tokens) - 1] = self.low_temperature
         logits = self.target.read_out(batch.hidden[-1], normed=True).float()
         if len(self.known) == self.target.vocab_size:
             return (logits / degrees[..., None]).softmax(-1)
@@ -173,13 +174,15 @@ class JointMedusaLearner(MedusaLearner):
         The copy.
     """
 
+    trained: Joint
     name, part, joint = "medusa joint", "medusa", True
 
     def __init__(self, target: LM, **settings):
         if target.dtype == torch.float16:
             raise ValueError("a target in float16 cannot be trained: load it with dtype=float32 (or bfloat16)")
         super().__init__(target, **settings)
-        model = copy.deepcopy(target.model).requires_grad_(True)
+        model = copy.deepcopy(target.model)
+        model.requires_grad_(True)
         self.student = LM(model, target.tokenizer, context=target.context)
         self.trained = Joint({"heads": self.head, "target": model})
 

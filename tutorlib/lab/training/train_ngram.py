@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -40,9 +41,9 @@ def count_ngrams(texts: Iterable[Sequence[int]], order: int, vocab_size: int) ->
     >>> [level.counts.tolist() for level in count_ngrams([[0, 1, 0, 1, 1]], 1, 2)]
     [[2, 3], [2, 1, 1]]
     """
-    texts = [np.asarray(text, dtype=np.int64) for text in texts]
-    tokens = np.concatenate([np.zeros(0, dtype=np.int64), *texts])
-    left = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(len(text), 0, -1) for text in texts)])
+    arrays = [np.asarray(text, dtype=np.int64) for text in texts]
+    tokens = np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+    left = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(len(text), 0, -1) for text in arrays)])
     found, levels = tokens.copy(), []  # `found`: for each position, the number of the n-gram that begins there
     levels = [Level(np.arange(vocab_size), np.bincount(tokens, minlength=vocab_size))]
     for length in range(2, order + 2):
@@ -77,7 +78,7 @@ def prune(levels: Sequence[Level], least: Sequence[int]) -> list[Level]:
     for length, (level, lowest) in enumerate(zip(levels, least, strict=True)):
         if length:
             kept_above, kept = kept, level.counts >= lowest
-            parents = np.repeat(np.arange(len(kept_above)), levels[length - 1].children)[kept]
+            parents = np.repeat(np.arange(len(kept_above)), cast(np.ndarray, levels[length - 1].children))[kept]
             children = np.bincount(parents, minlength=len(kept_above))[kept_above]
             pruned[-1] = pruned[-1]._replace(children=children)
         pruned.append(Level(level.tokens[kept], level.counts[kept]))

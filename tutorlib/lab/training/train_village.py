@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -171,7 +172,8 @@ def fit(recipe, folder, *, device="cpu", compiled=False, progress=True):
     log : list of dict
     """
     tokenizer = learn(recipe.vocab_size, seed=recipe.tokenizer_seed, specials=recipe.specials)
-    model, log, ends = None, [], []
+    model: Any = None
+    log, ends = [], []
     for number, stage in enumerate(recipe.stages, start=1):
         model = deepen(model, recipe, stage.layers) if model else build(recipe, stage.layers)
         model.to(device)
