@@ -72,6 +72,18 @@ def layer(x, norms, heads, weights, scales, extras, eps, keys, values, cos, sin,
     parent : (tokens,) array of int
         Each token's parent among the tokens of this call; -1 if it follows what `before` counts.
     """
+    h = np.empty_like(x)
+    norm(x, norms[0], eps, h)
+    layer_from(x, h, norms[1], heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent)
+
+
+@compiled
+def layer_from(x, read, weight, heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent):
+    """The same where the attention reads something else than x after a norm: `read`, (tokens, any width).
+
+    `weight` is that of the norm after the attention. `slot` and `parent` may be longer than the call, so that tokens
+    have ancestors from earlier calls.
+    """
     tokens, width = x.shape
     size = keys.shape[3]
     wq, wk, wv, wo, w_gate, w_up, w_down = weights
@@ -83,10 +95,9 @@ def layer(x, norms, heads, weights, scales, extras, eps, keys, values, cos, sin,
     seen = np.empty((tokens, heads[0] * size), np.float32)
     gate, up = np.empty((tokens, w_up.shape[0]), np.float32), np.empty((tokens, w_up.shape[0]), np.float32)
 
-    norm(x, norms[0], eps, h)
-    product(h, wq, sq, more_q, q)
-    product(h, wk, sk, more_k, k)
-    product(h, wv, sv, more_v, v)
+    product(read, wq, sq, more_q, q)
+    product(read, wk, sk, more_k, k)
+    product(read, wv, sv, more_v, v)
     turn(q, norm_q, eps, cos, sin)
     turn(k, norm_k, eps, cos, sin)
     store(k, keys, row, slot)
@@ -94,7 +105,7 @@ def layer(x, norms, heads, weights, scales, extras, eps, keys, values, cos, sin,
     attend(q, keys, values, row, slot, before, parent, seen)
     product(seen, wo, so, None, h)
     add(x, h)
-    norm(x, norms[1], eps, h)
+    norm(x, weight, eps, h)
     product(h, w_gate, s_gate, None, gate)
     product(h, w_up, s_up, None, up)
     for t in range(tokens):
@@ -186,7 +197,7 @@ def attend(q, keys, values, row, slot, before, parent, y):
     root = np.float32(1 / np.sqrt(size))
     deepest = 0
     for t in range(q.shape[0]):
-        deepest = max(deepest, before[t] + q.shape[0])
+        deepest = max(deepest, before[t] + len(slot))
     places, weights = np.empty(deepest, np.int64), np.empty(deepest, np.float32)
     for t in range(q.shape[0]):
         count, node = before[t], t
