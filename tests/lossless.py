@@ -39,6 +39,7 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.drafting.rules import block, match, match_drawn
 from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.model.batch import Batch
 from tutorlib.model.lm import LM
@@ -280,6 +281,9 @@ SAME_TEXT = {
     "string_match": lambda lm, draft, prompt, gamma, **how: string_match(
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
     ),
+    "speculative, match": lambda lm, draft, prompt, gamma, **how: speculative(
+        lm, draft, prompt, gamma=gamma, rule=match, **how
+    ),
     "medusa": lambda lm, draft, prompt, gamma, **how: medusa(
         lm, heads_of(lm, draft, gamma), prompt, shape=[(0,) * gamma, (1,) * gamma], **how
     ),
@@ -292,6 +296,18 @@ SAME_DISTRIBUTION = {
     "speculative": lambda lm, draft, prompt, gamma, **how: speculative(lm, draft, prompt, gamma=gamma, **how),
     "speculative_batch": lambda lm, draft, prompt, gamma, **how: Row(
         speculative_batch, lm, draft, prompt=prompt, gamma=gamma, **how
+    ),
+    **{
+        f"speculative, {rule.__name__}": lambda lm, draft, prompt, gamma, rule=rule, **how: speculative(
+            lm, draft, prompt, gamma=gamma, rule=rule, **how
+        )
+        for rule in (block, match_drawn)
+    },
+    "speculative_batch, block": lambda lm, draft, prompt, gamma, **how: Row(
+        speculative_batch, lm, draft, prompt=prompt, gamma=gamma, rule=block, **how
+    ),
+    "token_intersection, block": lambda lm, draft, prompt, gamma, **how: token_intersection(
+        lm, other_tokenizer(draft), prompt, gamma=gamma, rule=block, **how
     ),
     "token_intersection": lambda lm, draft, prompt, gamma, **how: token_intersection(
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
@@ -310,7 +326,7 @@ WITHOUT_A_COUNT = (
 )  # no gamma to refuse
 WITHOUT_DRAFTS = ("sample_batch",)
 AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
-TWO_MODELS = ("speculative", "speculative_batch", "token_intersection", "string_match")
+TWO_MODELS = [name for name in METHODS if name.startswith(("speculative", "token_intersection", "string_match"))]
 
 
 def on(method, draft):

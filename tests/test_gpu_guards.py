@@ -37,7 +37,7 @@ def probed(family):
 
 
 CACHE, FORWARD = "tutorlib.model.cache:KeyValues", "tutorlib.model.forward:Forward"
-NETWORK = "tutorlib.drafting.eagle_head"
+NETWORK = "tutorlib.drafting.draft_session:DraftSession"
 
 PLACES = [
     ("the tokens of a call", f"{CACHE}._pass", 1, GPU, method("greedy")),
@@ -65,10 +65,10 @@ PLACES = [
     ),
     ("Medusa's heads", "tutorlib.loading.formats:load_medusa", 0, GPU, loaded("medusa")),
     ("EAGLE's network", "tutorlib.loading.formats:load_eagle", 0, GPU, loaded("eagle")),
-    ("EAGLE's tokens", f"{NETWORK}:DraftSession._call", 1, GPU, method("eagle")),
-    ("EAGLE's positions", f"{NETWORK}:DraftSession._call", 0, GPU, method("eagle")),
-    ("EAGLE's tree", f"{NETWORK}:DraftSession.grow", 0, GPU, method("eagle, dynamic")),
-    ("EAGLE-3's vocabulary", f"{NETWORK}:Eagle3Head.tokens", 0, GPU, method("eagle3")),
+    ("EAGLE's tokens", f"{NETWORK}._call", 0, GPU, method("eagle")),
+    ("EAGLE's positions", f"{NETWORK}._with_room", 1, GPU, method("eagle")),
+    ("EAGLE's tree", f"{NETWORK}._mask", 0, GPU, method("eagle, dynamic")),
+    ("EAGLE-3's vocabulary", "tutorlib.drafting.eagle_head:Eagle3Head.tokens", 0, GPU, method("eagle3")),
 ]
 
 

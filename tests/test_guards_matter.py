@@ -407,35 +407,35 @@ MISTAKES = [
     ),
     (
         "heads asked where the tree ends",
-        "tutorlib.decoders.medusa:guess",
-        lambda right: lambda heads, hidden: right(heads, hidden.roll(1)),
+        "tutorlib.decoders.medusa:guesses",
+        lambda right: lambda heads, count: lambda hidden: right(heads, count)(hidden.roll(1)),
         test_medusa.test_after_a_path_the_heads_are_asked_where_it_ends,
     ),
     (
         "features one position late",
-        "tutorlib.drafting.eagle_head:DraftSession.feed",
+        "tutorlib.drafting.draft_session:DraftSession.feed",
         lambda right: lambda session, tokens, features: right(session, tokens, features.roll(1, 0)),
         test_eagle.test_a_network_that_knows_the_ring_is_right_up_to_the_end_of_every_tree,
     ),
     (
         "a network whose siblings see each other",
-        "tutorlib.drafting.eagle_head:DraftSession._call",
-        lambda right: lambda session, *args: right(session, *args[:-1], None),
+        "tutorlib.drafting.draft_session:DraftSession._mask",
+        lambda right: lambda session, start, paths: None,
         trees("static"),
     ),
     (
         "a network's positions by the slot",
-        "tutorlib.drafting.eagle_head:DraftSession._call",
+        "tutorlib.drafting.draft_session:DraftSession._call",
         lambda right: (
-            lambda session, tokens, hidden, start, places, mask: right(
-                session, tokens, hidden, start, slice(start, start + len(tokens)), mask
+            lambda session, loops, tokens, hidden, start, positions, *paths: right(
+                session, loops, tokens, hidden, start, list(range(start, start + len(tokens))), *paths
             )
         ),
         trees("static"),
     ),
     (
         "a network's guesses after the first node",
-        "tutorlib.drafting.eagle_head:DraftSession.grow",
+        "tutorlib.drafting.draft_session:DraftSession.grow",
         lambda right: lambda session, tokens, parents: right(session, tokens, parents[::-1]),
         trees("dynamic"),
     ),

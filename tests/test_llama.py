@@ -237,7 +237,7 @@ def test_rows_trees_and_pieces_have_the_same_bits_as_one_token_at_a_time():
 def test_the_beginning_of_a_long_prompt_is_a_matrix_product_and_everything_else_is_as_without(monkeypatch):
     model, rows = tiny(), []
     for many in (4, 1000):
-        monkeypatch.setattr(llama, "_MANY", many)
+        monkeypatch.setattr(llama, "MANY", many)
         session, batch = LM(model).session(TEXT[:12], hidden=(0, 1, -1)), LM(model).batch([TEXT[:12], TEXT[:3]])
         rows.append([session.feed([5]), *session.prompt_hidden.values(), *session.hidden.values()])
         rows[-1] += [session.feed([1]), *batch.feed([[1, 2], [3]])]

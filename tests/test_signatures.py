@@ -90,6 +90,8 @@ def test_a_parameter_of_one_name_has_one_default_wherever_it_may_be_left_out():
                 found[parameter.name][repr(parameter.default)].add(name)
     for name in NEEDED_SOMEWHERE:
         del found[name][repr(inspect.Parameter.empty)]
+    # A tree's tokens are guesses, and a chain's are drawn: each kind of draft has a rule of its own.
+    del found["rule"][repr(tutorlib.exact)]
     assert {name: dict(defaults) for name, defaults in found.items() if len(defaults) > 1} == {}
     assert found["gamma"].keys() == {"4"} and found["length_penalty"].keys() == {"1.0"}
     assert found["rng"].keys() == found["rngs"].keys() == {"None"}

@@ -38,6 +38,7 @@ from .drafting.checking import exact, typical_acceptance, walk
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.eagle_head import Eagle3Head, EagleHead
 from .drafting.medusa_heads import MedusaHeads
+from .drafting.rules import block, match, match_drawn, ratio
 from .hugging_face.generate import custom_generate
 from .loading import models
 from .measures import proof
@@ -79,6 +80,7 @@ __all__ = [
     "adaptive_gamma",
     "beam_search",
     "best_first_beam_search",
+    "block",
     "chain_draft",
     "checking",
     "context_contrast",
@@ -98,6 +100,8 @@ __all__ = [
     "greedy",
     "lookahead",
     "lower_layers",
+    "match",
+    "match_drawn",
     "medusa",
     "metrics",
     "min_p",
@@ -106,6 +110,7 @@ __all__ = [
     "presence_penalty",
     "prompt_lookup",
     "proof",
+    "ratio",
     "repetition_penalty",
     "run",
     "run_batch",

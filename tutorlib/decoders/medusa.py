@@ -4,12 +4,13 @@ guesses.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 
 from ..drafting.checking import Rule, check_rule, check_tree, exact
 from ..drafting.choices import Choices, checked_choices
+from ..drafting.head_loops import looped_heads
 from ..drafting.medusa_heads import MedusaHeads, check_depth, check_target
 from ..model.lm import LM
 from ..model.tree import ROOT, TokenTree
@@ -106,12 +107,12 @@ def medusa(
         When called with a bad argument, for example with heads that belong to another model.
     """
     choices = heads.choices if shape is None else checked_choices(shape)
-    session = target.session(prompt, hidden=-1)
+    session, guess = target.session(prompt, hidden=-1), guesses(heads, max(map(len, choices)))
     text, hidden = session.tokens, None
     session.rollback(1)  # the last token is fed with the tree
     while len(text) < target.context:
-        guesses = None if hidden is None else guess(heads, hidden)
-        drafted = ranked_tree(guesses, choices, depth=target.context - len(text) - 1)
+        guessed = None if hidden is None else guess(hidden)
+        drafted = ranked_tree(guessed, choices, depth=target.context - len(text) - 1)
         checked = check_tree(session, text, drafted, rng, warp, rule)
         hidden = session.hidden[checked.rows[-1]]
         text += checked.tokens
@@ -119,7 +120,13 @@ def medusa(
     return "context"
 
 
-def guess(heads, hidden: torch.Tensor) -> torch.Tensor:
-    """The heads' logits (heads, vocab) for one hidden state (width,), in the heads' own type."""
-    with torch.inference_mode():
-        return heads(hidden.to(heads.dtype))
+def guesses(heads, count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function from one hidden state (width,) to the logits (count, vocab) of the first heads, in their own type."""
+    loops = looped_heads(heads, count)
+
+    def guess(hidden):
+        with torch.inference_mode():
+            hidden = hidden.to(heads.dtype)
+            return heads(hidden)[:count] if loops is None else loops.guess(hidden)
+
+    return guess

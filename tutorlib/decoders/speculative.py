@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Sequence
 import torch
 
 from ..arguments import check_whole_number, is_number, takes_iterators
-from ..drafting.checking import check_tree, drawn
+from ..drafting.checking import check_tree
+from ..drafting.rules import ChainRule, check_chain_rule, draft_token, ratio
 from ..measures.theory import measured_factor
 from ..model.lm import LM
 from ..model.protocol import is_model
@@ -93,7 +94,7 @@ def adaptive_gamma(
     return most_tokens_a_second
 
 
-def check_pair(target, draft, prompt, gamma, confidence):
+def check_pair(target, draft, prompt, gamma, confidence, rule):
     """Raise ValueError if an argument of `speculative` is wrong."""
     if not is_model(draft):
         raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
@@ -108,6 +109,7 @@ def check_pair(target, draft, prompt, gamma, confidence):
         raise ValueError(f"gamma must be a whole number, or a function of the rounds so far; got {gamma!r}")
     if not is_number(confidence) or not 0 <= confidence <= 1:
         raise ValueError(f"confidence must be a probability from 0 (draft on, however unsure) to 1, got {confidence!r}")
+    check_chain_rule(rule)
 
 
 def tokens_to_draft(gamma: Gamma, rounds: Sequence[tuple[int, int]], text: Sequence[int], target, draft) -> int:
@@ -143,6 +145,7 @@ def speculative(
     *,
     gamma: Gamma = 4,
     confidence: float = 0.0,
+    rule: ChainRule = ratio,
     rng: Randomness | None = None,
     warp: Sequence[Warp] = (),
 ) -> Generator[Step, None, str | None]:
@@ -157,7 +160,8 @@ def speculative(
     1 tokens. The first call also reads the prompt.
 
     Source: Leviathan, Kalman and Matias (2023), "Fast Inference from Transformers via Speculative Decoding", algorithm
-    1; Chen et al. (2023), "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
+    1; Chen et al. (2023), "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2. The
+    rules have sources of their own: see `tutorlib.drafting.rules`.
 
     Parameters
     ----------
@@ -178,6 +182,9 @@ def speculative(
         where the draft gave no token this probability, since the tokens after it would probably be rejected. This helps
         in greedy decoding, where only one token is accepted. It does not help in sampling, where an unsure draft is
         accepted as often as a sure one, provided that both are equally close to the target.
+    rule : function
+        How drafted tokens are checked: `ratio`, `block`, `match` or `match_drawn`. All are lossless, and `block` keeps
+        the most tokens.
     rng : Randomness or None
         For example ``Seeded(7)``. With None, the most likely token is taken instead.
     warp : sequence of functions
@@ -208,10 +215,10 @@ def speculative(
             if row is None:
                 break
             draft_probs.append(row)
-            drafted.append(rng.choose(row))
+            drafted.append(draft_token(rule, row, rng))
             if is_unsure(logits[-1:], confidence)[0]:
                 break
-        checked = check_tree(target_session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
+        checked = check_tree(target_session, text, TokenTree.chain(drafted), rng, warp, rule(draft_probs))
         text += checked.tokens
         rounds.append((len(drafted), len(checked.path)))
         yield checked.step()

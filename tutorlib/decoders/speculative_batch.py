@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..drafting.checking import check, drawn
+from ..drafting.checking import check
+from ..drafting.rules import ChainRule, draft_token, ratio
 from ..model.batch import Batch
 from ..model.lm import LM
 from ..model.tree import TokenTree
@@ -53,7 +54,13 @@ class BatchRow:
 
 
 def draft_together(
-    rows: list[BatchRow], batch: Batch, counts: list[int], confidence: float, warp: Sequence[Warp], vocab_size: int
+    rows: list[BatchRow],
+    batch: Batch,
+    counts: list[int],
+    confidence: float,
+    rule: ChainRule,
+    warp: Sequence[Warp],
+    vocab_size: int,
 ) -> None:
     """Draft up to ``counts[i]`` of the target's `vocab_size` tokens for row i, with one call for all rows still
     drafting.
@@ -76,15 +83,15 @@ def draft_together(
             if row_probs is None:
                 continue
             rows[i].draft_probs.append(row_probs)
-            rows[i].drafted.append(rows[i].rng.choose(row_probs))
+            rows[i].drafted.append(draft_token(rule, row_probs, rows[i].rng))
             if len(rows[i].drafted) < counts[i] and not unsure:
                 drafted_on.append(i)
         drafting = drafted_on
 
 
-def check_batch(target, draft, prompts, gamma, confidence):
+def check_batch(target, draft, prompts, gamma, confidence, rule):
     """Raise ValueError if an argument of `speculative_batch` is wrong."""
-    check_pair(target, draft, max(prompts, key=len), gamma, confidence)
+    check_pair(target, draft, max(prompts, key=len), gamma, confidence, rule)
     for prompt in prompts:
         check_prompt_of_both(prompt, "draft", draft)
 
@@ -97,6 +104,7 @@ def speculative_batch(
     *,
     gamma: Gamma = 4,
     confidence: float = 0.0,
+    rule: ChainRule = ratio,
     rngs: Sequence[Randomness] | None = None,
     warp: Sequence[Warp] = (),
 ) -> Generator[list[Step], set[int] | None, str]:
@@ -114,7 +122,7 @@ def speculative_batch(
 
     Parameters
     ----------
-    target, draft, confidence, warp
+    target, draft, confidence, rule, warp
         As for `speculative`.
     prompts : list of str or of lists of int
         At least one; their lengths may differ.
@@ -146,13 +154,13 @@ def speculative_batch(
         draft_batch.reorder(going)
 
         counts = [tokens_to_draft(gamma, row.rounds, row.text, target, draft) for row in rows]
-        draft_together(rows, draft_batch, counts, confidence, warp, target.vocab_size)
+        draft_together(rows, draft_batch, counts, confidence, rule, warp, target.vocab_size)
         logits = target_batch.feed([row.unread + row.drafted for row in rows])
         steps = [Step() for _ in prompts]
         target_forgets, draft_forgets = [], []
         for row, row_logits in zip(rows, logits, strict=True):
             drafted = TokenTree.chain(row.drafted)
-            checked = check(row_logits, row.text, drafted, row.rng, warp, drawn(row.draft_probs))
+            checked = check(row_logits, row.text, drafted, row.rng, warp, rule(row.draft_probs))
             # The last of the tokens is fed in the next round.
             target_forgets.append(len(row.drafted) - len(checked.tokens) + 1)
             row.text += checked.tokens

@@ -7,7 +7,8 @@ from collections.abc import Generator, Sequence
 
 import torch
 
-from ..drafting.checking import check_tree, drawn
+from ..drafting.checking import check_tree
+from ..drafting.rules import ChainRule, check_chain_rule, draft_token, ratio
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..model.vocabularies import Translation, check_pair, room_to_draft, shared_tokens
@@ -18,9 +19,10 @@ from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, in_float64
 
 
-def check(target, draft, gamma):
+def check(target, draft, gamma, rule):
     """Raise ValueError if an argument of `token_intersection` is wrong."""
     check_pair(target, draft, gamma)
+    check_chain_rule(rule)
     if not shared_tokens(target, draft).ordinary:
         raise ValueError(
             f"the target's {target.vocab_size} tokens and the draft's {draft.vocab_size} have none in common, special "
@@ -30,7 +32,14 @@ def check(target, draft, gamma):
 
 @decoder(check=check)
 def token_intersection(
-    target: LM, draft: LM, prompt: Prompt, *, gamma: int = 4, rng: Randomness | None = None, warp: Sequence[Warp] = ()
+    target: LM,
+    draft: LM,
+    prompt: Prompt,
+    *,
+    gamma: int = 4,
+    rule: ChainRule = ratio,
+    rng: Randomness | None = None,
+    warp: Sequence[Warp] = (),
 ) -> Generator[Step, None, str | None]:
     """Speculative sampling with a draft that has another tokenizer, limited to the tokens which both models have.
 
@@ -62,6 +71,8 @@ def token_intersection(
     gamma : int
         How many tokens to draft in a round, at least 1. Fewer are drafted if one of the contexts is nearly full, after
         an end-of-text token, and if the draft gives all shared tokens probability zero.
+    rule : function
+        As for `speculative`.
     rng : Randomness or None
     warp : sequence of functions
         Applied to the target's logits, and to the draft's after these have been arranged by the target's ids.
@@ -81,8 +92,8 @@ def token_intersection(
     text = session.tokens
     session.rollback(1)  # the last token is fed with the draft
     while len(text) < target.context:
-        drafted, draft_probs = guesses.draw(text, gamma, rng)
-        checked = check_tree(session, text, TokenTree.chain(drafted), rng, warp, drawn(draft_probs))
+        drafted, draft_probs = guesses.draw(text, gamma, rng, rule)
+        checked = check_tree(session, text, TokenTree.chain(drafted), rng, warp, rule(draft_probs))
         text += checked.tokens
         yield checked.step()
     return "context"
@@ -105,7 +116,7 @@ class Guesses:
         self.columns = [torch.tensor(ids, device=draft.device) for ids in (shared.target, shared.draft)]
         self.session = None
 
-    def draw(self, text: list[int], count: int, rng) -> tuple[list[int], list[torch.Tensor]]:
+    def draw(self, text: list[int], count: int, rng, rule: ChainRule = ratio) -> tuple[list[int], list[torch.Tensor]]:
         """Draw up to `count` tokens to follow `text`, as ids of the target; fewer if there is less room.
 
         Returns
@@ -122,7 +133,7 @@ class Guesses:
         self.session = self.session or self.draft.session(context)
         logits = self.session.advance_to(context)[-1:]
         while (probs := self.probs(logits, History(text, drafted))) is not None:
-            drafted.append(rng.choose(probs))
+            drafted.append(draft_token(rule, probs, rng))
             draft_probs.append(probs)
             if len(drafted) == count or drafted[-1] in self.target.stop_tokens:
                 break

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from ..model.llama import MANY
 from ..model.session import NaNLogits
 from ..model.tree import ROOT
+from .head_loops import looped_network
 
 if TYPE_CHECKING:
     from .eagle_head import DraftNetwork
@@ -56,6 +58,7 @@ class DraftSession:
         self.head, self.target = head, target
         self.length = self.calls = 0
         self._device, self._dtype = head.fc.weight.device, head.fc.weight.dtype
+        self._loops = looped_network(head, target)  # None where PyTorch computes
         self._cache: torch.Tensor | None = None  # keys and values, (2, 1, heads, slots, head size), with spare slots
         self._rotation: torch.Tensor | None = None  # for the first positions
         self._hidden: list[torch.Tensor] = []  # (width,): outputs of the last confirmed position and of the nodes
@@ -92,13 +95,12 @@ class DraftSession:
             )
         self._check(tokens)
         start, end = self.length, self.length + len(tokens)
+        loops = self._loops if len(tokens) < MANY else None
         with torch.inference_mode():
-            hidden = self.head.start(features.to(self._device, self._dtype))
-            # No mask: with a single layer, only the output of the last position is needed, and it attends to all of
-            # them.
+            hidden = (loops or self.head).start(features.to(self._device, self._dtype))
             cache = self._cache
             overwritten = None if cache is None else cache[:, :, :, start:end].clone()
-            hidden = self._call(tokens, hidden, start, slice(start, end), None)
+            hidden = self._call(loops, tokens, hidden, start, list(range(start, end)))
             try:
                 logits = self._read_out(hidden[-1:])
             except NaNLogits:  # the nodes of the tree are still needed
@@ -131,7 +133,7 @@ class DraftSession:
             exist, if the nodes are on several levels, or if a token is outside the vocabulary.
         """
         self._check(tokens)
-        first, nodes = len(self._paths), len(self._paths) + len(tokens)
+        first = len(self._paths)
         if not len(tokens) or len(tokens) != len(parents) or not all(ROOT <= parent < first for parent in parents):
             raise ValueError(f"{list(tokens)} after {list(parents)}: each token needs a parent from -1 to {first - 1}")
         paths = [
@@ -140,17 +142,10 @@ class DraftSession:
         depth = len(paths[0])
         if any(len(path) != depth for path in paths):
             raise ValueError(f"{list(parents)} are parents of several levels: add the nodes of one level at a time")
-        mask = None
-        if depth < nodes:
-            seen = np.zeros((len(paths), self.length + nodes), dtype=bool)
-            seen[:, : self.length] = True
-            for row, path in zip(seen, paths, strict=True):
-                row[[self.length + node for node in path]] = True
-            mask = torch.from_numpy(seen).to(self._device)
-        place = self.length + depth - 1
         with torch.inference_mode():
             above = torch.stack([self._hidden[parent + 1] for parent in parents])
-            hidden = self._call(tokens, above, self.length + first, slice(place, place + 1), mask)
+            positions = [self.length + depth - 1] * len(tokens)
+            hidden = self._call(self._loops, tokens, above, self.length + first, positions, paths)
             logits = self._read_out(hidden)
             self._hidden += hidden.unbind()
             self._paths += paths
@@ -160,31 +155,66 @@ class DraftSession:
         if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.head.vocab_size:
             raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {self.head.vocab_size}")
 
-    def _call(self, tokens, hidden, start, places, mask):
-        """One step of the network for tokens (n) and hidden (n, width), whose keys go to slots from `start` on."""
+    def _call(self, loops, tokens, hidden, start, positions, paths=()):
+        """One step of the network for tokens (n) and hidden (n, width), whose keys go to slots from `start` on.
+
+        The tokens continue the text, or are the last nodes of these paths.
+        """
         self.calls += 1
         end = start + len(tokens)
+        cache, rotation = self._with_room(end)
+        if loops is not None:
+            turns = (table[positions] for table in rotation[:, 0, 0].numpy())
+            return loops.step(tokens, hidden, cache.numpy(), *turns, *self._where(len(tokens), start, paths))
+        mask = self._mask(start, paths)
 
         def cached(queries, keys, values):
-            if self._cache is None or end > self._cache.shape[3]:
-                old = keys.new_zeros(2, *keys.shape[:2], 0, keys.shape[3]) if self._cache is None else self._cache
-                spare = old.new_zeros(*old.shape[:3], end + _SPARE_SLOTS, old.shape[4])
-                self._cache = torch.cat([old[:, :, :, :start], spare], dim=3)
-            self._cache[0, :, :, start:end], self._cache[1, :, :, start:end] = keys, values
-            keys, values = self._cache[:, :, :, :end]
+            cache[0, :, :, start:end], cache[1, :, :, start:end] = keys, values
+            keys, values = cache[:, :, :, :end]
             return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
 
+        cos, sin = rotation[..., positions, :]
+        given = torch.tensor([list(tokens)], device=self._device)
+        return self.head.forward(given, hidden[None], (cos, sin), cached)[0]
+
+    def _with_room(self, end):
+        """The cache and the rotations, enlarged if they have less than `end` slots and positions."""
+        if self._cache is None or end > self._cache.shape[3]:
+            config = self.head.config
+            shape = 2, 1, config.num_key_value_heads, end + _SPARE_SLOTS, config.head_dim
+            old, self._cache = self._cache, torch.zeros(shape, dtype=self._dtype, device=self._device)
+            if old is not None:
+                self._cache[:, :, :, : old.shape[3]] = old
         if self._rotation is None or end > self._rotation.shape[-2]:
             # Not beyond the context, where some kinds of rotation change.
             most = max(end, min(2 * end + _SPARE_SLOTS, self.target.context))
             positions = torch.arange(most, device=self._device)[None]
             self._rotation = torch.stack(self.head.rotation(positions))
-        cos, sin = self._rotation[..., places, :]
-        given = torch.tensor([list(tokens)], device=self._device)
-        return self.head.forward(given, hidden[None], (cos, sin), cached)[0]
+        return self._cache, self._rotation
+
+    def _mask(self, start, paths):
+        """What each of some nodes attends to: the text and its path. None if that is all there is."""
+        # A text needs no mask: with a single layer, only the output of its last position is needed, and that attends to
+        # all of them.
+        nodes = start - self.length + len(paths)
+        if not paths or len(paths[0]) == nodes:
+            return None
+        seen = np.zeros((len(paths), self.length + nodes), dtype=bool)
+        seen[:, : self.length] = True
+        for row, path in zip(seen, paths, strict=True):
+            row[[self.length + node for node in path]] = True
+        return torch.from_numpy(seen).to(self._device)
+
+    def _where(self, count, start, paths):
+        """The same for the loops: row, slot, before and parent of the new tokens, and then those of the older nodes."""
+        slot, parent = list(range(start, start + count)), list(range(-1, count - 1))
+        if paths:
+            slot += range(self.length, start)
+            parent = [count + path[-2] if len(path) > 1 else ROOT for path in [*paths, *self._paths]]
+        return map(np.array, ([0] * count, slot, [self.length] * count, parent))
 
     def _read_out(self, hidden):
-        logits = self.head.read_out(hidden, self.target)
+        logits = (self._loops or self.head).read_out(hidden, self.target)
         top = float(logits.max())  # NaN if any of them is
         if top != top:
             raise NaNLogits(

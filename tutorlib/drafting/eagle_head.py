@@ -14,6 +14,7 @@ What this file does not do: decide which guesses are extended (`tutorlib.draftin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -22,7 +23,9 @@ from transformers import PreTrainedConfig  # LlamaConfig takes seconds to import
 
 from ..arguments import ints
 from ..model.lm import LM
-from .draft_session import DraftSession
+
+if TYPE_CHECKING:
+    from .draft_session import DraftSession
 
 # How queries attend to keys and values, each (rows, heads, length, head size). The result has the queries' shape.
 Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -175,6 +178,8 @@ class DraftNetwork(nn.Module):
 
     def session(self, target: LM) -> DraftSession:
         """One sequence of drafts for a target; see `DraftSession`."""
+        from .draft_session import DraftSession  # which knows the networks
+
         return DraftSession(self, target)
 
 

@@ -41,8 +41,8 @@ _THREADS = 2
 # Models of so many bytes are computed by as many threads as PyTorch has: for smaller ones, meeting takes too long.
 _SHARED = 50e6
 # From so many tokens on, a matrix product is quicker than the loops.
-_MANY = 32
-_PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+MANY = 32
+PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                 "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
 
 
@@ -101,21 +101,21 @@ class Llama:
     def __init__(self, model: torch.nn.Module, round=None):
         inner, config = model.model, model.config
         self.is_rounded, round = round is not None, round or (lambda matrix: matrix)
-        self.embeddings = _array(inner.embed_tokens.weight)
+        self.embeddings = array_of(inner.embed_tokens.weight)
         self.rotate = inner.rotary_emb
         self.heads = (config.num_attention_heads, config.num_key_value_heads)
         self.size = inner.layers[0].self_attn.head_dim
         self.eps = np.float32(config.rms_norm_eps)
         self.layers = []
         for layer in inner.layers:
-            matrices = [round(_matrix(layer.get_submodule(name))) for name in _PROJECTIONS]
-            norms = (_array(layer.input_layernorm.weight), _array(layer.post_attention_layernorm.weight))
+            matrices = [round(matrix_of(layer.get_submodule(name))) for name in PROJECTIONS]
+            norms = (array_of(layer.input_layernorm.weight), array_of(layer.post_attention_layernorm.weight))
             of_heads = [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
-            extras = (*(matrix.more for matrix in matrices[:3]), *(norm and _array(norm.weight) for norm in of_heads))
+            extras = (*(matrix.more for matrix in matrices[:3]), *(norm and array_of(norm.weight) for norm in of_heads))
             weights, scales = tuple(matrix.weight for matrix in matrices), tuple(matrix.scale for matrix in matrices)
             self.layers.append((norms, self.heads, weights, scales, extras, self.eps))
-        self.norm = _array(inner.norm.weight)
-        self.head = round(_matrix(model.lm_head))
+        self.norm = array_of(inner.norm.weight)
+        self.head = round(matrix_of(model.lm_head))
         self._turns = (np.empty((0, self.size), np.float32),) * 2
         self.is_shared = self.nbytes >= _SHARED and CAN_GIVE_WAY
 
@@ -235,7 +235,7 @@ class LoopCache:
         the same tokens are read in the same way, whatever follows the prompt in this call.
         """
         count = len(tokens) - keep
-        if start or count < _MANY or self.llama.is_rounded:
+        if start or count < MANY or self.llama.is_rounded:
             return 0, {}
         _, states, output = self.lm.forward(torch.tensor([tokens[:count]]), 1, hidden, use_cache=True)
         self._make_room(len(tokens))
@@ -339,7 +339,7 @@ def _modules(model: torch.nn.Module, size: int):
     )
     shapes = (queries, width), (keys, width), (keys, width), (width, queries), *[(inner, width)] * 2, (width, inner)
     for number in range(len(model.model.layers)):
-        for name, shape in zip(_PROJECTIONS, shapes, strict=True):
+        for name, shape in zip(PROJECTIONS, shapes, strict=True):
             yield f"model.layers.{number}.{name}", "Linear", shape
     yield "lm_head", "Linear", (vocab, width)
     yield "model.embed_tokens", "Embedding", (vocab, width)
@@ -351,15 +351,15 @@ def _is_plain(module: torch.nn.Module, name: str, kind: str, shape: tuple[int, i
     """
     if type(module).__name__ != kind or not type(module).__module__.startswith("torch.nn.modules"):
         return False
-    more = getattr(module, "bias", None) is not None and not name.endswith(_PROJECTIONS[:3])
+    more = getattr(module, "bias", None) is not None and not name.endswith(PROJECTIONS[:3])
     return tuple(module.weight.shape) == shape and not more
 
 
-def _matrix(linear: torch.nn.Linear) -> Matrix:
-    return Matrix(_array(linear.weight), None, None if linear.bias is None else _array(linear.bias))
+def matrix_of(linear: torch.nn.Linear) -> Matrix:
+    return Matrix(array_of(linear.weight), None, None if linear.bias is None else array_of(linear.bias))
 
 
-def _array(weight: torch.Tensor) -> np.ndarray:
+def array_of(weight: torch.Tensor) -> np.ndarray:
     """The weight itself, as an array over the same memory."""
     array = weight.detach().numpy()
     return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array).copy()

@@ -82,16 +82,32 @@ def layer(
     team : (int, int, (1,) array of int64)
         The number of this thread, how many there are, and how often they have met; see `alone`.
     """
+    h = np.empty_like(x)
+    norm(x, norms[0], eps, h)
+    layer_from(
+        x, h, norms[1], heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent, made,
+        team,
+    )  # fmt: skip
+
+
+@compiled
+def layer_from(
+    x, read, weight, heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent, made, team
+):  # fmt: skip
+    """The same where the attention reads something else than x after a norm: `read`, (tokens, any width).
+
+    `weight` is that of the norm after the attention. `slot` and `parent` may be longer than the call, so that tokens
+    have ancestors from earlier calls.
+    """
     wq, wk, wv, wo, w_gate, w_up, w_down = weights
     sq, sk, sv, so, s_gate, s_up, s_down = scales
     more_q, more_k, more_v, norm_q, norm_k = extras
     q, k, v, out, gate, up, down = made
     h = np.empty_like(x)
 
-    norm(x, norms[0], eps, h)
-    product(h, wq, sq, more_q, q, team)
-    product(h, wk, sk, more_k, k, team)
-    product(h, wv, sv, more_v, v, team)
+    product(read, wq, sq, more_q, q, team)
+    product(read, wk, sk, more_k, k, team)
+    product(read, wv, sv, more_v, v, team)
     meet(team)
     turn(q, norm_q, eps, cos, sin, share(heads[0], team))
     turn(k, norm_k, eps, cos, sin, share(heads[1], team))
@@ -103,7 +119,7 @@ def layer(
     product(q, wo, so, None, out, team)
     add(x, out, team)
     meet(team)
-    norm(x, norms[1], eps, h)
+    norm(x, weight, eps, h)
     product(h, w_gate, s_gate, None, gate, team)
     product(h, w_up, s_up, None, up, team)
     first, last = share(gate.shape[1], team)
@@ -237,7 +253,7 @@ def attend(q, keys, values, row, slot, before, parent, some, y):
     root = np.float32(1 / np.sqrt(size))
     deepest = 0
     for t in range(q.shape[0]):
-        deepest = max(deepest, before[t] + q.shape[0])
+        deepest = max(deepest, before[t] + len(slot))
     places, weights = np.empty(deepest, np.int64), np.empty(deepest, np.float32)
     for t in range(q.shape[0]):
         count, node = before[t], t

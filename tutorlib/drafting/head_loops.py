@@ -1,0 +1,175 @@
+"""Medusa heads and EAGLE networks in the compiled loops of `tutorlib.model.loops`, in place of PyTorch's operators.
+
+A draft reads one token at a time or a few, like its target, and so the loops are as good for the one as for the other.
+They read the weights of the heads where they lie. `looped_heads` and `looped_network` return None where the loops do
+not compute what the heads compute: in half precision, on a GPU, with hooks, for subclasses, and without numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..model import llama
+from ..model.fingerprint import has_hooks
+from ..model.llama import array_of, matrix_of
+from ..model.lm import LM
+from .eagle_head import Attention, DraftNetwork, Eagle3Head, EagleHead, FeedForward, Layer, MidLayer
+from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
+
+_PARTS = (
+    MedusaHeads, ResidualBlock, EagleHead, Eagle3Head, Layer, MidLayer, Attention, FeedForward,
+    nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.Sequential,
+)  # fmt: skip
+
+
+def _fit(heads: nn.Module, *sizes: int) -> bool:
+    """Whether all parts of some heads are what they seem to be, and these sizes those that the loops take."""
+    return (
+        llama.are_wanted()
+        and not any(size % 16 for size in sizes)
+        and all(type(part) in _PARTS for part in heads.modules())
+        and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in heads.parameters())
+        and not has_hooks(heads)
+        and llama.loops() is not None
+    )
+
+
+def _product(states: np.ndarray, matrix: llama.Matrix) -> np.ndarray:
+    made = np.empty((len(states), len(matrix.weight)), np.float32)
+    llama.loops().product(states, *matrix, made, llama.loops().alone())
+    return made
+
+
+def _normed(states: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarray:
+    made = np.empty_like(states)
+    llama.loops().norm(states, weight, eps, made)
+    return made
+
+
+def looped_heads(heads: MedusaHeads, count: int) -> LoopedHeads | None:
+    """The first Medusa heads in the loops, or None if these do not fit them."""
+    return LoopedHeads(heads, count) if isinstance(heads, MedusaHeads) and _fit(heads, heads.width) else None
+
+
+class LoopedHeads:
+    """The first `count` Medusa heads in the loops: ``guess(hidden)`` is ``heads(hidden)[:count]`` for one state."""
+
+    def __init__(self, heads: MedusaHeads, count: int):
+        self.spread = heads.spread
+        first = heads.blocks()[:count]
+        self.blocks = [
+            [matrix_of(block.linear) for block in head if isinstance(block, ResidualBlock)] for head in first
+        ]
+        self.outputs = [matrix_of(output_layer(head)) for head in first]
+        # Heads that borrow the target's output layer have equal ones. Then one is read for all of them.
+        self.are_one = all(np.array_equal(output.weight, self.outputs[0].weight) for output in self.outputs[1:])
+
+    def guess(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The logits (count, vocab) for one hidden state (width,)."""
+        states = hidden.numpy()[None].repeat(len(self.blocks), axis=0)
+        for state, blocks in zip(states[:, None], self.blocks, strict=True):
+            for block in blocks:
+                made = _product(state, block)
+                state += made / (1 + np.exp(-made))
+        if self.are_one:
+            logits = _product(states, self.outputs[0])
+        else:
+            logits = np.concatenate([_product(*pair) for pair in zip(states[:, None], self.outputs, strict=True)])
+        return self.spread(torch.from_numpy(logits))
+
+
+def looped_network(head: DraftNetwork, target: LM) -> LoopedNetwork | None:
+    """An EAGLE network in the loops, or None if these do not fit it (or the target whose output head it uses)."""
+    if not isinstance(head, EagleHead | Eagle3Head):
+        return None
+    config = head.config
+    if not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
+        return None
+    if config.attention_bias or config.mlp_bias:
+        return None
+    if isinstance(head, Eagle3Head):
+        return LoopedNetwork(head, matrix_of(head.lm_head))
+    weights = llama.of(target.model) if type(target) is LM else None
+    return None if weights is None else LoopedNetwork(head, weights.head)
+
+
+class LoopedNetwork:
+    """One layer that reads guesses, and an output head that guesses on; see `eagle_head.DraftNetwork`.
+
+    Parameters
+    ----------
+    head : EagleHead or Eagle3Head
+    output : Matrix
+        The weights of the output head, the network's own or its target's.
+    """
+
+    def __init__(self, head: EagleHead | Eagle3Head, output: llama.Matrix):
+        self.head, self.output = head, output
+        self.continues_normed = isinstance(head, Eagle3Head) and head.norm_output
+        self.known = head.tokens.numpy() if isinstance(head, Eagle3Head) else None
+        config, self.eps = head.config, np.float32(head.config.rms_norm_eps)
+        layer = head.midlayer if isinstance(head, Eagle3Head) else cast(Layer, head.layers[0])
+        matrices = [matrix_of(cast(nn.Linear, layer.get_submodule(name))) for name in llama.PROJECTIONS]
+        self.embeddings, self.fc = array_of(head.embed_tokens.weight), matrix_of(head.fc)
+        self.norms = {
+            name: array_of(part.weight) for name, part in head.named_modules() if isinstance(part, nn.RMSNorm)
+        }
+        self.layer = (
+            array_of(layer.post_attention_layernorm.weight),
+            (config.num_attention_heads, config.num_key_value_heads),
+            tuple(matrix.weight for matrix in matrices),
+            (None,) * 7,
+            (*(matrix.more for matrix in matrices[:3]), None, None),
+            self.eps,
+        )
+
+    def normed(self, states: np.ndarray, name: str) -> np.ndarray:
+        """States (tokens, width) after the norm of this name; as they are if there is none."""
+        return _normed(states, self.norms[name], self.eps) if name in self.norms else states
+
+    def start(self, features: torch.Tensor) -> torch.Tensor:
+        """See `DraftNetwork.start`."""
+        if isinstance(self.head, EagleHead):
+            return features
+        states = self.normed(features.contiguous().numpy(), "input_norm")
+        if self.head.fc_norm is not None:
+            parts = np.split(states, len(self.head.fc_norm), axis=1)
+            normed = [self.normed(part.copy(), f"fc_norm.{number}") for number, part in enumerate(parts)]
+            states = np.concatenate(normed, axis=1)
+        return torch.from_numpy(_product(states, self.fc))
+
+    def step(self, tokens: Sequence[int], hidden: torch.Tensor, cache: np.ndarray, *where) -> torch.Tensor:
+        """One step from hidden (tokens, width), see `DraftNetwork.forward`.
+
+        Parameters
+        ----------
+        cache : (2, 1, heads, slots, size) array
+            Keys and values.
+        *where
+            Arrays as `loops.layer` takes them: cos, sin, row, slot, before, parent.
+        """
+        embedded, x = self.embeddings[list(tokens)], hidden.numpy()
+        if isinstance(self.head, EagleHead):
+            x = read = _product(np.concatenate([embedded, x], axis=1), self.fc)
+        else:
+            normed = self.normed(x, "midlayer.hidden_norm")
+            read = np.concatenate([self.normed(embedded, "midlayer.input_layernorm"), normed], axis=1)
+            x = normed if self.head.norm_before_residual else x.copy()
+        made = tuple(np.empty((len(x), len(weight)), np.float32) for weight in self.layer[2])
+        llama.loops().layer_from(x, read, *self.layer, *cache, *where, made, llama.loops().alone())
+        return torch.from_numpy(self.normed(x, "norm") if self.continues_normed else x)
+
+    def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
+        """See `DraftNetwork.read_out`."""
+        states = hidden.numpy() if self.continues_normed else self.normed(hidden.numpy(), "norm")
+        logits = _product(states, self.output)
+        if self.known is None or len(self.known) == self.head.vocab_size:
+            return torch.from_numpy(logits)
+        spread = np.full((len(logits), self.head.vocab_size), -np.inf, np.float32)
+        spread[:, self.known] = logits
+        return torch.from_numpy(spread)
