@@ -153,6 +153,8 @@ class Float64Throughout:
         for place, name in self.ROUNDING:
             self._patch.setattr(place, name, _in_float64(getattr(place, name)))
         self._patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        # Angles are frequencies in float32 times positions, now in float64: in transformers 5.15 a matrix product.
+        self._patch.setattr(torch.Tensor, "__matmul__", _of_one_dtype(torch.Tensor.__matmul__))
         return self
 
     def __exit__(self, *error):
@@ -169,6 +171,16 @@ def _in_float64(function):
             if kwargs.get("dtype") is torch.float32:
                 kwargs["dtype"] = torch.float64
         return function(tensor, *args, **kwargs)
+
+    return call
+
+
+def _of_one_dtype(product):
+    """A matrix product whose factors may have two dtypes, as those of an elementwise one may."""
+
+    def call(left, right):
+        dtype = torch.promote_types(left.dtype, right.dtype)
+        return product(left.to(dtype), right.to(dtype))
 
     return call
 
@@ -237,6 +249,10 @@ def figures():
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("error")
+        # matplotlib 3.8 calls a newer pyparsing by its old names; that is between these two.
+        warnings.filterwarnings(
+            "ignore", r"'\w+' (argument is )?deprecated", DeprecationWarning, r"(matplotlib|pyparsing)\b"
+        )
         use_book_style()
         yield
     plt.close("all")

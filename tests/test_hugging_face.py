@@ -299,7 +299,7 @@ KEPT = {
     "begin_suppress_tokens": {"begin_suppress_tokens": [5]},
     "forced_eos_token_id": {"forced_eos_token_id": 6},
     "exponential_decay_length_penalty": ENDED | {"exponential_decay_length_penalty": (1, 3.0)},
-    "watermarking_config": {"watermarking_config": {"bias": 9.0, "greenlist_ratio": 0.5}},
+    "watermarking_config": {"watermarking_config": transformers.WatermarkingConfig(bias=9.0, greenlist_ratio=0.5)},
 }  # fmt: skip
 # What has a test of its own, changes no text of one row, or cannot be seen on a model that gives numbers.
 SEEN_ELSEWHERE = {

@@ -9,6 +9,7 @@ import torch
 from ..model.lm import LM
 from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
+from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
 
@@ -52,20 +53,22 @@ def sample_batch(
     texts = batch.tokens
     numbers = list(range(len(texts)))  # which of the texts each row of the batch is
     wanted = set(numbers)
+    unread: list[list[int]] = [[] for _ in texts]  # what the batch has not been fed yet, text by text
     while True:
         going = [row for row, number in enumerate(numbers) if number in wanted and len(texts[number]) < lm.context]
         if not going:
             return "context"
         batch.reorder(going)
         numbers = [numbers[row] for row in going]
-        unread = [texts[number][len(read) :] for number, read in zip(numbers, batch.tokens, strict=True)]
-        logits = torch.cat([rows[-1:] for rows in batch.feed(unread)])  # (rows, vocab)
-        histories = batch.tokens
+        fed = batch.feed([unread[number] for number in numbers])
+        logits = torch.cat([rows[-1:] for rows in fed])  # (rows, vocab)
+        histories = [History(texts[number]) for number in numbers]
         probs = probabilities(logits, warp, histories)
         steps = [Step() for _ in texts]
         for row, number in enumerate(numbers):
             token = rngs[number].choose(probs[row])
             texts[number].append(token)
+            unread[number] = [token]
             here = slice(row, row + 1)
             steps[number] = Step([token], candidates=Candidates(logits[here], warp=warp, histories=histories[here]))
         wanted = (yield steps) or wanted

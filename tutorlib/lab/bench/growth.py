@@ -151,6 +151,7 @@ def growths() -> list[Growth]:
     return [
         *by_tokens,
         Growth("suffix automaton of one token, by tokens", "s", (4000, 8000, 16000), seconds(repeated), True),
+        Growth("sample_batch, by tokens", "s", lengths, seconds(lambda size: texts(2, size)), True),
         Growth("sample_batch, by texts", "s", (16, 32, 64), seconds(texts), True),
         Growth("prompts of different lengths, by texts", "s", (16, 32, 64), seconds(uneven_prompts(lm)), True),
         Growth("trace of sample, by tokens", "B", (500, 1000, 2000), held(runs["sample"]), False),

@@ -16,6 +16,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
+import transformers
 from transformers import GenerationConfig
 
 from ...decoders import beam_search, greedy, sample
@@ -175,6 +176,7 @@ def generate_row(name: str, peer: str | None = None, *, assisted=False, tuned=Fa
             if family.draft.model is None:
                 kind = type(family.draft).__name__
                 raise ValueError(f"generate takes a network as its assistant, and the draft is {kind}")
+            refuse_old_assistants()
             helper = {"assistant_model": family.draft.model}
             own = (ASSISTANT_SAMPLING if t else ASSISTANT_GREEDY) if tuned else {}
         padding = [longest - len(prompt) for prompt in prompts]
@@ -195,6 +197,18 @@ def generate_row(name: str, peer: str | None = None, *, assisted=False, tuned=Fa
         return Output(output[:, longest:].tolist(), None)
 
     return Row(name, decode, peer or name, helpers=("draft",) if assisted else (), **at or {})
+
+
+def refuse_old_assistants():
+    """Raise ValueError if transformers leaves rejected tokens in its assistant's cache, as it did before 5.16.
+
+    It then drafts after a text that nobody wrote, or stops with an error of shapes: what is measured says nothing.
+    """
+    if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 16):
+        raise ValueError(
+            f"transformers {transformers.__version__} leaves rejected tokens in the cache of generate's assistant: "
+            "install 5.16 or newer to measure it"
+        )
 
 
 @contextmanager
