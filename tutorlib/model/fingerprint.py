@@ -17,11 +17,11 @@ _HOOKS_OF_ALL = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
 def fingerprint(model: torch.nn.Module) -> tuple[int, bool]:
-    """A hash of all modules of a model, their hooks and adapters, and the versions of their weights; and whether any of
-    them is in training mode, in which values may be dropped at random.
+    """A hash of all modules of a model, their hooks and adapters, the versions of their weights, and where these lie on
+    a processor; and whether any module is in training mode, in which values may be dropped at random.
 
     PyTorch counts a weight's version up whenever it is changed in place, as by an optimizer. Changes of `weight.data`
-    are not counted.
+    in place are not counted.
     """
     found: list = [getattr(getattr(model, "config", None), "_attn_implementation", None)]
     for name in _HOOKS_OF_ALL:
@@ -46,6 +46,7 @@ def fingerprint(model: torch.nn.Module) -> tuple[int, bool]:
             for weight in state["_parameters"].values():
                 if weight is not None:
                     found += [weight.dtype, 0 if weight.is_inference() else weight._version]
+                    found += [weight.data_ptr()] if weight.device.type == "cpu" else []
         pending += state["_modules"].values()
     return hash(tuple(found)), in_training
 
