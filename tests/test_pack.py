@@ -26,7 +26,8 @@ def site(tmp_path):
     for name, text in PAGES.items():
         page = f"<html><head><title>t</title></head><body><nav>menu</nav><article>{text}</article></body></html>"
         (site / f"{name}.html").write_text(page)
-    for name in ("index.html", "_sources/a.md", "_static/styles/theme.css", "_static/pygments.css", "_static/book.css"):
+    named = ("index.html", "_sources/a.md", "_static/styles/theme.css", "_static/pygments.css", "_static/book.css")
+    for name in (*named, "_static/target.js", "_static/target.safetensors"):
         (site / name).write_text("")
     (site / "_images/x.png").write_bytes(b"")
     return site
@@ -39,6 +40,7 @@ def test_the_zip_file_holds_the_pages_in_one_folder_and_no_sources(site, tmp_pat
     names = zipfile.ZipFile(tmp_path / "one.zip").namelist()
     assert {"how-models-decode/index.html", "how-models-decode/notebooks/01_a.html"} < set(names)
     assert not [name for name in names if "_sources" in name or not name.startswith("how-models-decode/")]
+    assert [name for name in names if "target" in name] == ["how-models-decode/_static/target.js"]
 
 
 def test_the_printed_page_holds_all_pages_and_its_links_lead_inside(site):

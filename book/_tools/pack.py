@@ -23,9 +23,18 @@ from bs4 import BeautifulSoup
 from build_book import ROOT, toc_pages
 
 NAME = "how-models-decode"
-# What a reader of the pages does not need: their sources, and files of the tools that made them.
 NOT_PRINTED = ("book/api",)
-LEFT_OUT = {"_sources", ".doctrees", ".buildinfo", "objects.inv", "print.html"}
+# What a reader of the pages does not need: their sources, files of the tools that made them, and weights that can only
+# be fetched from a server (a page that is opened from a file reads the same weights from scripts).
+LEFT_OUT = {
+    "_sources",
+    ".doctrees",
+    ".buildinfo",
+    "objects.inv",
+    "print.html",
+    "target.safetensors",
+    "draft.safetensors",
+}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 FLAGS = """
     --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
