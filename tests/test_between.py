@@ -1,5 +1,6 @@
 """The share of a row's time between its models' calls is what a clock says that can be read by hand."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from conftest import random_model
 from draft_networks import eagle1
 
+from tutorlib.drafting.head_loops import LoopedHeads
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.bench.between import share_between
 from tutorlib.lab.bench.rows import ROWS, Output, Row
@@ -98,9 +100,29 @@ def test_every_model_of_a_row_is_timed_and_its_text_stays_the_same(name, roles):
         texts.append(row.decode(watched, *given).texts)
         for role in roles:
             part = getattr(family, role)
-            owner, call = (part, "log_probs") if role == "draft" else (getattr(part, "model", part), "forward")
-            assert call in vars(owner)
+            owner, call = {"draft": (part, "log_probs"), "medusa": (LoopedHeads, "guess")}.get(
+                role, (getattr(part, "model", part), "forward")
+            )
+            assert hasattr(vars(owner)[call], "__wrapped__")
         return Output(texts[-1], None)
 
     assert 0 < share_between(family, Row(name, decode), PROMPTS[:1], 6) < 1
     assert texts[0] == row.decode(family, PROMPTS[:1], 6, 0, 0.0).texts
+
+
+@pytest.mark.parametrize("name", ["plain loop", "medusa", "eagle"])
+def test_what_the_compiled_loops_compute_is_timed_too(name):
+    """A clock that goes on by one at each look: two looks at a call, and something of the run is inside of calls."""
+    lm, ticks, loops = LM(random_model("looped_llama")), itertools.count(), []
+    heads = MedusaHeads(lm.width, lm.vocab_size)
+    family = SimpleNamespace(target=lm, medusa=heads, eagle=eagle1(lm))
+    row = next(row for row in ROWS if row.name == name)
+
+    def decode(watched, *given):
+        output = row.decode(watched, *given)
+        loops.append("forward" not in vars(lm.model) and "forward" not in vars(heads))
+        return output
+
+    share = share_between(family, Row(name, decode), PROMPTS[:1], 6, clock=lambda: next(ticks))
+    assert loops == [True] and 0 < share < 1
+    assert "open_cache" not in vars(lm)

@@ -73,7 +73,7 @@ def compile_loops() -> None:
         LoopCache(Uncounted, llama, 1).call([[0]], [0], [1])
     if loops():
         states, bias = np.zeros((1, 16), np.float32), np.zeros(1, np.float32)
-        loops().product(states, states, None, bias, bias[None])  # heads have biases
+        loops().product(states, states, None, bias, bias[None], loops().alone())  # heads have biases
 
 
 class Uncounted:

@@ -14,6 +14,8 @@ from contextlib import ExitStack
 import torch
 
 from ...drafting.eagle_head import DraftNetwork
+from ...drafting.head_loops import LoopedHeads, LoopedNetwork, looped_heads, looped_network
+from ...drafting.medusa_heads import MedusaHeads
 from ...measures.cost import synchronize
 from ...model.eight_bits import EightBits
 from ...model.llama import are_wanted, of
@@ -102,7 +104,7 @@ class Watched:
 
     def __getattr__(self, role):
         part = getattr(self._family, role)
-        for owner, name in calls_of(part):
+        for owner, name in calls_of(part, self._family.target):
             self._replace(owner, name, self._timed(getattr(owner, name)))
         if is_looped(part):
             self._replace(part, "open_cache", self._timing_calls(part.open_cache))
@@ -132,12 +134,16 @@ def is_looped(part) -> bool:
     return isinstance(part, LM) and not isinstance(part, TableLM) and are_wanted() and of(part.model) is not None
 
 
-def calls_of(part) -> list[tuple[object, str]]:
+def calls_of(part, target: LM) -> list[tuple[object, str]]:
     """The methods in which a part of a family computes: objects, and the names of their methods."""
     if isinstance(part, TableLM):
         return [(part, "log_probs")]
     if isinstance(part, LM):
         return [(part, "read_out")] if is_looped(part) else [(part.model, "forward"), (part, "read_out")]
+    if isinstance(part, DraftNetwork) and looped_network(part, target):
+        return [(LoopedNetwork, name) for name in ("start", "step", "read_out")]
+    if isinstance(part, MedusaHeads) and looped_heads(part, 1):
+        return [(LoopedHeads, "guess")]
     if isinstance(part, DraftNetwork):
         return [(part, name) for name in ("start", "forward", "read_out")]
     return [(part, "forward")] if isinstance(part, torch.nn.Module) else []

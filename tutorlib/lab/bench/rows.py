@@ -34,6 +34,7 @@ from ...decoders.speculative_batch import speculative_batch
 from ...decoders.string_match import string_match
 from ...decoders.suffix_lookup import suffix_lookup
 from ...decoders.token_intersection import token_intersection
+from ...drafting.draft_trees import chain_draft
 from ...model.cache import call_with_cache
 from ...running.decoding import run, run_batch
 from ...running.step import Step
@@ -322,7 +323,7 @@ def _beam_search(family, prompts, count, seed, t, p=1.0):
 # What is measured with each kind of prompt, where the family has a chat format.
 OF_EACH_KIND = (
     PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, "speculative, gamma=2", "prompt_lookup, gamma=5", "suffix_lookup, gamma=8",
-    "lookahead", "medusa", "eagle", "eagle3", GENERATE_LOOKUP,
+    "lookahead", "medusa", "medusa, 1 guess", "eagle", "eagle3", "eagle3, 1 guess", GENERATE_LOOKUP,
 )  # fmt: skip
 
 ROWS = [
@@ -344,9 +345,11 @@ ROWS = [
     method_row("suffix_lookup, gamma=8", suffix_lookup, gamma=8, peer=GENERATE_LOOKUP, drafting=True),
     method_row("lookahead", lookahead, drafting=True),
     method_row("medusa", medusa, "medusa", peer=GENERATE_ASSISTED, drafting=True),
+    method_row("medusa, 1 guess", medusa, "medusa", peer=GENERATE_ASSISTED, drafting=True, shape=[(0,)]),
     eagle_row("eagle"),
     eagle_row(f"eagle, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
     eagle_row("eagle3"),
+    eagle_row("eagle3, 1 guess", shape=chain_draft(1)),
     eagle_row(f"eagle3, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
     method_row("token_intersection, gamma=8", token_intersection, "other_draft", gamma=8, drafting=True),
     method_row("string_match, gamma=3", string_match, "other_draft", gamma=3),
