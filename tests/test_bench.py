@@ -749,11 +749,14 @@ def test_a_file_of_other_results_is_refused_and_left_as_it_is(chatting, tmp_path
             ([f"--{name}", "0"], f"--{name} needs how many, a whole number of 1 or more, got 0")
             for name in ("prompts", "tokens", "rounds")
         ),
+        (["--cpu-time"], "adds up the time of all threads, and there are 2: set OMP_NUM_THREADS=1"),
         (["--kinds", "poem"], "there are no prompts of the kind 'poem'; the kinds are: story"),
         (["--show", "nowhere.json"], "nowhere.json"),
     ],
 )
-def test_a_command_that_cannot_be_is_refused_in_words(arguments, says, capsys):
+def test_a_command_that_cannot_be_is_refused_in_words(arguments, says, capsys, monkeypatch):
+    if arguments == ["--cpu-time"]:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     with pytest.raises(SystemExit):
         main(arguments)
     assert says in " ".join(capsys.readouterr().err.split())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+import torch
 import transformers
 
 from ...arguments import USER_ERRORS, check_whole_number, number_text
@@ -68,6 +70,11 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         "--tokens", type=int, help="new tokens per prompt (default: 64, for a chat model 96; quick: 32)"
     )
     parser.add_argument("--rounds", type=int, help="rounds of timing (default: 5; quick: 3, for a chat model 1)")
+    parser.add_argument(
+        "--cpu-time", action="store_true",
+        help="measure the time that the processor spends on this process, where other programs run beside it (with one "
+        "thread: OMP_NUM_THREADS=1)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
@@ -88,6 +95,11 @@ def measured(options, family, prompts) -> dict:
     transformers.utils.logging.set_verbosity_error()  # it warns of what it does itself when it is given an assistant
     in_kinds = prompts is None and getattr(family.tokenizer, "chat_template", None) is not None
     defaults = DEFAULTS[in_kinds, options.quick]
+    if options.cpu_time and torch.get_num_threads() > 1:
+        raise ValueError(
+            f"--cpu-time adds up the time of all threads, and there are {torch.get_num_threads()}: set "
+            "OMP_NUM_THREADS=1"
+        )
     given = (options.prompts, options.tokens, options.rounds, options.temperatures, options.batches, options.top_p)
     count, new_tokens, rounds, temperatures, batches, top_p = (
         default if one is None else one for one, default in zip(given, defaults)
@@ -120,6 +132,7 @@ def measured(options, family, prompts) -> dict:
         "rounds": rounds,
         "seed": options.seed,
         "top_p": top_p,
+        "clock": "processor" if options.cpu_time else "wall",
         "rows": [row.name for row in rows],
     }
     report = {"version": VERSION, "machine": machine(), "setting": setting, "left_out": left_out, "results": {}}
@@ -129,9 +142,11 @@ def measured(options, family, prompts) -> dict:
     else:
         report["reading"] = reading(family.target)
     # What calls cost is measured in every round; where there are many kinds once, because the widest calls take long.
-    costs = functools.cache(lambda: measured_costs(family, first[0], drafts_of(rows), new_tokens))
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    cost = functools.partial(measured_costs, clock=clock)
+    once = functools.cache(lambda: cost(family, first[0], drafts_of(rows), new_tokens))
     how = {"new_tokens": new_tokens, "rounds": rounds, "rows": rows, "seed": options.seed, "top_p": top_p}
-    how |= {"costs": lambda *_: costs()} if in_kinds else {}
+    how |= {"clock": clock, "costs": (lambda *_: once()) if in_kinds else cost}
     for condition in conditions:
         if condition not in report["results"]:
             kind, temperature, batch = condition

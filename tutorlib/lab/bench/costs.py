@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from ...model.ngram import NgramLM
 from ...model.uncached import TokenCache
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
+
+Clock = Callable[[], float]  # seconds
 
 # The widths of calls that are measured; others are interpolated. The widest is for EAGLE-2's published tree.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17, 25, 33, 60)
@@ -47,43 +49,48 @@ class Costs(NamedTuple):
     draft_seconds: dict[str, float]
 
 
-def measured_costs(family, prompt: Sequence[int], drafts: Iterable[str], new_tokens: int) -> Costs:
+def measured_costs(
+    family, prompt: Sequence[int], drafts: Iterable[str], new_tokens: int, clock: Clock = time.perf_counter
+) -> Costs:
     """Measure the time of a target call for several widths, and of a token of each draft, halfway through a text."""
     cached = len(prompt) + new_tokens // 2
     widths = [width for width in WIDTHS if cached + width <= family.target.context]
-    times = call_times(family.target, widths, cached=cached, repeats=5)
+    times = call_times(family.target, widths, cached=cached, repeats=5, clock=clock)
     # (A wider one than fits takes as long as the widest that does: it is not so wide in the end.)
     call_seconds = np.interp(range(1, max(WIDTHS) + 1), times.widths, times.seconds).tolist()
     # The plain loop makes calls of one token and no others, which is faster than one of them between wide calls.
-    call_seconds[0] = float(call_times(family.target, [1], cached=cached, repeats=20).seconds[0])
+    call_seconds[0] = float(call_times(family.target, [1], cached=cached, repeats=20, clock=clock).seconds[0])
     draft_seconds = {}
     for name in drafts:
         draft = getattr(family, name)
         if isinstance(draft, DraftNetwork):
-            draft_seconds[name] = level_seconds(family.target, draft, prompt)
+            draft_seconds[name] = level_seconds(family.target, draft, prompt, clock=clock)
             continue
         if isinstance(draft, MedusaHeads):
-            draft_seconds[name] = heads_seconds(family.target, draft) / len(draft)
+            draft_seconds[name] = heads_seconds(family.target, draft, clock=clock) / len(draft)
             continue
         text = [token % draft.vocab_size for token in prompt]
+        began = clock()
         trace = run(sample(draft, text, rng=Seeded(0)), new_tokens, stop=(), progress=False)
-        draft_seconds[name] = trace.seconds / len(trace.tokens)
-    return Costs(call_seconds, prompt_seconds(family.target, prompt), draft_seconds)
+        draft_seconds[name] = (clock() - began) / len(trace.tokens)
+    return Costs(call_seconds, prompt_seconds(family.target, prompt, clock=clock), draft_seconds)
 
 
-def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5) -> float:
+def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5, clock: Clock = time.perf_counter) -> float:
     """Measure the time of the call that reads a prompt: the median of some, after one that is not counted."""
     times = []
     for _ in range(repeats + 1):
         synchronize(target.device)
-        began = time.perf_counter()
+        began = clock()
         target.session(prompt).feed()
         synchronize(target.device)
-        times.append(time.perf_counter() - began)
+        times.append(clock() - began)
     return float(np.median(times[1:]))
 
 
-def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20) -> float:
+def level_seconds(
+    target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20, clock: Clock = time.perf_counter
+) -> float:
     """Measure the median time of a level in a draft network's own tree, including the choice of the guesses."""
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
@@ -94,24 +101,24 @@ def level_seconds(target: LM, head: DraftNetwork, prompt: Sequence[int], repeats
         drafts = head.session(target)
         drafts.feed(tokens[1:-1], features[:-2])
         synchronize(target.device)
-        began = time.perf_counter()
+        began = clock()
         logits = drafts.feed(tokens[-1:], features[-2:-1])
         tree, _ = drafted_with_rule(shape, Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
         synchronize(target.device)
-        times.append((time.perf_counter() - began) / (1 + max(tree.depths)))
+        times.append((clock() - began) / (1 + max(tree.depths)))
     return float(np.median(times))
 
 
-def heads_seconds(target: LM, heads: MedusaHeads, repeats: int = 20) -> float:
+def heads_seconds(target: LM, heads: MedusaHeads, repeats: int = 20, clock: Clock = time.perf_counter) -> float:
     """Measure the median time of a call of all Medusa heads."""
     hidden, times = torch.zeros(target.width, dtype=heads.dtype, device=target.device), []
     guess = guesses(heads, len(heads))
     for _ in range(repeats):
         synchronize(target.device)
-        began = time.perf_counter()
+        began = clock()
         guess(hidden)
         synchronize(target.device)
-        times.append(time.perf_counter() - began)
+        times.append(clock() - began)
     return float(np.median(times))
 
 
