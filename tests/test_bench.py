@@ -98,7 +98,7 @@ def costs_measured_once(monkeypatch):
     """The costs of the machine, measured with fewer repetitions."""
     calls, levels = costs.call_times, costs.level_seconds
     monkeypatch.setattr(costs, "call_times", lambda *given, repeats, **named: calls(*given, repeats=1, **named))
-    monkeypatch.setattr(costs, "level_seconds", lambda *given: levels(*given, repeats=1))
+    monkeypatch.setattr(costs, "level_seconds", lambda *given, **named: levels(*given, repeats=1, **named))
     monkeypatch.setattr(command, "reading", lambda lm: costs.reading(lm, numbers=1000))
 
 

@@ -154,6 +154,7 @@ CHECKING, SPECULATIVE, BATCH = (
     "tutorlib.decoders.speculative_batch",
 )
 TLI, TREES = "tutorlib.decoders.token_intersection", "tutorlib.drafting.draft_trees"
+RULES = "tutorlib.drafting.rules"
 
 # What is wrong, in which function, the wrong one, and who notices.
 MISTAKES = [
@@ -167,21 +168,21 @@ MISTAKES = [
         distribution("speculative"),
     ),
     ("the residual of q", f"{CHECKING}:residual", lambda right: lambda p, q: right(q, p), distribution("speculative")),
-    ("accepted with p, not p/q", f"{SPECULATIVE}:drawn", with_laws(torch.ones_like), distribution("speculative")),
+    ("accepted with p, not p/q", f"{RULES}:drawn", with_laws(torch.ones_like), distribution("speculative")),
     (
         "accepted by a threshold",
-        f"{SPECULATIVE}:drawn",
+        f"{RULES}:drawn",
         accepting(lambda p: float(p > 0.5)),
         distribution("speculative"),
     ),
-    ("accepted with (p/q)²", f"{BATCH}:drawn", accepting(lambda p: p**2), distribution("speculative_batch")),
+    ("accepted with (p/q)²", f"{RULES}:drawn", accepting(lambda p: p**2), distribution("speculative_batch")),
     (
         "q not what was drawn from",
-        f"{BATCH}:drawn",
+        f"{RULES}:drawn",
         with_laws(lambda q: q**2 / (q**2).sum()),
         distribution("speculative_batch"),
     ),
-    ("q not made to sum to 1", f"{TLI}:drawn", with_laws(lambda q: q / 2), distribution("token_intersection")),
+    ("q not made to sum to 1", f"{RULES}:drawn", with_laws(lambda q: q / 2), distribution("token_intersection")),
     ("q as if all were alike", f"{TREES}:drawn", with_laws(torch.ones_like), distribution("eagle, drawn chain")),
     ("q of siblings too small", f"{TREES}:drawn", with_laws(lambda q: q / 2), distribution("eagle, drawn tree")),
     # Tokens that were not
