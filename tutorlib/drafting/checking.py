@@ -173,14 +173,7 @@ def drawn(draft_probs: Sequence[torch.Tensor]) -> Rule:
             if row is None:
                 return path, None
             for child in tree.children(node):
-                token = tree.tokens[child]
-                draft_prob = float(draft_probs[child][token])
-                if not draft_prob > 0:
-                    raise ValueError(
-                        f"token {token}, drafted at node {child}, has probability {draft_prob} in draft_probs: they "
-                        "must be the probabilities it was drawn from"
-                    )
-                if rng.accept(float(row[token]) / draft_prob):
+                if rng.accept(float(row[tree.tokens[child]]) / prob_drawn(tree, child, draft_probs)):
                     path.append(child)
                     node = child
                     break
@@ -189,6 +182,18 @@ def drawn(draft_probs: Sequence[torch.Tensor]) -> Rule:
                 return path, rng.choose(row)
 
     return accept_drawn
+
+
+def prob_drawn(tree: TokenTree, node: int, draft_probs: Sequence[torch.Tensor]) -> float:
+    """The probability with which the token of a node was drawn; ValueError if it is 0."""
+    token = tree.tokens[node]
+    prob = float(draft_probs[node][token])
+    if not prob > 0:
+        raise ValueError(
+            f"token {token}, drafted at node {node}, has probability {prob} in draft_probs: they must be the "
+            "probabilities it was drawn from"
+        )
+    return prob
 
 
 def check_sampled(

@@ -20,7 +20,7 @@ import torch
 from ..model.tree import ROOT, TokenTree
 from ..sampling.checks import takes, warp_names
 from ..sampling.randomness import Exhaustive, Randomness
-from .checking import ProbsAt, Rule, drawn, exact, row_or_none
+from .checking import ProbsAt, Rule, drawn, exact, prob_drawn, row_or_none
 
 # From the distribution (vocab,) of each drafted token, float64, to the rule that checks them.
 ChainRule = Callable[[Sequence[torch.Tensor]], Rule]
@@ -90,15 +90,10 @@ def block(draft_probs: Sequence[torch.Tensor]) -> Rule:
         rows: list = [row_or_none(probs_at, ROOT)]
         weights = [1.0]
         for node, token in enumerate(tree.tokens):
-            row, draft_prob = rows[-1], float(draft_probs[node][token])
-            if row is None:  # plain sampling ends with this token too, if it comes so far
+            if rows[-1] is None:  # plain sampling ends with this token too, if it comes so far
                 break
-            if not draft_prob > 0:
-                raise ValueError(
-                    f"token {token}, drafted at node {node}, has probability {draft_prob} in draft_probs: they must be "
-                    "the probabilities it was drawn from"
-                )
-            weights.append(min(1.0, weights[-1] * float(row[token]) / draft_prob))
+            odds = float(rows[-1][token]) / prob_drawn(tree, node, draft_probs)
+            weights.append(min(1.0, weights[-1] * odds))
             rows.append(row_or_none(probs_at, node))
         end = len(weights) - 1
         for kept in range(end, -1, -1):
