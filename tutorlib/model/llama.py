@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,9 +28,6 @@ from .cache import TREE_SLOTS, check_static, grown, returned_cache
 from .fingerprint import fingerprint, has_hooks, original
 from .team import CAN_GIVE_WAY, Team, together
 from .tree import TokenTree
-
-if TYPE_CHECKING:
-    from .lm import LM
 
 # The classes of transformers whose layers are what `loops.layer` computes.
 _CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -173,7 +170,7 @@ class LoopCache:
     takes_positions = True  # see `uncached.TokenCache`
     reach = math.inf  # no length changes the computation
 
-    def __init__(self, lm: LM, llama: Llama, rows: int, static: bool = False):
+    def __init__(self, lm, llama: Llama, rows: int, static: bool = False):
         if static:
             check_static(lm)
         self.lm, self.llama = lm, llama
