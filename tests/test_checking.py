@@ -10,8 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tutorlib import checking
-from tutorlib.drafting.checking import check_sampled, check_tree, drawn, exact, residual, threshold, typical_acceptance
+from tutorlib.drafting.checking import check_sampled, check_tree, drawn, exact, residual
 from tutorlib.drafting.draft_trees import without
+from tutorlib.drafting.lossy_rules import threshold, typical_acceptance
 from tutorlib.measures import theory
 from tutorlib.model.lm import LM
 from tutorlib.model.table import TableLM

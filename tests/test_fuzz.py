@@ -16,7 +16,7 @@ from lossless import AFTER_ONE, EXACT, METHODS, SAME_TEXT, distance, heads_of, s
 
 from tutorlib.decoders import sample
 from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.checking import typical_acceptance
+from tutorlib.drafting.lossy_rules import typical_acceptance
 from tutorlib.measures.proof import total_variation
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import run

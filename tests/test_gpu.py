@@ -26,7 +26,7 @@ from tutorlib import (
     top_p,
 )
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
-from tutorlib.drafting.checking import typical_acceptance
+from tutorlib.drafting.lossy_rules import typical_acceptance
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.model.llama import without_loops
 

@@ -7,8 +7,8 @@ from lossless import EXACT, distance, on, random_heads, ring, table, unlike
 
 from tutorlib.decoders import greedy
 from tutorlib.decoders.medusa import medusa, ranked_tree
-from tutorlib.drafting.checking import typical_acceptance
 from tutorlib.drafting.choices import full
+from tutorlib.drafting.lossy_rules import typical_acceptance
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.model.table import TableLM
 from tutorlib.model.tree import TokenTree

@@ -17,7 +17,7 @@ from tutorlib import TableLM, TokenTree, greedy, run
 from tutorlib.decoders.beam_search import beam_search
 from tutorlib.lab.bench import Spread
 from tutorlib.running.trace import Trace
-from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, trees
+from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, timelines, trees
 from tutorlib.viz.search_nodes import search_nodes
 
 pytestmark = pytest.mark.usefixtures("figures")
@@ -86,8 +86,8 @@ FIGURES = {
     bars.distance_bars: [["one", "two", "three"], [0.25, 1.0, 0.5], {"plain": ["three"]}],
     bars.time_by_gamma: [GAMMAS, {"formula": {1: 1.8, 2: 2.5, 3: 4.0}}],
     bars.method_dots: [{"a": {"greedy": 4.0, "sampling": 3.9}, "b": {"sampling": 2.0}}, {"xlabel": "n", "level": 1}],
-    bars.gamma_rounds: [[(3, 3), (4, 1), (2, 0)]],
-    bars.call_timeline: [LANES],
+    timelines.gamma_rounds: [[(3, 3), (4, 1), (2, 0)]],
+    timelines.call_timeline: [LANES],
 }  # fmt: skip
 # Their axes are for the caller to label: what is drawn differs from page to page.
 UNLABELLED = {"trade_off", "setting_curves", "kind_bars", "outcome_bars"}
@@ -146,7 +146,7 @@ def widths(container):
 def test_every_function_that_draws_is_in_the_table():
     there = {
         function
-        for module in (bars, boxes, distributions, grids, series, trees)
+        for module in (bars, boxes, distributions, grids, series, timelines, trees)
         for name, function in vars(module).items()
         if not name.startswith("_") and getattr(function, "__module__", "") == module.__name__
         and list(inspect.signature(function).parameters)[:1] == ["ax"]
@@ -225,9 +225,9 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (bars.distance_bars, [["one"], [0.1, 0.2]], {}, "1 names and 2 distances"),
         (bars.distance_bars, [["one"], [1.5]], {}, "that of one is 1.5"),
         (bars.method_dots, [{"a": {str(i): 1.0 for i in range(7)}}], {"xlabel": "x"}, "values of each method, got 7"),
-        (bars.gamma_rounds, [[(1, 2)]], {}, "cannot accept more"),
-        (bars.call_timeline, [{"lane": [(0, "target", "a")]}], {}, "must take some time, got 0 for 'a'"),
-        (bars.call_timeline, [{"lane": [(1, "large", "a")]}], {}, "'large' is not a kind of token"),
+        (timelines.gamma_rounds, [[(1, 2)]], {}, "cannot accept more"),
+        (timelines.call_timeline, [{"lane": [(0, "target", "a")]}], {}, "must take some time, got 0 for 'a'"),
+        (timelines.call_timeline, [{"lane": [(1, "large", "a")]}], {}, "'large' is not a kind of token"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_refused(function, args, options, complaint):
@@ -632,7 +632,7 @@ def test_each_method_has_its_marks_and_close_values_do_not_cover_each_other():
 
 
 def test_rounds_stand_where_they_begin_in_the_text():
-    ax = draw(bars.gamma_rounds)
+    ax = draw(timelines.gamma_rounds)
     kept, rest = ax.containers
     assert [(bar.get_x(), bar.get_height()) for bar in kept] == [(0, 3), (4, 1), (6, 0)]
     assert [(bar.get_y(), bar.get_height()) for bar in rest] == [(3, 0), (1, 3), (0, 2)]
@@ -640,7 +640,7 @@ def test_rounds_stand_where_they_begin_in_the_text():
 
 
 def test_calls_follow_each_other_and_are_as_wide_as_they_take_long():
-    ax = draw(bars.call_timeline)
+    ax = draw(timelines.call_timeline)
     found = [(round(box.get_x(), 6), box.get_width(), round(box.get_y() + 0.32)) for box in ax.patches]
     assert found == [(0, 4, 0), (4, 4, 0), (0, 0.1, 1), (0.1, 0.1, 1), (0.2, 5, 1)]
     assert {"8.0 ms", "5.2 ms", "␣$x$ · ␣b"} <= set(texts(ax))  # what is too wide for its box stands below

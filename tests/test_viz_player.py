@@ -13,9 +13,10 @@ from tutorlib import TableLM, greedy, run
 from tutorlib.model.tree import TokenTree
 from tutorlib.running.step import Step
 from tutorlib.running.trace import Trace
+from tutorlib.viz.kinds import added_kinds, drafted_kinds, tree_kinds
 from tutorlib.viz.labels import Labels, flowing, visible
 from tutorlib.viz.palette import KINDS
-from tutorlib.viz.player import _CLASSES, MOST_STEPS, Player, added_kinds, drafted_kinds, tree_kinds
+from tutorlib.viz.player import _CLASSES, MOST_STEPS, Player
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

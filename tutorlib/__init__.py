@@ -34,9 +34,10 @@ from .decoders import (
     upper_layers,
 )
 from .drafting import checking
-from .drafting.checking import exact, typical_acceptance, walk
+from .drafting.checking import exact, walk
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.eagle_head import Eagle3Head, EagleHead
+from .drafting.lossy_rules import typical_acceptance
 from .drafting.medusa_heads import MedusaHeads
 from .drafting.rules import block, match, match_drawn, ratio
 from .hugging_face.generate import custom_generate

@@ -11,8 +11,9 @@ distributions at this position is 1 - p(x). If a token was drawn from the target
 import math
 
 from ...decoders.medusa import medusa
-from ...drafting.checking import exact, typical_acceptance
+from ...drafting.checking import exact
 from ...drafting.choices import grow
+from ...drafting.lossy_rules import typical_acceptance
 from ...model.tree import ROOT
 from ...running.decoding import run
 from ...sampling.randomness import Seeded

@@ -11,9 +11,9 @@ import torch
 
 from ...decoders.eagle import eagle
 from ...decoders.medusa import medusa
-from ...drafting.checking import typical_acceptance
 from ...drafting.choices import grow
 from ...drafting.draft_trees import drawn_tree, dynamic_tree, static_tree
+from ...drafting.lossy_rules import typical_acceptance
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ..bench import chat_prompts
