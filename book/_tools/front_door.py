@@ -5,8 +5,8 @@
     Runs: run Trace
     ```
 
-A line of its content is a group: a title, and the names in it. The page must have an ``automodule`` for each module
-that the names are from, and each name must be in one group.
+A line of its content is a group: a title, and the names in it. Each name must be in one group, and some page must have
+an ``automodule`` for its module. (Sphinx's autosummary has no links for names that a package takes from its modules.)
 """
 
 import importlib
@@ -14,6 +14,7 @@ import inspect
 from collections import Counter
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 
@@ -64,9 +65,17 @@ class FrontDoor(SphinxDirective):
         return made
 
     def item(self, name, item):
-        where = f"module-{item.__name__}" if inspect.ismodule(item) else f"{inspect.unwrap(item).__module__}.{name}"
+        module = inspect.ismodule(item)
+        target = item.__name__ if module else f"{inspect.unwrap(item).__module__}.{name}"
         text, _ = self.parse_inline(f": {inspect.getdoc(item).partition(chr(10))[0]}", lineno=self.lineno)
-        link = nodes.reference("", "", nodes.literal("", name), refid=where, internal=True)
+        link = addnodes.pending_xref(
+            "",
+            nodes.literal("", name),
+            refdomain="py",
+            reftype="mod" if module else "obj",
+            reftarget=target,
+            refwarn=True,
+        )
         return nodes.list_item("", nodes.paragraph("", "", link, *text))
 
 

@@ -23,7 +23,7 @@ from bs4 import BeautifulSoup
 from build_book import ROOT, toc_pages
 
 NAME = "how-models-decode"
-NOT_PRINTED = ("book/api",)
+NOT_PRINTED = "book/api"
 # What a reader of the pages does not need: their sources, files of the tools that made them, and weights that can only
 # be fetched from a server (a page that is opened from a file reads the same weights from scripts).
 LEFT_OUT = {
@@ -149,7 +149,7 @@ def main():
     if not (site / "index.html").is_file():
         print(f"There are no pages in {site}: run make book first", file=sys.stderr)
         return 1
-    printed = [name for name in toc_pages(ROOT) if name not in NOT_PRINTED]
+    printed = [name for name in toc_pages(ROOT) if not name.startswith(NOT_PRINTED)]
     target = ROOT / "_build" / f"{NAME}.{'zip' if arguments.form == 'offline' else 'pdf'}"
     try:
         offline(site, target) if arguments.form == "offline" else pdf(site, target, printed)

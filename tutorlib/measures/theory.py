@@ -2,8 +2,8 @@
 
 These are plain formulas on plain numbers, without a model. A decoder-only transformer is described by the number of
 parameters in its matrices, the number of its layers, the width of its queries (heads × head size) and the width of its
-keys (key-value heads × head size). `cost.model_size` finds these numbers for a model, and `cost` measures the costs that
-are calculated here. Only matrix products are counted: norms, activations and positions are a few per cent.
+keys (key-value heads × head size). `cost.model_size` finds these numbers for a model, and `cost` measures what is
+calculated here. Only matrix products are counted: norms, activations and positions are a few per cent.
 
 The formulas for speculative decoding need two things: alpha, the probability that a drafted token is accepted, and the
 costs of calls. They assume that acceptances are independent of each other, which is only approximately true of real
