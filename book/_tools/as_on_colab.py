@@ -5,7 +5,8 @@
 The environment that this is started in has Colab's packages (`make test-colab` makes it) and no tutorlib. The notebook
 is copied alone into an empty folder, with an environment of its own on top, so that what its cells install is gone
 afterwards. The address in the setup cell is answered by git from this checkout: from its last commit. nbval compares
-every output with the committed one, but for cells that install, since pip says there what it likes.
+every output with the committed one, but for cells that install, since pip says there what it likes. These cells also
+compile the loops: a reader of Colab is told about that once, in whatever cell a model is first used.
 """
 
 import os
@@ -21,12 +22,16 @@ import nbformat
 ROOT = Path(__file__).resolve().parents[2]
 
 
+COMPILE = "\n\nimport tutorlib.model.llama\n\ntutorlib.model.llama.compile_loops()"
+
+
 def copy_alone(path, folder):
     """Copy a notebook to a folder; cells that install are run there, and what they print is not compared."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code" and "%pip" in cell.source:
             cell.metadata.setdefault("tags", []).append("nbval-ignore-output")
+            cell.source += COMPILE
     copy = folder / path.name
     nbformat.write(notebook, copy)
     return copy
