@@ -1,7 +1,8 @@
 """A Sphinx extension for pages on which the village's models decode, in the reader's browser and without a kernel.
 
 A page takes part by an element such as ``<div class="live" data-live="steps">``, in which stands what is shown without
-JavaScript. Such a page gets the scripts of ``book/_static/live``, in an order in which each finds what it needs. When
+JavaScript. Such a page gets the scripts of ``book/_static/live``, in an order in which each finds what it needs; one
+with nothing but the calculator (``data-live="why"``) gets only those that need no model. When
 all pages are made, this extension writes beside the scripts what it takes from the package, so that nothing is in the
 repository twice:
 
@@ -13,6 +14,7 @@ repository twice:
 
 import base64
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -25,7 +27,8 @@ MODELS = ("target", "draft")
 SCRIPTS = ("kernel.js", "village.js", "tokenizer.js", "model.js", "decoder.js")
 SCRIPTS += ("loading.js", "drawing.js", "steps.js", "race.js", "game.js", "page.js")
 STYLES = ("palette.css", "live.css")
-SIGN = "data-live="
+CALCULATOR = ("drawing.js", "why_cases.js", "why.js")
+SIGN = re.compile(r'data-live="(\w+)"')
 STORIES = 400  # enough that they hold every letter that the models have read
 
 
@@ -66,9 +69,11 @@ def write_models(folder, weights=WEIGHTS):
 
 
 def add_scripts(app, pagename, templatename, context, doctree):
-    if SIGN in context.get("body", ""):
+    parts = set(SIGN.findall(context.get("body", "")))
+    if parts:
         app.live_pages = True
-        for name in SCRIPTS:
+        models = SCRIPTS if parts - {"why"} else ()
+        for name in dict.fromkeys(models + (CALCULATOR if "why" in parts else ())):
             app.add_js_file(f"live/{name}", loading_method="defer")
         for name in STYLES:
             app.add_css_file(f"live/{name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import time
 from collections.abc import Sequence
 from itertools import product
@@ -23,6 +24,7 @@ from .costs import measured_costs, reading
 from .measuring import Condition, measure, rows_at
 from .report import VERSION, as_json, as_text, file_name, machine, own_folder, read_report, write_report
 from .rows import OF_EACH_KIND, ROWS
+from .slowness import slowness
 
 # (chat format, quick) -> prompts of each kind, new tokens, rounds, temperatures, batch sizes, top-p
 DEFAULTS = {
@@ -76,8 +78,16 @@ def main(arguments: Sequence[str] | None = None, family=None, prompts: Sequence[
         "thread: OMP_NUM_THREADS=1)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="for the order of the rows (default: %(default)s)")
+    parser.add_argument(
+        "--why", nargs="?", const="quantized", metavar="DRAFT",
+        help="measure only what the page 'Why is mine slower?' asks for, with one of the family's draft models "
+        "(default: %(const)s, its own copy in eight bits), and print it as a line to paste there",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     try:
+        if options.why:
+            print(json.dumps(why(options, family or models.load(options.family, dtype=options.dtype), prompts)))
+            return
         if options.show:
             report = read_report(options.show)
         else:
@@ -155,6 +165,21 @@ def measured(options, family, prompts) -> dict:
             if file:
                 write_report(report, file)
     return read_report(file) if file else report
+
+
+def why(options, family, prompts) -> dict:
+    """What `slowness` measures, on the first prompts of each kind."""
+    in_kinds = prompts is None and getattr(family.tokenizer, "chat_template", None) is not None
+    count = 1 if options.prompts is None else options.prompts
+    kinds = chat_prompts(family, count) if in_kinds else {"story": prompts or story_prompts(family.target, 4 * count)}
+    return slowness(
+        family,
+        [prompt for some in kinds.values() for prompt in some],
+        draft=options.why,
+        new_tokens=options.tokens or 64,
+        temperature=max(options.temperatures or [0.0]),
+        clock=time.process_time if options.cpu_time else time.perf_counter,
+    )
 
 
 def gone_on_with(path: Path, report: dict) -> dict:
