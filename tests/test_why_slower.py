@@ -18,10 +18,10 @@ from tutorlib.measures import theory
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("why")
     (folder / "palette.css").write_text(live_page.palette(), encoding="utf-8")
-    for name in (*live_page.CALCULATOR, "live.css"):
+    for name in (*live_page.WITHOUT_MODELS["why"], "live.css"):
         (folder / name).write_bytes((CODE / name).read_bytes())
     styles = "".join(f'<link rel="stylesheet" href="{name}">' for name in live_page.STYLES)
-    scripts = "".join(f'<script defer src="{name}"></script>' for name in live_page.CALCULATOR)
+    scripts = "".join(f'<script defer src="{name}"></script>' for name in live_page.WITHOUT_MODELS["why"])
     (folder / "page.html").write_text(
         '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Why</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1">{styles}{scripts}</head><body>'

@@ -2,7 +2,7 @@
 
 A page takes part by an element such as ``<div class="live" data-live="steps">``, in which stands what is shown without
 JavaScript. Such a page gets the scripts of ``book/_static/live``, in an order in which each finds what it needs; one
-with nothing but the calculator (``data-live="why"``) gets only those that need no model. When
+whose parts need no model (`WITHOUT_MODELS`) gets only theirs. When
 all pages are made, this extension writes beside the scripts what it takes from the package, so that nothing is in the
 repository twice:
 
@@ -10,6 +10,7 @@ repository twice:
     target.safetensors, draft.safetensors   the weights, as they are in tutorlib/weights; fetched over HTTP
     target.js, draft.js                     the same in base64: a page that was opened from a file may not fetch
     palette.css                             the colours of tutorlib/viz/palette.py
+    bugs.js                                 the wrong decoders of tutorlib/course/zoo
 """
 
 import base64
@@ -18,6 +19,8 @@ import re
 import shutil
 from pathlib import Path
 
+from tutorlib.course import zoo
+from tutorlib.course.zoo.specimens import MARK, NOT_FOUND
 from tutorlib.storyworld import story
 from tutorlib.viz.palette import DARK, LIGHT, css_variables
 
@@ -27,7 +30,7 @@ MODELS = ("target", "draft")
 SCRIPTS = ("kernel.js", "village.js", "tokenizer.js", "model.js", "decoder.js")
 SCRIPTS += ("loading.js", "drawing.js", "steps.js", "race.js", "game.js", "page.js")
 STYLES = ("palette.css", "live.css")
-CALCULATOR = ("drawing.js", "why_cases.js", "why.js")
+WITHOUT_MODELS = {"why": ("drawing.js", "why_cases.js", "why.js"), "bug": ("drawing.js", "bugs.js", "bug.js")}
 SIGN = re.compile(r'data-live="(\w+)"')
 STORIES = 400  # enough that they hold every letter that the models have read
 
@@ -57,10 +60,34 @@ def palette():
     return f'.live{{{css_variables(LIGHT)}}}\nhtml[data-theme="dark"] .live{{{css_variables(DARK)}}}\n'
 
 
+def bugs():
+    """The text of bugs.js: the zoo's decoders, line by line, and which line is wrong. Names that tell are left out."""
+    found = []
+    for specimen in zoo.SPECIMENS:
+        lines = [line for line in specimen.code.replace(f"def {specimen.name}(", "def method(", 1).splitlines() if line]
+        wrong = [number for number, line in enumerate(lines) if MARK in line]
+        if len(lines) < 7:
+            continue
+        where, _, link = specimen.source.partition(": https://")
+        found.append(
+            {
+                "lines": [line.partition(MARK)[0].rstrip() for line in lines],
+                "wrong": wrong,
+                "note": "; ".join(lines[number].partition(MARK)[2].strip(" :") for number in wrong),
+                "what": specimen.what.replace("`", ""),
+                "why": specimen.why.replace("`", ""),
+                "published": where or NOT_FOUND.rstrip("."),
+                "link": f"https://{link}" if link else "",
+            }
+        )
+    return f"(globalThis.Live ??= {{}}).BUGS = {json.dumps(found, ensure_ascii=False)};\n"
+
+
 def write_models(folder, weights=WEIGHTS):
     """Write into a folder of the site what the scripts there take from the package."""
     (folder / "village.js").write_text(village(weights), encoding="utf-8")
     (folder / "palette.css").write_text(palette(), encoding="utf-8")
+    (folder / "bugs.js").write_text(bugs(), encoding="utf-8")
     for name in MODELS:
         stored = weights / name / "model.safetensors"
         shutil.copyfile(stored, folder / f"{name}.safetensors")
@@ -72,8 +99,7 @@ def add_scripts(app, pagename, templatename, context, doctree):
     parts = set(SIGN.findall(context.get("body", "")))
     if parts:
         app.live_pages = True
-        models = SCRIPTS if parts - {"why"} else ()
-        for name in dict.fromkeys(models + (CALCULATOR if "why" in parts else ())):
+        for name in dict.fromkeys(name for part in sorted(parts) for name in WITHOUT_MODELS.get(part, SCRIPTS)):
             app.add_js_file(f"live/{name}", loading_method="defer")
         for name in STYLES:
             app.add_css_file(f"live/{name}")

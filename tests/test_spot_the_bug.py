@@ -1,0 +1,75 @@
+"""Spot the bug: the game has the zoo's decoders without what tells, and answers a right tap, a wrong one and none."""
+
+import json
+
+import live_page
+import pytest
+from chromium import Chromium
+from test_live_page import CODE, in_a_browser
+
+
+def decoders():
+    return json.loads(live_page.bugs().split("=", 2)[2].removesuffix(";\n"))
+
+
+def test_each_decoder_has_one_wrong_line_among_several_and_nothing_that_tells_which():
+    for decoder in decoders():
+        assert len(decoder["wrong"]) == 1 and len(decoder["lines"]) >= 7
+        told = " ".join(decoder["lines"])
+        assert "mistake" not in told and decoder["lines"][0].startswith("def method(")
+        assert decoder["note"] and decoder["what"] and decoder["why"] and decoder["published"]
+        assert decoder["link"].startswith("https://") or not decoder["link"]
+    assert len(decoders()) >= 12
+
+
+@pytest.fixture
+def page(tmp_path):
+    (tmp_path / "palette.css").write_text(live_page.palette(), encoding="utf-8")
+    (tmp_path / "bugs.js").write_text(live_page.bugs(), encoding="utf-8")
+    for name in ("drawing.js", "bug.js", "live.css"):
+        (tmp_path / name).write_bytes((CODE / name).read_bytes())
+    styles = "".join(f'<link rel="stylesheet" href="{name}">' for name in live_page.STYLES)
+    scripts = "".join(f'<script defer src="{name}"></script>' for name in live_page.WITHOUT_MODELS["bug"])
+    (tmp_path / "page.html").write_text(
+        '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Bug</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">{styles}{scripts}</head><body>'
+        '<main class="bd-article"><div class="live" data-live="bug"></div></main></body></html>',
+        encoding="utf-8",
+    )
+    with Chromium(tmp_path / "profile") as window:
+        window.open((tmp_path / "page.html").as_uri(), width=360, height=800)
+        yield window
+
+
+@in_a_browser
+def test_taps_are_answered_and_every_decoder_can_be_solved(page):
+    def tap(line):
+        page.ask(f"document.querySelectorAll('.bug-code button')[{line}].click()")
+        return page.ask("document.querySelector('[role=status]').textContent")
+
+    def buttons(name):
+        return f"[...document.querySelectorAll('.live-buttons button')].find(b => b.textContent === '{name}')"
+
+    def press(name):
+        page.ask(
+            f"[...document.querySelectorAll('.live-buttons button')].find(b => b.textContent === '{name}').click()"
+        )
+        return page.ask("document.querySelector('[role=status]').textContent")
+
+    for number, decoder in enumerate(decoders()):
+        (wrong,) = decoder["wrong"]
+        if number % 3 == 0:
+            assert "This line is right" in tap(0 if wrong else 1)
+            assert "Found after 2 taps" in tap(wrong)
+        elif number % 3 == 1:
+            assert "Found at first sight" in tap(wrong)
+        else:
+            assert "Here it is" in press("Show me")
+        assert decoder["what"] in page.ask("document.querySelector('[role=status]').textContent")
+        assert page.ask("document.documentElement.scrollWidth") <= 360
+        assert press("Next decoder") == ""
+    assert page.said == []
+    count = len(decoders())
+    assert f"Found {sum(n % 3 != 2 for n in range(count))}" in page.ask(
+        "document.querySelector('.live-legend').textContent"
+    )
