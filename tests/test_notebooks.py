@@ -4,6 +4,7 @@ That their outputs are right is checked by ``make nbval``, which executes them.
 """
 
 import io
+import itertools
 import re
 from base64 import b64decode, b64encode
 
@@ -138,12 +139,28 @@ def test_as_on_colab_it_is_run_as_it_is_and_only_cells_that_install_are_not_comp
         assert copy == cell
 
 
-PARTS = ("What you will be able to do", "Exercises", "Quiz", "Summary", "References")
+PARTS = ("Exercises", "Quiz", "Summary", "References")
+GOALS = "<details>\n<summary>What you will be able to do, how long it takes, and what you need</summary>\n\n"
 
 
 def test_it_has_every_part_of_a_chapter_once_and_in_order(notebook):
     titles = [line for cell in notebook.cells if cell.cell_type == "markdown" for line in titles_of(cell.source, "## ")]
     assert [title[3:] for title in titles if title[3:] in PARTS] == list(PARTS)
+
+
+def test_it_opens_with_a_picture(notebook):
+    """Before the first picture there are neither headings nor open code, and what the reader needs is one line."""
+    before = list(itertools.takewhile(lambda cell: not has_a_picture(cell), notebook.cells))
+    assert len(before) < len(notebook.cells) and before[1].source.startswith(GOALS)
+    for cell in before:
+        if cell.cell_type == "code":
+            assert "hide-input" in cell.metadata.tags, cell.source
+        else:
+            assert not titles_of(cell.source, "## "), cell.source
+
+
+def has_a_picture(cell):
+    return cell.cell_type == "code" and any("image/png" in output.get("data", {}) for output in cell.outputs)
 
 
 def titles_of(markdown, mark="# "):
