@@ -14,6 +14,7 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.labels import readable
 from tutorlib.lab.training.sampled_texts import Batches, SampledText, frequent
 from tutorlib.loading.formats import load_eagle
 from tutorlib.model.lm import LM
@@ -125,9 +126,10 @@ def test_noise_is_uniform_goes_to_what_is_read_and_not_to_what_is_right(target):
     assert abs(noise.mean()) < 0.03 and noise.std() == pytest.approx(0.5 / 12**0.5, rel=0.1)
 
 
-def test_eagle3s_loss_is_the_published_one(target):
+@pytest.mark.parametrize("normed", [False, True])
+def test_eagle3s_loss_is_the_published_one(target, normed):
     """0.8^j for step j; the target's probabilities of the known tokens; nothing where its best token is unknown."""
-    one, depth, unknown, expected = new("eagle3", target), 3, 0, 0.0
+    one, depth, unknown, expected = new("eagle3", target, normed=normed), 3, 0, 0.0
     head, known = one.head, one.head.tokens.tolist()
     assert len(known) == 12
     for j in range(depth):
@@ -162,6 +164,27 @@ def test_a_network_that_borrows_the_targets_weights_trains_and_is_written_withou
         load_eagle(tmp_path / "head")
 
 
+def test_a_network_with_the_norms_of_eagle_3_1_learns_them_and_is_written_with_them(tmp_path):
+    one, untrained = (new("eagle3", normed=True) for _ in range(2))
+    assert one.head.norm_output and len(one.head.fc_norm) == 3 and one.settings["fc_norm"] is True
+    fit(one, tmp_path / "run")
+    before, after = (dict(each.head.named_parameters()) for each in (untrained, one))
+    assert all(not torch.equal(before[name], after[name]) for name in before if "norm" in name)
+    one.write(one.head, tmp_path / "head", "base")
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert config["fc_norm"] is config["norm_output"] is True
+    loaded = load_eagle(tmp_path / "head", habits())
+    assert loaded.norm_output and torch.equal(weights(loaded), weights(one.head))
+    plain = run(greedy(habits(), [3, 1, 4]), 12, stop=())
+    assert run(eagle(habits(), loaded, [3, 1, 4], shape=dynamic_tree(6, 3, 2)), 12, stop=()).tokens == plain.tokens
+
+
+def test_a_folder_begun_without_norms_is_no_start_for_a_network_with_them(tmp_path):
+    fit(new("eagle3"), tmp_path, steps=1)
+    with pytest.raises(ValueError, match="begun with fc_norm None instead of True, norm_output None instead of True"):
+        fit(new("eagle3", normed=True), tmp_path, steps=1)
+
+
 def test_a_network_that_starts_from_the_last_layer_computes_what_that_layer_computes(monkeypatch, target):
     """Without its random weights, it says what the target says of every token."""
     monkeypatch.setattr(training, "SMALL", 0.0)
@@ -171,6 +194,17 @@ def test_a_network_that_starts_from_the_last_layer_computes_what_that_layer_comp
     with torch.no_grad():
         (made,) = training.unroll(head, batch.tokens, training.joined(head, batch), 1)
     torch.testing.assert_close(head.read_out(made[0]), says(target, ODD[0]), rtol=1e-4, atol=1e-4)
+
+
+def test_norms_of_features_start_with_their_usual_size(target):
+    """So a network with them that starts from the last layer reads about what it would read without them."""
+    one, other = (new("eagle3", from_last_layer=True, normed=normed).head for normed in (True, False))
+    given = torch.cat([features(one, target, text) for text in ODD])
+    with torch.no_grad():
+        ratio = one.start(given).norm(dim=-1) / other.start(given).norm(dim=-1)
+    assert ratio.min() > 0.5 and ratio.max() < 2
+    sizes = [part.square().mean(-1).sqrt().median() for part in given.split(target.width, dim=-1)]
+    assert [norm.weight[0].item() for norm in one.fc_norm] == pytest.approx([float(size) for size in sizes], rel=0.3)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
@@ -217,7 +251,7 @@ def test_guessed_features_are_read_as_the_target_reads_its_own(name):
     """Whatever a family does to its logits, and with gradients, of which none goes to the target."""
     target = LM(capped(name, SCALED[name]))
     states = torch.randn(5, target.width, requires_grad=True)
-    logits = training.readable(target)(states)
+    logits = readable(target)(states)
     assert torch.allclose(logits, target.read_out(states, normed=True), atol=1e-5)
     assert not torch.allclose(logits, target.model.get_output_embeddings()(states), atol=0.1)
     logits.log_softmax(-1)[:, 0].sum().backward()

@@ -42,7 +42,7 @@ def sampled():
     return texts[:36], texts[36:]
 
 
-def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12, **settings):
+def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12, normed=False, **settings):
     """An untrained learner of a kind."""
     target = target or habits()
     if kind.startswith("medusa"):
@@ -50,7 +50,7 @@ def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12
         return made(target, **{"low_temperature": LOW, "heads": 2, **settings})
     if kind == "eagle":
         return train_eagle.EagleLearner(target, train_eagle.new_eagle(target), **settings)
-    head = train_eagle.new_eagle3(target, texts, feature_layers, vocabulary)
+    head = train_eagle.new_eagle3(target, texts, feature_layers, vocabulary, normed=normed)
     return train_eagle.Eagle3Learner(target, head, **{"depth": 3, **settings})
 
 
@@ -61,14 +61,14 @@ def fit(made, folder, texts=None, held_out=None, **settings):
 
 def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
     """A learner's loss on some texts as one batch."""
-    batches = Batches(made.target, texts, len(texts), layers=made.layers, devices=devices)
+    batches = Batches(made.target, texts, len(texts), layers=made.layers, best=made.best, devices=devices)
     return learner.losses(made, batches, steps)(step)
 
 
 def losses_by_step(kind, devices=ALONE, steps=6):
     """The loss of the whole batch at each step of a training, which all processes of `devices` share."""
     made, found = new(kind), []
-    batches = Batches(made.target, sampled()[0], 8, layers=made.layers, devices=devices)
+    batches = Batches(made.target, sampled()[0], 8, layers=made.layers, best=made.best, devices=devices)
     loss = learner.losses(made, batches, steps)
 
     def noted(step):
