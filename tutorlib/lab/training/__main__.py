@@ -15,7 +15,7 @@ import torch
 from tutorlib.arguments import USER_ERRORS, check_whole_number
 from tutorlib.disk import plain_name
 from tutorlib.drafting.eagle_head import TREE
-from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_village
+from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_pruned, train_village
 from tutorlib.lab.training.labels import LOSSES
 from tutorlib.lab.training.learner import check_training, make
 from tutorlib.lab.training.sampled_texts import check_vocabulary, frequent
@@ -74,11 +74,22 @@ def main(arguments=None):
         "--normed", action="store_true",
         help="norm each feature before they are joined, and continue from the normed state (EAGLE-3.1)",
     )  # fmt: skip
-    for command in (heads, third):
+    few = what.add_parser("pruned", help="a draft made of some layers of a target", description=train_pruned.__doc__)
+    few.add_argument(
+        "--layers", type=int, nargs="+", metavar="N",
+        help="the target's layers of which it is made, from 0 (default: the first two and the last two)",
+    )  # fmt: skip
+    few.add_argument(
+        "--vocabulary", type=int, metavar="N",
+        help="compare the probabilities of this number of frequent tokens, which is faster (default: all)",
+    )  # fmt: skip
+    _add_learning(few, steps=2500, rate=5e-4)
+    for command in (heads, third, few):
         command.add_argument(
             "--loss", choices=list(LOSSES), default="ce",
             help="cross-entropy, or the acceptance itself where it has a useful gradient (default: ce)",
         )  # fmt: skip
+    for command in (heads, third):
         command.add_argument(
             "--borrow", action="store_true",
             help="use the target's output head and leave it out of the files, which become much smaller",
@@ -100,7 +111,7 @@ def main(arguments=None):
         "--megabytes", type=float, default=train_ngram.MEGABYTES, help="largest size of its file (default: %(default)s)"
     )
     _add_texts(counted)
-    for command in (village, heads, first, third, counted):
+    for command in (village, heads, first, third, few, counted):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -176,7 +187,9 @@ def _storyworld(chosen, command):
 
 
 def _heads(chosen, command):
-    """Medusa heads or an EAGLE network. What cannot be is said before texts are sampled, which may take hours."""
+    """Medusa heads, an EAGLE network or a pruned draft. What cannot be is said before texts are sampled, which may take
+    hours.
+    """
     training = _given(chosen, "steps", "rows", "rate")
     check_training(**training)
     if not chosen.features >= 0:
@@ -188,7 +201,8 @@ def _heads(chosen, command):
     joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
     shared: dict[str, Any] = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
-    learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
+    kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned}
+    learner = kinds[chosen.what](chosen, family.target)
     how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
     with here.keep(chosen.out):
         texts = family_texts(family, chosen.runs, **how, **shared)
@@ -199,7 +213,7 @@ def _heads(chosen, command):
         if here.first:
             print(folder)
             names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
-            if folder.name in names and (folder.parent / "figures.json").exists():
+            if chosen.what != "pruned" and folder.name in names and (folder.parent / "figures.json").exists():
                 card.write_heads_card(folder.parent, names)
     here.leave()
 
@@ -248,6 +262,17 @@ def _eagle3(chosen, target):
         train_eagle.start_from_last_layer(target, train_eagle.new_eagle3(target, [], layers, known))
     return lambda texts: train_eagle.Eagle3Learner(
         target, train_eagle.new_eagle3(target, texts, layers, known, normed=chosen.normed), tree, **settings
+    )
+
+
+def _pruned(chosen, target):
+    settings: dict[str, Any] = {"compare": LOSSES[chosen.loss]}
+    learner = train_pruned.PrunedLearner(target, chosen.layers, **settings)  # raises now, if something is wrong
+    if chosen.vocabulary is None:
+        return lambda texts: learner
+    check_vocabulary(chosen.vocabulary, target.vocab_size)
+    return lambda texts: train_pruned.PrunedLearner(
+        target, chosen.layers, tokens=frequent(texts, chosen.vocabulary, target.vocab_size), **settings
     )
 
 

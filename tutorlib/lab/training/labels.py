@@ -17,6 +17,7 @@ from ...model.read_out import scaled_or_capped
 # From logits (positions, known) and the target's probabilities of the same tokens, the sum over all positions.
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ETA = 3.0  # how fast `lk` turns from the divergence to the acceptance, as published
+PIECE = 128  # positions whose logits are computed together, if they are over a large vocabulary
 
 
 def cross_entropy(logits: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
@@ -55,6 +56,32 @@ def lk(logits: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
 
 
 LOSSES: dict[str, Loss] = {"ce": cross_entropy, "lk": lk}
+
+
+def in_pieces(compared: Loss, states: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A loss summed over positions, computed for a few positions at a time.
+
+    The logits of a whole batch over a large vocabulary take gigabytes. So the gradient is computed together with the
+    loss of each piece, and only the gradient is kept. It reaches `states` alone: no weights inside `compared` learn.
+
+    Parameters
+    ----------
+    compared : function
+        From states and from what is right at some positions, the loss summed over these positions.
+    states, right : tensors of shape (positions, width)
+
+    Returns
+    -------
+    scalar tensor
+    """
+    whole, gradients = states.new_zeros(()), []
+    for piece, there in zip(states.detach().split(PIECE), right.split(PIECE), strict=True):
+        with torch.enable_grad():
+            loss = compared(piece.requires_grad_(), there)
+            gradients += torch.autograd.grad(loss, piece)
+        whole = whole + loss.detach()
+    moved = (states * torch.cat(gradients)).sum() if gradients else states.sum()
+    return whole + moved - moved.detach()  # the value is that of `whole`, and the gradient that of `moved`
 
 
 class Labels:

@@ -343,9 +343,8 @@ def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
         states = hidden_states(target.model, text[:, : target.context], head.feature_layers)
         for norm, layer in zip(head.fc_norm, head.feature_layers, strict=True):
             sizes = states[layer].float().square().mean(-1).sqrt()
-            nn.init.constant_(
-                norm.weight, float(sizes.median())
-            )  # that of a first token may be a hundred times as large
+            # The median, as that of a first token may be a hundred times as large.
+            norm.get_parameter("weight").fill_(float(sizes.median()))
     head.fc.weight *= SMALL
     head.fc.weight[:, -head.width :] += torch.eye(head.width, device=head.fc.weight.device)
 

@@ -12,6 +12,7 @@ from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
 from .medusa_files import load_medusa, save_medusa
+from .pruned_files import load_pruned, save_pruned
 
 __all__ = [
     "BORROWED",
@@ -20,7 +21,9 @@ __all__ = [
     "extra_norms",
     "load_eagle",
     "load_medusa",
+    "load_pruned",
     "output_weight",
     "save_eagle",
     "save_medusa",
+    "save_pruned",
 ]
