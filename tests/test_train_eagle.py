@@ -126,6 +126,43 @@ def test_noise_is_uniform_goes_to_what_is_read_and_not_to_what_is_right(target):
     assert abs(noise.mean()) < 0.03 and noise.std() == pytest.approx(0.5 / 12**0.5, rel=0.1)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_at_some_positions_are_those_at_all_positions(kind, target):
+    head = new(kind, target).head
+    batch = Batches(target, ODD, rows=3, layers=head.feature_layers)[0]
+    given = training.joined(head, batch)
+    for further in (slice(1, None, 2), slice(0, None, 3), slice(2, None)):
+        pairs = zip(
+            *(training.unroll(head, batch.tokens, given, 4, some) for some in (slice(None), further)), strict=True
+        )
+        for step, (whole, some) in enumerate(pairs):
+            torch.testing.assert_close(some, whole[:, further] if step else whole)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_thinned_loss_counts_every_so_many_th_position_of_later_steps(target, step):
+    one, expected, counted = new("eagle3", target, thin=3, vocabulary=None), 0.0, []
+    start = step % 3  # the first position that counts is 0, in any text
+    for j in range(3):
+        terms = []
+        for text in ODD:
+            said = says(target, text)
+            for t in range(max(0, text.own - 2 - j), len(text.tokens) - 2 - j):
+                if j == 0 or t % 3 == start:
+                    guess = drafted(one.head, target, text, t, j + 1)[j].log_softmax(-1)
+                    terms.append(float(-(said[t + 1 + j].softmax(-1) * guess).sum()))
+        expected += 0.8**j * sum(terms) / max(1, len(terms))
+        counted.append(len(terms))
+    assert loss_of(one, step=step).item() == pytest.approx(expected, rel=1e-5)
+    assert counted[0] > 2 * counted[1]
+
+
+def test_a_thinned_training_learns_and_says_so(target, tmp_path):
+    one, untrained = (new("eagle3", target, thin=2) for _ in range(2))
+    fit(one, tmp_path, steps=40)
+    assert loss_of(one, step=0) < 0.9 * loss_of(untrained, step=0) and one.settings["thin"] == 2
+
+
 @pytest.mark.parametrize("normed", [False, True])
 def test_eagle3s_loss_is_the_published_one(target, normed):
     """0.8^j for step j; the target's probabilities of the known tokens; nothing where its best token is unknown."""
@@ -290,6 +327,7 @@ def test_a_target_in_half_precision_trains_a_network_in_float32(tmp_path):
 @pytest.mark.parametrize("kind, settings, said", [
     ("eagle", {"noise": -0.1}, "needs noise of 0 or more, got -0.1"),
     ("eagle3", {"depth": 0}, "needs depth, a whole number of 1 or more, got 0"),
+    ("eagle3", {"thin": 0}, "needs thin, a whole number of 1 or more, got 0"),
 ])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(kind, settings, said):
     with pytest.raises(ValueError, match=said):

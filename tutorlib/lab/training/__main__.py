@@ -71,6 +71,10 @@ def main(arguments=None):
     )  # fmt: skip
     _add_learning(third, steps=2500, rate=3e-3)
     third.add_argument(
+        "--thin", type=int, default=1, metavar="N",
+        help="train the steps after the first at every N-th position, which takes less time (default: 1, all)",
+    )  # fmt: skip
+    third.add_argument(
         "--normed", action="store_true",
         help="norm each feature before they are joined, and continue from the normed state (EAGLE-3.1)",
     )  # fmt: skip
@@ -257,7 +261,7 @@ def _eagle3(chosen, target):
     known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
     check_vocabulary(known, target.vocab_size)
     layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
-    settings = {"compare": LOSSES[chosen.loss], **_given(chosen, "depth", "borrow", "from_last_layer")}
+    settings = {"compare": LOSSES[chosen.loss], **_given(chosen, "depth", "borrow", "from_last_layer", "thin")}
     if chosen.from_last_layer:  # raises now, and not after the texts are there
         train_eagle.start_from_last_layer(target, train_eagle.new_eagle3(target, [], layers, known))
     return lambda texts: train_eagle.Eagle3Learner(
