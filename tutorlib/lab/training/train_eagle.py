@@ -130,8 +130,8 @@ class Eagle3Learner(DraftLearner):
     compare : function
         How guesses are compared with the target's probabilities, see `labels`: `cross_entropy` as published, or `lk`.
     thin : int
-        The steps after the first are trained only at every so many-th position, and at others in the next training step.
-        With 2 and depth 5, this takes about 60 % of the time.
+        The steps after the first are trained only at every so many-th position, and at others in the next training
+        step. With 2 and depth 5, this takes about 60 % of the time.
     """
 
     head: Eagle3Head
