@@ -178,6 +178,29 @@ def test_files_hold_what_is_not_shared_and_are_read_to_the_bit(folder):
         assert torch.equal(weight, tensors[name].float())
 
 
+def test_files_in_eight_bits_have_half_the_size_and_nearly_the_same_numbers(tmp_path):
+    target = LM(tiny())
+    own = own_weights(pruned(target, [0, 1]).model)
+    paths = [
+        save_pruned(copy.deepcopy(own).half(), tmp_path / name, target, [0, 1], eight_bits=eight)
+        for name, eight in (("half", False), ("eight", True))
+    ]
+    sizes = [sum(tensor.nbytes for tensor in load_file(path).values()) for path in paths]
+    assert 0.5 < sizes[1] / sizes[0] < 0.56
+    draft = load_pruned(tmp_path / "eight", target)
+    for name, weight in own_weights(draft.model).state_dict().items():
+        right = own.state_dict()[name]
+        step = right.abs().amax(-1, keepdim=True) / 127
+        assert weight.dtype == torch.float32 and ((weight - right).abs() <= 0.6 * step + 1e-3 * right.abs()).all()
+    plain = run(greedy(target, TEXT), 16, stop=())
+    assert run(speculative(target, draft, TEXT, gamma=3), 16, stop=()).tokens == plain.tokens
+    tensors = load_file(paths[1])
+    name = next(name for name in tensors if name.endswith(".scale"))
+    save_file({**tensors, name: tensors[name][:-1].clone()}, paths[1])
+    with pytest.raises(ValueError, match=f"{name} must have a factor for each row of"):
+        load_pruned(tmp_path / "eight", target)
+
+
 def changed(folder, **config):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | config))
@@ -218,7 +241,7 @@ def test_a_family_has_a_pruned_draft_or_says_how_to_make_one(tmp_path):
     family = write_family(tmp_path / "family")
     with pytest.raises(AttributeError, match=r"no pruned draft yet: .*train pruned`, and load\(…, pruned="):
         _ = models.load(family).pruned
-    main(arguments("pruned", family, tmp_path, "--loss", "lk", "--features", "0.1"))
+    main(arguments("pruned", family, tmp_path, "--loss", "lk", "--features", "0.1", "--eight-bits"))
     (tmp_path / "out").rename(family / "pruned")
     loaded = models.load(family)
     assert loaded.pruned.layers == 1 and loaded.pruned is loaded.pruned

@@ -87,6 +87,9 @@ def main(arguments=None):
         "--vocabulary", type=int, metavar="N",
         help="compare the probabilities of this number of frequent tokens, which is faster (default: all)",
     )  # fmt: skip
+    few.add_argument(
+        "--eight-bits", action="store_true", help="store its matrices in eight bits: files of half the size"
+    )
     _add_learning(few, steps=2500, rate=5e-4)
     for command in (heads, third, few):
         command.add_argument(
@@ -270,7 +273,7 @@ def _eagle3(chosen, target):
 
 
 def _pruned(chosen, target):
-    settings: dict[str, Any] = {"compare": LOSSES[chosen.loss]}
+    settings: dict[str, Any] = {"compare": LOSSES[chosen.loss], "eight_bits": chosen.eight_bits}
     learner = train_pruned.PrunedLearner(target, chosen.layers, **settings)  # raises now, if something is wrong
     if chosen.vocabulary is None:
         return lambda texts: learner

@@ -34,6 +34,8 @@ class PrunedLearner(Learner):
         not among them are skipped.
     compare : function
         How probabilities are compared, see `labels`: `cross_entropy` or `lk`.
+    eight_bits : bool
+        Whether its matrices are stored in eight bits. It is trained and measured in single precision all the same.
     """
 
     name, betas, given = "pruned", (0.9, 0.95), 1
@@ -45,6 +47,7 @@ class PrunedLearner(Learner):
         *,
         tokens: Sequence[int] | None = None,
         compare: Loss = cross_entropy,
+        eight_bits: bool = False,
     ):
         self.kept = usual_layers(target) if layers is None else list(layers)
         self.draft = pruned(target, self.kept)
@@ -55,7 +58,9 @@ class PrunedLearner(Learner):
         self.best = known is not None
         count = target.vocab_size if tokens is None else len(tokens)
         self.settings = {"layers": self.kept, "loss": compare.__name__, "tokens": count}
-        self.noted = {"parameters": sum(weight.numel() for weight in self.head.parameters())}
+        self.eight_bits = eight_bits
+        parameters = sum(weight.numel() for weight in self.head.parameters())
+        self.noted = {"parameters": parameters, "eight_bits": eight_bits}
 
     @staticmethod
     def first(step: int, text: SampledText) -> int:
@@ -87,4 +92,4 @@ class PrunedLearner(Learner):
         yield rows, at, self.target.read_out(states.to(self.target.dtype), normed=True)
 
     def write(self, head, folder, base):
-        return save_pruned(head, folder, self.target, self.kept, base=base)
+        return save_pruned(head, folder, self.target, self.kept, base=base, eight_bits=self.eight_bits)
