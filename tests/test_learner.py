@@ -35,7 +35,7 @@ from training_runs import (
 )
 
 import tutorlib
-from tutorlib import greedy, models, run
+from tutorlib import greedy, models, run, speculative
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import locked
@@ -46,6 +46,7 @@ from tutorlib.lab.training.devices import ALONE, Devices
 from tutorlib.lab.training.sampled_texts import Batches, SampledText
 from tutorlib.lab.training.texts import read_prompts
 from tutorlib.lab.training.tokenizers import learn
+from tutorlib.lab.training.train_pruned import PrunedLearner
 
 WEIGHTS = Path(tutorlib.__file__).parent / "weights" / "storyworld"
 BUNDLED = {"medusa": 2.4, "eagle": 3.2, "eagle3": 2}  # and how many tokens to a call of the target they give at least
@@ -75,7 +76,8 @@ def test_the_shares_of_two_processes_average_to_the_loss_and_gradient_of_the_bat
 
 
 @pytest.mark.parametrize(
-    "kind, rate, share, gain", [("medusa", 0.03, 0.9, 0), ("eagle", 0.01, 0.8, 0.2), ("eagle3", 0.01, 0.8, 0.2)]
+    "kind, rate, share, gain",
+    [("medusa", 0.03, 0.9, 0), ("eagle", 0.01, 0.8, 0.2), ("eagle3", 0.01, 0.8, 0.2), ("pruned", 0.003, 0.95, 0)],
 )
 def test_heads_learn_what_the_target_will_say(kind, rate, share, gain, tmp_path):
     train, held_out = sampled()
@@ -113,6 +115,9 @@ def guesses_by_hand(one, text):
             yield from (
                 (t, i, t + 1, head(session.hidden[-1])) for i, head in enumerate(one.head) if t + 2 + i < length
             )
+    elif isinstance(one, PrunedLearner):  # a draft reads one token more than it knows features of
+        for t in range(text.own - 2, length - 2):
+            yield t, 0, t + 2, one.draft.session(text.tokens[: t + 2]).feed()[-1]
     else:
         for t in range(length - 2):
             rows = drafted(one.head, one.target, text, t, min(one.depth, length - 2 - t))
@@ -183,6 +188,7 @@ OTHER = {
     "medusa joint": ("medusa", {}, "joint True instead of False:"),
     "eagle": ("eagle", {"noise": 0.1}, "noise 0.2 instead of 0.1:"),
     "eagle3": ("eagle", {}, "noise None instead of 0.2, tokens 12 instead of 19:"),
+    "pruned": ("pruned", {"layers": (0, 1)}, r"layers \[0, 2\] instead of \[0, 1\]:"),
 }
 
 
@@ -271,9 +277,10 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     family = models.load(out) if joint else models.load(family_folder / "target", **{role: out})
     assert torch.equal(weights(old.target.model), weights(family.target.model)) != joint
     head, plain = getattr(family, role), run(greedy(family.target, "Mia was"), 20, stop=())
-    assert next(head.parameters()).dtype == torch.float32 and not head.training
-    tree = {} if role == "medusa" else {"tree": dynamic_tree(6, 3, 2)}
-    method = medusa if role == "medusa" else eagle
+    module = head.model if role == "pruned" else head
+    assert next(module.parameters()).dtype == torch.float32 and not module.training
+    tree = {"tree": dynamic_tree(6, 3, 2)} if role.startswith("eagle") else {}
+    method = {"medusa": medusa, "pruned": speculative}.get(role, eagle)
     assert run(method(family.target, head, "Mia was", **tree), 20, stop=()).tokens == plain.tokens
     before = contents(out)
     assert main(arguments(kind, family_folder, tmp_path)) == 0 and contents(out) == before
@@ -291,6 +298,8 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
         ),
         ("medusa", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),
         ("medusa", ["--steps", "0"], "needs steps, a whole number of 1 or more, got 0"),
+        ("pruned", ["--layers", "0", "2"], r"layers, from 0 to 1, ascending and each once, got \[0, 2\]"),
+        ("pruned", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),
         ("eagle3", ["--layers", "0", "1", "3"], "the hidden states 0 to 2, none of number 3"),
         ("eagle3", ["--vocabulary", "0"], "from 1 to 300 tokens, the target's, got 0"),
         ("eagle3", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),

@@ -14,6 +14,7 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.labels import readable
 from tutorlib.lab.training.sampled_texts import Batches, SampledText, frequent
 from tutorlib.loading.formats import load_eagle
 from tutorlib.model.lm import LM
@@ -125,9 +126,47 @@ def test_noise_is_uniform_goes_to_what_is_read_and_not_to_what_is_right(target):
     assert abs(noise.mean()) < 0.03 and noise.std() == pytest.approx(0.5 / 12**0.5, rel=0.1)
 
 
-def test_eagle3s_loss_is_the_published_one(target):
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_at_some_positions_are_those_at_all_positions(kind, target):
+    head = new(kind, target).head
+    batch = Batches(target, ODD, rows=3, layers=head.feature_layers)[0]
+    given = training.joined(head, batch)
+    for further in (slice(1, None, 2), slice(0, None, 3), slice(2, None)):
+        pairs = zip(
+            *(training.unroll(head, batch.tokens, given, 4, some) for some in (slice(None), further)), strict=True
+        )
+        for step, (whole, some) in enumerate(pairs):
+            torch.testing.assert_close(some, whole[:, further] if step else whole)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_thinned_loss_counts_every_so_many_th_position_of_later_steps(target, step):
+    one, expected, counted = new("eagle3", target, thin=3, vocabulary=None), 0.0, []
+    start = step % 3  # the first position that counts is 0, in any text
+    for j in range(3):
+        terms = []
+        for text in ODD:
+            said = says(target, text)
+            for t in range(max(0, text.own - 2 - j), len(text.tokens) - 2 - j):
+                if j == 0 or t % 3 == start:
+                    guess = drafted(one.head, target, text, t, j + 1)[j].log_softmax(-1)
+                    terms.append(float(-(said[t + 1 + j].softmax(-1) * guess).sum()))
+        expected += 0.8**j * sum(terms) / max(1, len(terms))
+        counted.append(len(terms))
+    assert loss_of(one, step=step).item() == pytest.approx(expected, rel=1e-5)
+    assert counted[0] > 2 * counted[1]
+
+
+def test_a_thinned_training_learns_and_says_so(target, tmp_path):
+    one, untrained = (new("eagle3", target, thin=2) for _ in range(2))
+    fit(one, tmp_path, steps=40)
+    assert loss_of(one, step=0) < 0.9 * loss_of(untrained, step=0) and one.settings["thin"] == 2
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_eagle3s_loss_is_the_published_one(target, normed):
     """0.8^j for step j; the target's probabilities of the known tokens; nothing where its best token is unknown."""
-    one, depth, unknown, expected = new("eagle3", target), 3, 0, 0.0
+    one, depth, unknown, expected = new("eagle3", target, normed=normed), 3, 0, 0.0
     head, known = one.head, one.head.tokens.tolist()
     assert len(known) == 12
     for j in range(depth):
@@ -162,6 +201,27 @@ def test_a_network_that_borrows_the_targets_weights_trains_and_is_written_withou
         load_eagle(tmp_path / "head")
 
 
+def test_a_network_with_the_norms_of_eagle_3_1_learns_them_and_is_written_with_them(tmp_path):
+    one, untrained = (new("eagle3", normed=True) for _ in range(2))
+    assert one.head.norm_output and len(one.head.fc_norm) == 3 and one.settings["fc_norm"] is True
+    fit(one, tmp_path / "run")
+    before, after = (dict(each.head.named_parameters()) for each in (untrained, one))
+    assert all(not torch.equal(before[name], after[name]) for name in before if "norm" in name)
+    one.write(one.head, tmp_path / "head", "base")
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert config["fc_norm"] is config["norm_output"] is True
+    loaded = load_eagle(tmp_path / "head", habits())
+    assert loaded.norm_output and torch.equal(weights(loaded), weights(one.head))
+    plain = run(greedy(habits(), [3, 1, 4]), 12, stop=())
+    assert run(eagle(habits(), loaded, [3, 1, 4], shape=dynamic_tree(6, 3, 2)), 12, stop=()).tokens == plain.tokens
+
+
+def test_a_folder_begun_without_norms_is_no_start_for_a_network_with_them(tmp_path):
+    fit(new("eagle3"), tmp_path, steps=1)
+    with pytest.raises(ValueError, match="begun with fc_norm None instead of True, norm_output None instead of True"):
+        fit(new("eagle3", normed=True), tmp_path, steps=1)
+
+
 def test_a_network_that_starts_from_the_last_layer_computes_what_that_layer_computes(monkeypatch, target):
     """Without its random weights, it says what the target says of every token."""
     monkeypatch.setattr(training, "SMALL", 0.0)
@@ -171,6 +231,17 @@ def test_a_network_that_starts_from_the_last_layer_computes_what_that_layer_comp
     with torch.no_grad():
         (made,) = training.unroll(head, batch.tokens, training.joined(head, batch), 1)
     torch.testing.assert_close(head.read_out(made[0]), says(target, ODD[0]), rtol=1e-4, atol=1e-4)
+
+
+def test_norms_of_features_start_with_their_usual_size(target):
+    """So a network with them that starts from the last layer reads about what it would read without them."""
+    one, other = (new("eagle3", from_last_layer=True, normed=normed).head for normed in (True, False))
+    given = torch.cat([features(one, target, text) for text in ODD])
+    with torch.no_grad():
+        ratio = one.start(given).norm(dim=-1) / other.start(given).norm(dim=-1)
+    assert ratio.min() > 0.5 and ratio.max() < 2
+    sizes = [part.square().mean(-1).sqrt().median() for part in given.split(target.width, dim=-1)]
+    assert [norm.weight[0].item() for norm in one.fc_norm] == pytest.approx([float(size) for size in sizes], rel=0.3)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
@@ -217,7 +288,7 @@ def test_guessed_features_are_read_as_the_target_reads_its_own(name):
     """Whatever a family does to its logits, and with gradients, of which none goes to the target."""
     target = LM(capped(name, SCALED[name]))
     states = torch.randn(5, target.width, requires_grad=True)
-    logits = training.readable(target)(states)
+    logits = readable(target)(states)
     assert torch.allclose(logits, target.read_out(states, normed=True), atol=1e-5)
     assert not torch.allclose(logits, target.model.get_output_embeddings()(states), atol=0.1)
     logits.log_softmax(-1)[:, 0].sum().backward()
@@ -256,6 +327,7 @@ def test_a_target_in_half_precision_trains_a_network_in_float32(tmp_path):
 @pytest.mark.parametrize("kind, settings, said", [
     ("eagle", {"noise": -0.1}, "needs noise of 0 or more, got -0.1"),
     ("eagle3", {"depth": 0}, "needs depth, a whole number of 1 or more, got 0"),
+    ("eagle3", {"thin": 0}, "needs thin, a whole number of 1 or more, got 0"),
 ])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(kind, settings, said):
     with pytest.raises(ValueError, match=said):

@@ -13,7 +13,7 @@ import torch
 from conftest import random_model
 from tiny_family import write_model
 
-from tutorlib.lab.training import learner, train_eagle, train_medusa
+from tutorlib.lab.training import learner, train_eagle, train_medusa, train_pruned
 from tutorlib.lab.training.devices import ALONE, find_devices
 from tutorlib.lab.training.loop import train
 from tutorlib.lab.training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
@@ -22,7 +22,7 @@ from tutorlib.lab.training.train_village import Recipe, Stage
 from tutorlib.model.lm import LM
 
 TINY_VILLAGE = Recipe(16, 2, 400, "tiny", (START, END), (Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),))
-KINDS = ("medusa", "medusa joint", "eagle", "eagle3")
+KINDS = ("medusa", "medusa joint", "eagle", "eagle3", "pruned")
 LOW = 0.1
 ODD = [SampledText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), SampledText([6, 5, 3, 5], 3, 4), SampledText([2, 7, 1, 8, 2], 2, 2)]
 
@@ -42,15 +42,17 @@ def sampled():
     return texts[:36], texts[36:]
 
 
-def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12, **settings):
+def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12, normed=False, **settings):
     """An untrained learner of a kind."""
     target = target or habits()
     if kind.startswith("medusa"):
         made = train_medusa.JointMedusaLearner if kind.endswith("joint") else train_medusa.MedusaLearner
         return made(target, **{"low_temperature": LOW, "heads": 2, **settings})
+    if kind == "pruned":
+        return train_pruned.PrunedLearner(target, **{"layers": (0, 2), **settings})
     if kind == "eagle":
         return train_eagle.EagleLearner(target, train_eagle.new_eagle(target), **settings)
-    head = train_eagle.new_eagle3(target, texts, feature_layers, vocabulary)
+    head = train_eagle.new_eagle3(target, texts, feature_layers, vocabulary, normed=normed)
     return train_eagle.Eagle3Learner(target, head, **{"depth": 3, **settings})
 
 
@@ -61,14 +63,14 @@ def fit(made, folder, texts=None, held_out=None, **settings):
 
 def loss_of(made, texts=ODD, devices=ALONE, step=3, steps=4):
     """A learner's loss on some texts as one batch."""
-    batches = Batches(made.target, texts, len(texts), layers=made.layers, devices=devices)
+    batches = Batches(made.target, texts, len(texts), layers=made.layers, best=made.best, devices=devices)
     return learner.losses(made, batches, steps)(step)
 
 
 def losses_by_step(kind, devices=ALONE, steps=6):
     """The loss of the whole batch at each step of a training, which all processes of `devices` share."""
     made, found = new(kind), []
-    batches = Batches(made.target, sampled()[0], 8, layers=made.layers, devices=devices)
+    batches = Batches(made.target, sampled()[0], 8, layers=made.layers, best=made.best, devices=devices)
     loss = learner.losses(made, batches, steps)
 
     def noted(step):
@@ -118,7 +120,11 @@ def arguments(kind, family, folder, *more):
     """Of a small training for a family, which keeps and writes everything in a folder."""
     options = ["--target", str(family), "--runs", str(folder / "runs"), "--out", str(folder / "out")]
     options += ["--texts", "12", "--held-out", "6", "--length", "16", "--steps", "4", "--rows", "4"]
-    its_own = {"medusa": ["--heads", "2"], "eagle3": ["--layers", "0", "1", "2", "--depth", "2"]}
+    its_own = {
+        "medusa": ["--heads", "2"],
+        "eagle3": ["--layers", "0", "1", "2", "--depth", "2"],
+        "pruned": ["--layers", "0"],
+    }
     its_own["medusa joint"] = [*its_own["medusa"], "--joint"]
     return [kind.split()[0], *options, *its_own.get(kind, []), "--device", "cpu", "--quiet", *more]
 

@@ -331,10 +331,14 @@ class Eagle3Head(DraftNetwork):
         return self.norm.forward(made) if self.norm_output else made
 
     def read_out(self, hidden: torch.Tensor, target: LM | None = None) -> torch.Tensor:
-        logits = self.lm_head.forward(hidden if self.norm_output else self.norm.forward(hidden))
+        logits = self.known_logits(hidden)
         if len(self.d2t) == self.vocab_size:
             return logits
         return logits.new_full((*logits.shape[:-1], self.vocab_size), -torch.inf).index_copy_(-1, self.tokens, logits)
+
+    def known_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (..., known) of the tokens that it knows, from the output of a step."""
+        return self.lm_head.forward(hidden if self.norm_output else self.norm.forward(hidden))
 
 
 def usual_layers(layers: int) -> tuple[int, int, int]:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 BUNDLED = "storyworld"
 ENVIRONMENT = "TUTORLIB_MODELS"  # names the family that `load()` returns
 MODELS = ("target", "draft", "other_draft")
-HEADS = {"medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network"}  # for the target
+# For the target. They are trained for it, and need it.
+HEADS = {
+    "medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network", "pruned": "pruned draft",
+}  # fmt: skip
 RESERVE = 2.0  # GB besides the weights: cache, logits, and CUDA itself
 _T4 = 15.0  # GB
 
@@ -58,8 +61,8 @@ class Published:
         A draft with the same tokenizer.
     other_draft : Model, optional
         A draft with another tokenizer.
-    medusa, eagle, eagle3 : str, optional
-        Hub names of published heads for the target.
+    medusa, eagle, eagle3, pruned : str, optional
+        Hub names of published heads (or of a draft made of some of its layers) for the target.
     chat : str, optional
         The chat template, if the model needs one but the repository has none.
     note : str
@@ -74,6 +77,7 @@ class Published:
     medusa: str | None = None
     eagle: str | None = None
     eagle3: str | None = None
+    pruned: str | None = None
     chat: str | None = None
     note: str = ""
     in_a_wheel: float = 0

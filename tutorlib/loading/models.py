@@ -51,6 +51,7 @@ def load(
     medusa=None,
     eagle=None,
     eagle3=None,
+    pruned=None,
     device=None,
     dtype=None,
     quantize=None,
@@ -68,9 +69,9 @@ def load(
         - The name of a published family, or the hub name of its target, see `families`.
         - Any other model on the hub, as "owner/name": this gives a family with only a target.
         - A directory that contains a model (a family with only a target), or the subdirectories target, draft,
-          other_draft, medusa, eagle and eagle3, as written by `python -m tutorlib train`. If a directory has the
-          same name as a family, the family is loaded; write "./gpt2" for the directory.
-    draft, other_draft, medusa, eagle, eagle3 : str or path, optional
+          other_draft, medusa, eagle, eagle3 and pruned, as written by `python -m tutorlib train`. If a directory has
+          the same name as a family, the family is loaded; write "./gpt2" for the directory.
+    draft, other_draft, medusa, eagle, eagle3, pruned : str or path, optional
         A hub name or a directory, to be used in place of the family's own model.
     device : str or torch.device, optional
         By default a CUDA GPU if there is one, otherwise the processor. An Apple GPU is used only if you pass "mps";
@@ -128,7 +129,8 @@ def load(
     check_map(device_map, device, offload_folder)
     device = checked_device(device)
     name, sources, published, checked = _find(name, argument)
-    given = {"draft": draft, "other_draft": other_draft, "medusa": medusa, "eagle": eagle, "eagle3": eagle3}
+    given = {"draft": draft, "other_draft": other_draft}
+    given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = checked_dtype(dtype, device, checked)
     networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
@@ -207,6 +209,15 @@ class Family:
     def eagle3(self) -> Eagle3Head:
         """An EAGLE-3 network for the target, with its dtype and on its device. The target is loaded too."""
         return self._network("eagle3", Eagle3Head)
+
+    @cached_property
+    def pruned(self) -> LM:
+        """A draft made of some of the target's layers, with its embeddings and output head. The target is loaded too.
+
+        See `tutorlib.model.pruned`.
+        """
+        folder = self._heads_folder("pruned", formats.FILES["pruned"])
+        return formats.load_pruned(folder, self.target, dtype=self.dtype)
 
     @cached_property
     def tokenizer(self):

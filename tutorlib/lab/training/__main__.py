@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from tutorlib.arguments import USER_ERRORS, check_whole_number
+from tutorlib.disk import plain_name
 from tutorlib.drafting.eagle_head import TREE
-from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_village
+from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_pruned, train_village
+from tutorlib.lab.training.labels import LOSSES
 from tutorlib.lab.training.learner import check_training, make
 from tutorlib.lab.training.sampled_texts import check_vocabulary, frequent
 from tutorlib.lab.training.texts import family_texts
@@ -68,6 +70,32 @@ def main(arguments=None):
         help="start as a copy of the target's last layer, which helps when there is little time",
     )  # fmt: skip
     _add_learning(third, steps=2500, rate=3e-3)
+    third.add_argument(
+        "--thin", type=int, default=1, metavar="N",
+        help="train the steps after the first at every N-th position, which takes less time (default: 1, all)",
+    )  # fmt: skip
+    third.add_argument(
+        "--normed", action="store_true",
+        help="norm each feature before they are joined, and continue from the normed state (EAGLE-3.1)",
+    )  # fmt: skip
+    few = what.add_parser("pruned", help="a draft made of some layers of a target", description=train_pruned.__doc__)
+    few.add_argument(
+        "--layers", type=int, nargs="+", metavar="N",
+        help="the target's layers of which it is made, from 0 (default: the first two and the last two)",
+    )  # fmt: skip
+    few.add_argument(
+        "--vocabulary", type=int, metavar="N",
+        help="compare the probabilities of this number of frequent tokens, which is faster (default: all)",
+    )  # fmt: skip
+    few.add_argument(
+        "--eight-bits", action="store_true", help="store its matrices in eight bits: files of half the size"
+    )
+    _add_learning(few, steps=2500, rate=5e-4)
+    for command in (heads, third, few):
+        command.add_argument(
+            "--loss", choices=list(LOSSES), default="ce",
+            help="cross-entropy, or the acceptance itself where it has a useful gradient (default: ce)",
+        )  # fmt: skip
     for command in (heads, third):
         command.add_argument(
             "--borrow", action="store_true",
@@ -90,7 +118,7 @@ def main(arguments=None):
         "--megabytes", type=float, default=train_ngram.MEGABYTES, help="largest size of its file (default: %(default)s)"
     )
     _add_texts(counted)
-    for command in (village, heads, first, third, counted):
+    for command in (village, heads, first, third, few, counted):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -142,7 +170,13 @@ def _add_learning(parser, steps, rate):
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
+    parser.add_argument("--name", help="its folder in the folder of runs (default: what is trained)")
     parser.add_argument("--memory", type=float, default=2, help="GB for keeping hidden states (default: 2)")
+    parser.add_argument(
+        "--features", type=float, default=0, metavar="GB",
+        help="store hidden states once on the disk, in half precision, and use at most so many GB; training that needs "
+        "more does not begin (default: 0, none are stored)",
+    )  # fmt: skip
 
 
 def _storyworld(chosen, command):
@@ -160,22 +194,33 @@ def _storyworld(chosen, command):
 
 
 def _heads(chosen, command):
-    """Medusa heads or an EAGLE network. What cannot be is said before texts are sampled, which may take hours."""
+    """Medusa heads, an EAGLE network or a pruned draft. What cannot be is said before texts are sampled, which may take
+    hours.
+    """
     training = _given(chosen, "steps", "rows", "rate")
     check_training(**training)
+    if not chosen.features >= 0:
+        raise ValueError(
+            f"--features is how many GB the hidden states may take on the disk, 0 or more, got {chosen.features:g}"
+        )
+    if chosen.name is not None and (not plain_name(chosen.name) or chosen.name == "features"):
+        raise ValueError(f"--name is a plain name for a folder, got {chosen.name!r}")
     joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
     shared: dict[str, Any] = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
-    learner = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}[chosen.what](chosen, family.target)
+    kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned}
+    learner = kinds[chosen.what](chosen, family.target)
     how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
     with here.keep(chosen.out):
         texts = family_texts(family, chosen.runs, **how, **shared)
-        memory = 1e9 * chosen.memory
-        folder = make(texts, learner(texts.train), chosen.out, **training, memory=memory, command=command, **shared)
+        made = learner(texts.train)
+        made.name = chosen.name or made.name
+        room = {"memory": 1e9 * chosen.memory, "disk": 1e9 * chosen.features}
+        folder = make(texts, made, chosen.out, **training, **room, command=command, **shared)
         if here.first:
             print(folder)
             names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
-            if folder.name in names and (folder.parent / "figures.json").exists():
+            if chosen.what != "pruned" and folder.name in names and (folder.parent / "figures.json").exists():
                 card.write_heads_card(folder.parent, names)
     here.leave()
 
@@ -200,6 +245,7 @@ def _medusa(chosen, target):
     """From texts to what learns from them."""
     kind = train_medusa.JointMedusaLearner if chosen.joint else train_medusa.MedusaLearner
     settings = {"low_temperature": chosen.temperature, **_given(chosen, "heads", "layers", "nodes", "hard", "borrow")}
+    settings["compare"] = LOSSES[chosen.loss]
     if chosen.vocabulary is None:
         learner = kind(target, **settings)
         return lambda texts: learner
@@ -218,11 +264,22 @@ def _eagle3(chosen, target):
     known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
     check_vocabulary(known, target.vocab_size)
     layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
-    settings = _given(chosen, "depth", "borrow", "from_last_layer")
+    settings = {"compare": LOSSES[chosen.loss], **_given(chosen, "depth", "borrow", "from_last_layer", "thin")}
     if chosen.from_last_layer:  # raises now, and not after the texts are there
         train_eagle.start_from_last_layer(target, train_eagle.new_eagle3(target, [], layers, known))
     return lambda texts: train_eagle.Eagle3Learner(
-        target, train_eagle.new_eagle3(target, texts, layers, known), tree, **settings
+        target, train_eagle.new_eagle3(target, texts, layers, known, normed=chosen.normed), tree, **settings
+    )
+
+
+def _pruned(chosen, target):
+    settings: dict[str, Any] = {"compare": LOSSES[chosen.loss], "eight_bits": chosen.eight_bits}
+    learner = train_pruned.PrunedLearner(target, chosen.layers, **settings)  # raises now, if something is wrong
+    if chosen.vocabulary is None:
+        return lambda texts: learner
+    check_vocabulary(chosen.vocabulary, target.vocab_size)
+    return lambda texts: train_pruned.PrunedLearner(
+        target, chosen.layers, tokens=frequent(texts, chosen.vocabulary, target.vocab_size), **settings
     )
 
 

@@ -23,6 +23,7 @@ from ...model.lm import LM
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
 from .sampled_texts import Batches, SampledText, TextBatch, claim, fingerprint
+from .stored_features import StoredFeatures
 from .texts import TargetTexts
 
 
@@ -43,6 +44,8 @@ class Learner:
         What it is made with, for the log. A training goes on only where it was begun with the same `settings`.
     layers : sequence of int
         The hidden states that it needs.
+    best : bool
+        Whether it needs the target's most likely tokens.
     betas : pair of floats
         AdamW's.
     given : int
@@ -64,7 +67,7 @@ class Learner:
     def __init__(self, target: LM, head: nn.Module):
         self.target, self.head = target, head.to(target.device)
         self.trained: nn.Module = self.head
-        self.settings, self.noted, self.layers = {}, {}, (-1,)
+        self.settings, self.noted, self.layers, self.best = {}, {}, (-1,), False
 
     @staticmethod
     def first(step: int, text: SampledText) -> int:
@@ -141,6 +144,7 @@ def fit(
     devices: Devices = ALONE,
     every: int = 250,
     memory: float = 2e9,
+    disk: float = 0,
     progress: bool = True,
 ) -> Fitted:
     """Train a learner on its target's own texts, in place, continuing from the checkpoint in the folder.
@@ -161,6 +165,9 @@ def fit(
         Steps from one entry of the log to the next.
     memory : float
         Bytes for keeping the target's hidden states from one round over the texts to the next.
+    disk : float
+        Bytes for storing them once on the disk instead, in half precision, in the folder `features` beside this one. 0:
+        none are stored.
 
     Raises
     ------
@@ -178,7 +185,14 @@ def fit(
     settings = {"steps": steps, "rows": rows, "rate": rate, "texts": len(texts)}
     with devices.keep(folder):
         claim(folder, settings | learner.settings | {"model": fingerprint(learner.target.model)}, devices)
-        batches = Batches(learner.target, texts, rows, layers=learner.layers, devices=devices, memory=memory)
+        shared: dict[str, Any] = {"layers": learner.layers, "best": learner.best}
+        stored = None
+        if disk:
+            place = Path(folder).parent / "features"
+            stored = StoredFeatures(
+                learner.target, texts, folder=place, **shared, disk=disk, devices=devices, progress=progress
+            )
+        batches = Batches(learner.target, texts, rows, **shared, devices=devices, memory=memory, features=stored)
         checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits
         log = train(
             learner.trained,
@@ -271,6 +285,7 @@ def make(
     rate: float = 1e-3,
     devices: Devices = ALONE,
     memory: float = 2e9,
+    disk: float = 0,
     command: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
@@ -283,7 +298,7 @@ def make(
     learner : Learner
     out : path
         Where the files go.
-    memory : float
+    memory, disk : float
         See `fit`.
     command : sequence of str
         The command to make them again, for ``training_log.json``.
@@ -302,6 +317,7 @@ def make(
         **training,
         devices=devices,
         memory=memory,
+        disk=disk,
         progress=progress,
     )
     if devices.first:

@@ -3,7 +3,7 @@
 EAGLE-1 learns to predict the target's next feature, and the token distribution that the target's head computes from it.
 EAGLE-3 learns to predict only tokens, and is trained over several of its own steps: as in drafting, it continues from
 its own outputs. The target is frozen. What this file does not do: run the training, measure, and write files
-(`learner`).
+(`learner`), or take steps (`own_steps`).
 
 Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", section 4.2; Li et al.
 (2025), "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test", section 3.2.
@@ -12,7 +12,7 @@ Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Featu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -22,12 +22,13 @@ from transformers import LlamaConfig
 
 from ...arguments import check_whole_number, is_number
 from ...drafting.draft_trees import dynamic_tree
-from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, causal, usual_layers
+from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, usual_layers
 from ...loading import formats
 from ...model.lm import LM
-from ...model.read_out import scaled_or_capped
+from .labels import Labels, Loss, cross_entropy, readable
 from .learner import Learner
-from .sampled_texts import SampledText, TextBatch, frequent
+from .own_steps import unroll
+from .sampled_texts import SampledText, TextBatch, frequent, hidden_states
 
 TOKENS_WEIGHT = 0.1  # weight of the cross-entropy relative to the features' loss, in EAGLE-1
 DECAY = 0.8  # the weight of each step's loss relative to that of the step before it, in EAGLE-3
@@ -126,6 +127,11 @@ class Eagle3Learner(DraftLearner):
     from_last_layer : bool
         Whether the network starts as a copy of the target's last layer, see `start_from_last_layer`. This helps if
         there is little time for training.
+    compare : function
+        How guesses are compared with the target's probabilities, see `labels`: `cross_entropy` as published, or `lk`.
+    thin : int
+        The steps after the first are trained only at every so many-th position, and at others in the next training
+        step. With 2 and depth 5, this takes about 60 % of the time.
     """
 
     head: Eagle3Head
@@ -140,11 +146,19 @@ class Eagle3Learner(DraftLearner):
         depth: int = 7,
         borrow: bool = False,
         from_last_layer: bool = False,
+        compare: Loss = cross_entropy,
+        thin: int = 1,
     ):
         check_whole_number(depth, 1, "training needs depth")
+        check_whole_number(thin, 1, "training needs thin")
         super().__init__(target, head, tree)
         self.learnt, self.borrowed = depth, formats.BORROWED if borrow else ()
         self.settings = {"depth": depth, "layers": list(head.feature_layers), "tokens": len(head.d2t)}
+        self.settings |= {"loss": compare.__name__, **formats.extra_norms(head)}
+        if thin > 1:
+            self.settings["thin"] = thin
+        self.thin, self.compare, self.read = thin, compare, readable(target, head.tokens)
+        self.best = len(head.d2t) < head.vocab_size
         if borrow:
             head.lm_head.requires_grad_(False)
             _copy_final_norm(target, head.norm)
@@ -157,17 +171,36 @@ class Eagle3Learner(DraftLearner):
         return formats.save_eagle(head, folder, base=base, borrowed=self.borrowed)
 
     def loss(self, batch, step, steps):
-        said = self.target.read_out(batch.hidden[-1], normed=True).float()
-        known = self.head.t2d[said.argmax(-1)]  # where the target's best token is unknown, there is nothing to learn
-        right, whole = said[..., self.head.tokens].softmax(-1), said.new_zeros(())
-        for j, hidden in enumerate(unroll(self.head, batch.tokens, joined(self.head, batch), self.learnt)):
+        labels, whole = self.labels(batch), batch.hidden[-1].new_zeros((), dtype=torch.float32)
+        start = min(self.first(self.learnt, text) for text in batch.everybody) + step % self.thin
+        further = slice(start, None, self.thin)
+        for j, hidden in enumerate(unroll(self.head, batch.tokens, joined(self.head, batch), self.learnt, further)):
             rows, at = self.index(j, batch.texts, hidden.device)
-            learnt = known[rows, at + 1 + j]
-            rows, at = rows[learnt], at[learnt]
-            logits = self.head.lm_head(self.head.norm(hidden[rows, at]))
-            summed = F.cross_entropy(logits, right[rows, at + 1 + j], reduction="sum")
-            whole = whole + DECAY**j * summed / self.count(j, batch.everybody)
+            here, count = at, self.count(j, batch.everybody)
+            if j:
+                chosen = (at >= start) & ((at - start) % self.thin == 0)
+                rows, at = rows[chosen], at[chosen]
+                here = (at - start) // self.thin
+                count = max(1, sum(len(_thinned(self.positions(j, text), further)) for text in batch.everybody))
+            there, probs = labels.at(rows, at + 1 + j)
+            logits = self.head.known_logits(hidden[rows[there], here[there]])
+            whole = whole + DECAY**j * self.compare(logits, probs) / count
         return whole
+
+    def labels(self, batch: TextBatch) -> Labels:
+        """The target's probabilities of the known tokens, where its best token is one of them."""
+        # The steps after the first one guess the same tokens, or fewer.
+        rows, at = self.index(0, batch.texts, batch.tokens.device)
+        if batch.best is not None:
+            learnt = self.head.t2d[batch.best[rows, at + 1]]
+            rows, at = rows[learnt], at[learnt]
+        probs = self.read(batch.hidden[-1][rows, at + 1].float()).softmax(-1)
+        return Labels(probs, rows, at + 1, batch.tokens.shape)
+
+
+def _thinned(positions: range, further: slice) -> range:
+    """Those of some positions that are also positions of a slice, which begins less than a step after the first."""
+    return positions[(further.start - positions.start) % further.step :: further.step]
 
 
 def joined(head: DraftNetwork, batch: TextBatch) -> torch.Tensor:
@@ -184,71 +217,6 @@ def _shake(step, batch, features) -> torch.Tensor:
     return batch.devices.share(shake)[:, : features.shape[1]]
 
 
-def readable(target: LM) -> Callable[[torch.Tensor], torch.Tensor]:
-    """`LM.read_out` for the last features, as a function through which gradients flow, but not into the target."""
-    output = target.model.get_output_embeddings()
-    weight, bias = output.weight.detach().float(), getattr(output, "bias", None)
-    bias = None if bias is None else bias.detach().float()
-    return lambda features: scaled_or_capped(F.linear(features, weight, bias), target.forward.config)
-
-
-# Steps on whole texts.
-
-
-def unroll(head: DraftNetwork, tokens: torch.Tensor, features: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
-    """The outputs of a network at every position of some texts, then its outputs from these, and so on.
-
-    Step j at position t is the output of the network in drafting after j right guesses. The network uses the target's
-    features up to position t and its own after that, but always the actual tokens of the text. Source: EAGLE-3's
-    training-time test, section 3.2.
-
-    Parameters
-    ----------
-    head : DraftNetwork
-    tokens : (rows, length) int64 tensor
-    features : (rows, length, width * layers) tensor
-    steps : int
-
-    Yields
-    ------
-    (rows, length, width) tensor
-        After step j, counted from 0, the output at position t is the prediction of the target's feature at position t +
-        1 + j. Ignore the last 1 + j positions of a text.
-    """
-    hidden = head.start(features)
-    mix = _Unrolled()
-    position = torch.arange(tokens.shape[1], device=tokens.device)[None]
-    for step in range(steps):
-        hidden = head(tokens.roll(-1 - step, dims=1), hidden, head.rotation(position + step), mix)
-        yield hidden
-
-
-class _Unrolled:
-    """Attention in `unroll`: step j at position t attends to the target's features up to t, and to its own steps after
-    t.
-    """
-
-    def __init__(self):
-        self.keys, self.values = [], []
-
-    def __call__(self, queries, keys, values):
-        groups = queries.shape[1] // keys.shape[1]
-        self.keys.append(keys.repeat_interleave(groups, dim=1))
-        self.values.append(values.repeat_interleave(groups, dim=1))
-        if len(self.keys) == 1:
-            return causal(queries, keys, values)
-        queries = queries / math.sqrt(queries.shape[-1])
-        length = queries.shape[2]
-        later = torch.ones(length, length, dtype=torch.bool, device=queries.device).triu(1)
-        before = (queries @ self.keys[0].transpose(-1, -2)).masked_fill(later, -math.inf)
-        since = [(queries * own).sum(-1, keepdim=True) for own in self.keys[1:]]
-        weights = torch.cat([before, *since], dim=-1).softmax(-1)
-        mixed = weights[..., :length] @ self.values[0]
-        for step, own in enumerate(self.values[1:]):
-            mixed = mixed + weights[..., length + step, None] * own
-        return mixed
-
-
 # Untrained networks.
 
 
@@ -258,7 +226,12 @@ def new_eagle(target: LM, bias: bool = True) -> EagleHead:
 
 
 def new_eagle3(
-    target: LM, texts: Sequence[SampledText], feature_layers: Sequence[int] | None = None, vocabulary: int | None = None
+    target: LM,
+    texts: Sequence[SampledText],
+    feature_layers: Sequence[int] | None = None,
+    vocabulary: int | None = None,
+    *,
+    normed: bool = False,
 ) -> Eagle3Head:
     """An untrained EAGLE-3 network with the sizes, the embeddings and (as a start) the output head of a target.
 
@@ -271,6 +244,8 @@ def new_eagle3(
         By default `usual_layers`.
     vocabulary : int, optional
         How many tokens the network knows; by default all.
+    normed : bool
+        Whether it has the two norms of EAGLE-3.1 (`fc_norm` and `norm_output`, see `Eagle3Head`).
 
     Raises
     ------
@@ -279,7 +254,7 @@ def new_eagle3(
     """
     feature_layers = checked_layers(target, feature_layers)
     tokens = None if vocabulary is None else frequent(texts, vocabulary, target.vocab_size)
-    head = _like(target, Eagle3Head(layer_config(target), feature_layers, tokens))
+    head = _like(target, Eagle3Head(layer_config(target), feature_layers, tokens, fc_norm=normed, norm_output=normed))
     output = target.model.get_output_embeddings().weight.detach().float()
     head.lm_head.weight.data.copy_(output[head.tokens.to(output.device)])
     return head
@@ -354,7 +329,7 @@ def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
 
     At the start, the network passes on the highest of its features with a small part of the others, and treats the
     result like the last layer. Only the weights for the token's embedding are not copied: they are random and scaled
-    down.
+    down. Norms of the features start with the usual size of these, so that the network starts as it would without.
 
     Parameters
     ----------
@@ -383,6 +358,13 @@ def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
         copied = theirs[name].shape[-1]
         weight[..., :-copied] *= SMALL  # the weights for the token's embedding
         weight[..., -copied:] = theirs[name]
+    if head.fc_norm is not None:
+        text = torch.arange(64, device=target.device)[None] % target.vocab_size
+        states = hidden_states(target.model, text[:, : target.context], head.feature_layers)
+        for norm, layer in zip(head.fc_norm, head.feature_layers, strict=True):
+            sizes = states[layer].float().square().mean(-1).sqrt()
+            # The median, as that of a first token may be a hundred times as large.
+            norm.get_parameter("weight").fill_(float(sizes.median()))
     head.fc.weight *= SMALL
     head.fc.weight[:, -head.width :] += torch.eye(head.width, device=head.fc.weight.device)
 

@@ -22,6 +22,7 @@ from ...drafting.choices import grow
 from ...drafting.medusa_heads import NODES, MedusaHeads, output_layer
 from ...loading.formats import save_medusa
 from ...model.lm import LM
+from .labels import Labels, Loss, cross_entropy, readable
 from .learner import Learner
 from .sampled_texts import SampledText, TextBatch, hidden_states
 
@@ -54,6 +55,9 @@ class MedusaLearner(Learner):
     borrow : bool
         Whether the heads use the target's output head, which is then neither trained nor written. This makes the files
         of heads for a large vocabulary much smaller.
+    compare : function
+        How guesses are compared with the labels, see `labels`: `cross_entropy` as published, or `lk`, which compares
+        with distributions alone.
     """
 
     head: MedusaHeads
@@ -70,13 +74,19 @@ class MedusaLearner(Learner):
         hard: bool = False,
         tokens: Sequence[int] | None = None,
         borrow: bool = False,
+        compare: Loss = cross_entropy,
     ):
+        if hard and compare is not cross_entropy:
+            raise ValueError(
+                f"hard labels are tokens, and {compare.__name__} compares with probabilities: choose one of the two"
+            )
         output = target.model.get_output_embeddings().weight.detach().float()
         if tokens is not None:
             output = output[torch.tensor(tokens, device=output.device)]
         made = MedusaHeads(target.width, target.vocab_size, heads, layers, output, token_map=tokens)
         super().__init__(target, made)
         self.settings = {"heads": heads, "layers": layers, "hard": hard, "joint": self.joint}
+        self.settings["loss"], self.compare = compare.__name__, compare
         known = torch.arange(target.vocab_size) if self.head.token_map is None else self.head.token_map
         self.known, self.borrow = known.to(target.device), borrow
         if tokens is not None:
@@ -92,6 +102,8 @@ class MedusaLearner(Learner):
         self.noted = {"nodes": nodes}
         self.depth, self.ranks, self.needed = heads, min(RANKS, target.vocab_size), heads - 1
         self.low_temperature, self.nodes, self.hard = low_temperature, nodes, hard
+        self.read = readable(target, self.known)
+        self.best = tokens is not None and not hard
 
     @staticmethod
     def first(step: int, text: SampledText) -> int:
@@ -101,41 +113,41 @@ class MedusaLearner(Learner):
         return self.heads_loss(batch, batch.hidden[-1])
 
     def heads_loss(self, batch: TextBatch, hidden: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of the guesses of each head, from hidden states (rows, length, width)."""
+        """The loss of all heads, from hidden states (rows, length, width)."""
         labels, hidden, whole = self.labels(batch), hidden.float(), hidden.new_zeros((), dtype=torch.float32)
         for i in range(self.depth):
             rows, at = self.index(i, batch.texts, hidden.device)
-            if len(rows) * len(self.known) > LARGE:
-                summed = checkpoint(self._cross_entropy, i, hidden, labels, rows, at, use_reentrant=False)
+            there, right = labels.at(rows, at + 1 + i)
+            states = hidden[rows[there], at[there]]
+            if len(states) * len(self.known) > LARGE:
+                summed = checkpoint(self._compared, i, states, right, use_reentrant=False)
             else:
-                summed = self._cross_entropy(i, hidden, labels, rows, at)
+                summed = self._compared(i, states, right)
             whole = whole + DECAY**i * (summed / self.count(i, batch.everybody))
         return whole
 
-    def _cross_entropy(self, i, hidden, labels, rows, at):
-        return F.cross_entropy(self.head[i](hidden[rows, at]), labels[rows, at + 1 + i], reduction="sum")
+    def _compared(self, i, states, labels):
+        return self.compare(self.head[i](states), labels)
 
-    def labels(self, batch: TextBatch) -> torch.Tensor:
-        """The labels for the next token at each position, among the tokens that the heads know.
-
-        Returns
-        -------
-        (rows, length, known) tensor of probabilities, or (rows, length) int64 tensor if the labels are hard
-            Zeros, or the index that cross-entropy ignores, at positions where the best token is not known.
+    def labels(self, batch: TextBatch) -> Labels:
+        """What is right: the distributions from which the texts were drawn, among the tokens that the heads know, or
+        the tokens themselves. There is no label where the best token (or the token itself) is not known.
         """
+        rows, at = self.index(0, batch.texts, self.known.device)  # the other heads guess the same tokens, or fewer
+        at = at + 1
         if self.hard:
-            index = torch.full((self.target.vocab_size,), -100, device=self.known.device)
+            index = torch.full((self.target.vocab_size,), -1, device=self.known.device)
             index[self.known] = torch.arange(len(self.known), device=index.device)
-            return index[batch.tokens.roll(-1, dims=1)]
-        degrees = torch.ones(batch.tokens.shape, device=batch.tokens.device)
-        for row, text in enumerate(batch.texts):
-            degrees[row, text.low_from - 1 : len(text.tokens) - 1] = self.low_temperature
-        logits = self.target.read_out(batch.hidden[-1], normed=True).float()
-        if len(self.known) == self.target.vocab_size:
-            return (logits / degrees[..., None]).softmax(-1)
-        best = logits.argmax(-1)
-        probs = (logits[..., self.known] / degrees[..., None]).softmax(-1)
-        return probs * torch.isin(best, self.known)[..., None]
+            right = index[batch.tokens[rows, at + 1]]
+            there = right >= 0
+            return Labels(right[there], rows[there], at[there], batch.tokens.shape)
+        if batch.best is not None:
+            there = torch.isin(batch.best[rows, at], self.known)
+            rows, at = rows[there], at[there]
+        low_from = torch.tensor([text.low_from for text in batch.texts], device=rows.device)
+        degrees = torch.where(at + 1 >= low_from[rows], self.low_temperature, 1.0)
+        probs = (self.read(batch.hidden[-1][rows, at].float()) / degrees[:, None]).softmax(-1)
+        return Labels(probs, rows, at, batch.tokens.shape)
 
     def guesses(self, batch):
         hidden = self.hidden(batch).float()

@@ -8,8 +8,22 @@ the error names it.
 What this package does not do: find or download folders (`tutorlib.loading.hub`), or train (`tutorlib.lab.training`).
 """
 
+from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
 from .medusa_files import load_medusa, save_medusa
+from .pruned_files import load_pruned, save_pruned
 
-__all__ = ["BORROWED", "FILES", "INSIDE", "load_eagle", "load_medusa", "output_weight", "save_eagle", "save_medusa"]
+__all__ = [
+    "BORROWED",
+    "FILES",
+    "INSIDE",
+    "extra_norms",
+    "load_eagle",
+    "load_medusa",
+    "load_pruned",
+    "output_weight",
+    "save_eagle",
+    "save_medusa",
+    "save_pruned",
+]

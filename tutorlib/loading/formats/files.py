@@ -30,6 +30,7 @@ FILES = {
     "eagle": MODEL,
     "speculators": MODEL,
     "ngram": MODEL,
+    "pruned": MODEL,
 }
 # Heads that may stand in the files of their target, beside its own tensors, and what their names begin with there.
 INSIDE = {"medusa": "medusa_head."}
