@@ -7,8 +7,8 @@ import torch
 from training_runs import ODD, fit, habits, loss_of, new, sampled
 
 from tutorlib.lab.training import learner
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.labels import ETA, LOSSES, Labels, cross_entropy, lk, readable
-from tutorlib.lab.training.sampled_texts import Batches
 
 P = torch.tensor([[0.6, 0.3, 0.1, 0.0]])
 

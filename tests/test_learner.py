@@ -42,8 +42,9 @@ from tutorlib.disk import locked
 from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import accuracy, card, devices, learner, loop, train_village
 from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import ALONE, Devices
-from tutorlib.lab.training.sampled_texts import Batches, SampledText
+from tutorlib.lab.training.sampled_texts import SampledText
 from tutorlib.lab.training.texts import read_prompts
 from tutorlib.lab.training.tokenizers import learn
 from tutorlib.lab.training.train_pruned import PrunedLearner

@@ -13,8 +13,8 @@ from training_runs import ODD, arguments, fit, habits, loss_of, new, weights, wr
 
 from tutorlib import greedy, models, run, speculative
 from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.labels import in_pieces, lk
-from tutorlib.lab.training.sampled_texts import Batches
 from tutorlib.loading.formats import load_pruned, save_pruned
 from tutorlib.model import llama
 from tutorlib.model.lm import LM

@@ -8,8 +8,9 @@ import torch
 from conftest import random_model
 
 from tutorlib.lab.training import sampled_texts as module
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import Devices
-from tutorlib.lab.training.sampled_texts import Batches, SampledText, TextSettings, hidden_states, sampled_texts
+from tutorlib.lab.training.sampled_texts import SampledText, TextSettings, hidden_states, sampled_texts
 from tutorlib.model.lm import LM
 
 QUICK = TextSettings(length=12, rows=4, temperature=0.2)

@@ -10,8 +10,9 @@ from training_runs import arguments, fit, habits, loss_of, new, sampled, weights
 
 from tutorlib.lab.training import stored_features as module
 from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import Devices
-from tutorlib.lab.training.sampled_texts import Batches, SampledText
+from tutorlib.lab.training.sampled_texts import SampledText
 from tutorlib.lab.training.stored_features import StoredFeatures
 from tutorlib.model.lm import LM
 

@@ -8,7 +8,8 @@ import torch
 
 from tutorlib.lab.experiments import features as sweep
 from tutorlib.lab.experiments import results
-from tutorlib.lab.training.sampled_texts import Batches, SampledText
+from tutorlib.lab.training.batches import Batches
+from tutorlib.lab.training.sampled_texts import SampledText
 from tutorlib.lab.training.train_eagle import new_eagle, unroll
 
 LENGTH = 9

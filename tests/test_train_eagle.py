@@ -14,8 +14,9 @@ from tutorlib.decoders.eagle import eagle
 from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.labels import readable
-from tutorlib.lab.training.sampled_texts import Batches, SampledText, frequent
+from tutorlib.lab.training.sampled_texts import SampledText, frequent
 from tutorlib.loading.formats import load_eagle
 from tutorlib.model.lm import LM
 

@@ -11,7 +11,8 @@ from training_runs import LOW, ODD, fit, habits, loss_of, new, weights
 from tutorlib.drafting.choices import grow
 from tutorlib.lab.training import learner
 from tutorlib.lab.training import train_medusa as training
-from tutorlib.lab.training.sampled_texts import Batches, SampledText
+from tutorlib.lab.training.batches import Batches
+from tutorlib.lab.training.sampled_texts import SampledText
 from tutorlib.loading.formats import load_medusa
 from tutorlib.model.lm import LM
 

@@ -14,9 +14,10 @@ from conftest import random_model
 from tiny_family import write_model
 
 from tutorlib.lab.training import learner, train_eagle, train_medusa, train_pruned
+from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import ALONE, find_devices
 from tutorlib.lab.training.loop import train
-from tutorlib.lab.training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
+from tutorlib.lab.training.sampled_texts import SampledText, TextSettings, sampled_texts
 from tutorlib.lab.training.tokenizers import END, START
 from tutorlib.lab.training.train_village import Recipe, Stage
 from tutorlib.model.lm import LM

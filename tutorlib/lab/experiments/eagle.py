@@ -31,7 +31,8 @@ from ...drafting.draft_trees import (
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Greedy, Seeded
 from ...storyworld.questions import opening
-from ..training.sampled_texts import Batches, SampledText
+from ..training.batches import Batches
+from ..training.sampled_texts import SampledText
 from ..training.train_eagle import EagleLearner, joined, unroll
 from . import Experiment, Setting, counts, village_prompts
 

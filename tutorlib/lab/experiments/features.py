@@ -21,8 +21,9 @@ from torch.nn import functional as F
 
 from ...drafting.eagle_head import EagleHead, causal
 from ...measures import bootstrap_interval
+from ..training.batches import Batches
 from ..training.learner import fit, right_guesses
-from ..training.sampled_texts import Batches, SampledText, TextSettings, sampled_texts
+from ..training.sampled_texts import SampledText, TextSettings, sampled_texts
 from ..training.train_eagle import DEEP, EagleLearner, joined, layer_config, new_eagle, unroll
 from . import Experiment, Setting
 

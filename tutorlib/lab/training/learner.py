@@ -20,9 +20,10 @@ from torch import nn
 from ...arguments import check_whole_number, is_number
 from ...disk import write_text
 from ...model.lm import LM
+from .batches import Batches, TextBatch
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
-from .sampled_texts import Batches, SampledText, TextBatch, claim, fingerprint
+from .sampled_texts import SampledText, claim, fingerprint
 from .stored_features import StoredFeatures
 from .texts import TargetTexts
 

@@ -25,10 +25,11 @@ from ...drafting.draft_trees import dynamic_tree
 from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, usual_layers
 from ...loading import formats
 from ...model.lm import LM
+from .batches import TextBatch
 from .labels import Labels, Loss, cross_entropy, readable
 from .learner import Learner
 from .own_steps import unroll
-from .sampled_texts import SampledText, TextBatch, frequent, hidden_states
+from .sampled_texts import SampledText, frequent, hidden_states
 
 TOKENS_WEIGHT = 0.1  # weight of the cross-entropy relative to the features' loss, in EAGLE-1
 DECAY = 0.8  # the weight of each step's loss relative to that of the step before it, in EAGLE-3

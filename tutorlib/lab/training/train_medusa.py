@@ -22,9 +22,10 @@ from ...drafting.choices import grow
 from ...drafting.medusa_heads import NODES, MedusaHeads, output_layer
 from ...loading.formats import save_medusa
 from ...model.lm import LM
+from .batches import TextBatch
 from .labels import Labels, Loss, cross_entropy, readable
 from .learner import Learner
-from .sampled_texts import SampledText, TextBatch, hidden_states
+from .sampled_texts import SampledText, hidden_states
 
 DECAY = 0.8  # the weight of each head's loss, relative to that of the head before it
 HEADS_WEIGHT = 0.2  # weight of the heads' losses relative to the target's own, in joint training

@@ -16,9 +16,10 @@ import torch
 from ...loading.formats import save_pruned
 from ...model.lm import LM
 from ...model.pruned import own_weights, pruned, usual_layers
+from .batches import TextBatch
 from .labels import Loss, cross_entropy, in_pieces, readable
 from .learner import Learner
-from .sampled_texts import SampledText, TextBatch
+from .sampled_texts import SampledText
 
 
 class PrunedLearner(Learner):
