@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import random_model
 
+from tutorlib.lab.training import batches as batches_module
 from tutorlib.lab.training import sampled_texts as module
 from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import Devices
@@ -221,8 +222,8 @@ def test_each_round_sees_every_text_once_in_another_order(llama):
 
 def test_hidden_states_are_kept_as_far_as_memory_allows(llama, monkeypatch):
     calls = []
-    compute = module.hidden_states
-    monkeypatch.setattr(module, "hidden_states", lambda *args: calls.append(1) or compute(*args))
+    compute = batches_module.hidden_states
+    monkeypatch.setattr(batches_module, "hidden_states", lambda *args: calls.append(1) or compute(*args))
     for memory, computed in ((1e9, 3), (0, 6), (2 * 5 * 16 * 4, 5)):  # the last one: room for one of the batches
         calls.clear()
         batches = Batches(llama, TEXTS, rows=2, memory=memory)
