@@ -206,6 +206,7 @@ def speculative(
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, rounds = target_session.tokens, []
     target_session.rollback(1)  # the last token is fed with the draft
+    target_session.share_prompt(draft_session)  # if the draft is the target's own copy
     while len(text) < target.context:
         drafted, draft_probs = [], []
         for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):
