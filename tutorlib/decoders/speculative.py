@@ -168,9 +168,9 @@ def speculative(
     target : LM
         The model whose text is written.
     draft : LM
-        A faster model with the same vocabulary, on the same device. The two vocabularies may be padded to different
-        sizes if they belong to the same tokenizer. Ids that the target lacks are then not drafted, and a text that
-        contains an id which the draft lacks is continued without drafts.
+        A faster model with the same vocabulary, on the same device; `with_lookup` makes a chain of three. The two
+        vocabularies may be padded to different sizes if they belong to the same tokenizer. Ids that the target lacks
+        are then not drafted, and a text that contains an id which the draft lacks is continued without drafts.
     prompt : str or list of int
         No longer than the draft's context.
     gamma : int or function
