@@ -11,7 +11,9 @@ from draft_networks import eagle1
 from tutorlib.drafting.head_loops import LoopedHeads
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.bench.between import share_between
-from tutorlib.lab.bench.rows import ROWS, Output, Row
+from tutorlib.lab.bench.rows import ROWS, WITH_COPY, Output, Row
+from tutorlib.model.eight_bits import EightBits
+from tutorlib.model.llama import LoopCache
 from tutorlib.model.lm import LM
 from tutorlib.model.table import TableLM
 
@@ -126,3 +128,20 @@ def test_what_the_compiled_loops_compute_is_timed_too(name):
     share = share_between(family, Row(name, decode), PROMPTS[:1], 6, clock=lambda: next(ticks))
     assert loops == [True] and 0 < share < 1
     assert "open_cache" not in vars(lm)
+
+
+def test_what_a_target_reads_for_its_copy_is_a_call_too(monkeypatch):
+    clock, target = Clock(), LM(random_model("looped_llama"))
+    family = SimpleNamespace(target=target, quantized=EightBits(target))
+    row = next(row for row in ROWS if row.name == WITH_COPY)
+    target.session([1]).feed()  # which tries the model
+    computed, compute = [], LoopCache._compute
+
+    def slow(self, tokens, *others):
+        computed.append(len(tokens[0]))
+        clock.wait(1)
+        return compute(self, tokens, *others)
+
+    monkeypatch.setattr(LoopCache, "_compute", slow)
+    assert share_between(family, row, [[1, 2, 3, 4] * 5], 3, clock=clock) == 0
+    assert computed[0] == 19, "the prompt without its last token"

@@ -5,6 +5,7 @@ from conftest import CONTEXT, random_model
 
 from tutorlib.measures import cost, theory
 from tutorlib.model.lm import LM
+from tutorlib.model.table import TableLM
 
 
 def test_each_width_has_the_median_and_the_quartiles_of_what_its_calls_took(llama, clock, monkeypatch):
@@ -26,6 +27,28 @@ def test_each_width_has_the_median_and_the_quartiles_of_what_its_calls_took(llam
     assert [column.tolist() for column in times] == [[6, 1], [15 + 8, 5 + 8], [15 + 4, 5 + 4], [15 + 16, 5 + 16]]
     assert times.relative.tolist() == [23 / 13, 1]
     assert seen == [(0, 8)] + [(8, 6), (8, 1)] * 6, "all widths are timed from the same position"
+
+
+def test_models_that_take_turns_make_calls_of_one_token_alone_and_a_slow_phase_slows_all_of_them(clock):
+    class Slow(TableLM):
+        def open_cache(self, rows, static=False):
+            cache, call = super().open_cache(rows, static), super().open_cache(rows, static).call
+
+            def slow(tokens, *others, **more):
+                seen.append((self, len(tokens[0])))
+                clock.now += self.seconds * (100 if len(seen) > 25 else 1)
+                return call(tokens, *others, **more)
+
+            cache.call = slow
+            return cache
+
+    seen, lms = [], [Slow.random(3, 1, 0), Slow.random(3, 1, 0)]
+    lms[0].seconds, lms[1].seconds = 2, 3
+    assert cost.calls_in_turn(lms, cached=4, rounds=3, repeats=3, clock=clock) == [2, 3]
+    turns = [lm for lm, tokens in seen if tokens == 4]
+    assert turns == 3 * lms and [tokens for _, tokens in seen] == 6 * [4, 1, 1, 1, 1]
+    seen *= 6
+    assert cost.calls_in_turn(lms, cached=4, rounds=3, repeats=3, clock=clock) == [200, 300]
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,9 @@ def test_other_networks_are_computed_as_ever(target, make):
 
 
 def test_eagle_1_needs_the_targets_own_output_head_in_loops(target):
-    assert looped_network(network(EagleHead), EightBits(target)) is None
+    copy = EightBits(target)
+    assert looped_network(network(EagleHead), target).output is llama.of(target.model).head
+    assert looped_network(network(EagleHead), copy).output is copy.weights.head
     assert looped_network(network(EagleHead), LM(tiny(hidden_act="gelu"))) is None
 
 

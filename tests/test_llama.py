@@ -283,6 +283,50 @@ def test_a_copy_in_eight_bits_drafts_nearly_what_its_model_chooses_and_changes_n
     assert 0 < far < 0.1 * target.in_full(TEXT, 9)[0].std()
 
 
+@pytest.mark.parametrize("many", [4, 1000], ids=["by matrix products", "by loops"])
+def test_a_copy_takes_over_the_prompt_of_its_model_whose_logits_keep_their_bits(monkeypatch, many):
+    monkeypatch.setattr(llama, "MANY", many)
+    target = LM(tiny(initializer_range=0.2))
+    copy = EightBits(target)
+    sessions = target.session(TEXT), copy.session(TEXT)
+    sessions[0].rollback(1)
+    sessions[0].share_prompt(sessions[1])
+    rows = [session.feed(tokens) for session, tokens in zip(sessions, ([TEXT[-1], 7], [7]))]
+    assert rows[0].equal(target.session(TEXT).feed([7]))
+    own = copy.session(TEXT).feed([7])
+    assert not rows[1].equal(own), "the copy has read the prompt itself"
+    torch.testing.assert_close(rows[1], own, rtol=0, atol=0.1 * float(own.std()))
+    assert [session.calls for session in sessions] == [1, 1] and target.calls == 2
+
+
+def test_a_copy_alone_reads_its_prompt_itself_whatever_it_has_drafted_for():
+    target = LM(tiny(initializer_range=0.2))
+    copy = EightBits(target)
+    before = copy.session(TEXT).feed()
+    texts = [run(greedy(copy, TEXT), 12).tokens]
+    run(speculative(target, copy, TEXT), 12)
+    texts += [run(speculative(copy, draft, TEXT), 12).tokens for draft in (target, copy)]
+    assert texts[0] == texts[1] == texts[2] and copy.session(TEXT).feed().equal(before)
+
+
+def test_a_prompt_is_shared_with_a_copy_of_the_same_model_alone_and_only_while_it_is_unread():
+    target, short = LM(tiny(initializer_range=0.2)), TEXT[:9]
+    other = EightBits(LM(tiny(initializer_range=0.3)))
+    asked = target.session(TEXT), other.session(TEXT)
+    read = target.session(TEXT), EightBits(target).session(TEXT)
+    read[1].feed()
+    few = target.session(short), EightBits(target).session(short)
+    others = target.session(TEXT), EightBits(target).session([1, *TEXT])
+    broken = LM(tiny())
+    damaged = broken.session(TEXT), EightBits(broken).session(TEXT)
+    with torch.no_grad():
+        broken.model.model.embed_tokens.weight.fill_(torch.nan)
+    for session, draft in (asked, read, few, others, damaged):
+        held = draft._computed
+        session.share_prompt(draft)
+        assert (session._computed, draft._computed) == (0, held)
+
+
 def test_a_copy_takes_a_quarter_of_the_memory_of_its_matrices():
     target = LM(tiny())
     copy = EightBits(target)

@@ -13,15 +13,21 @@ from conftest import Float64Throughout
 from lossless import EXACT, SIZES, distance, on
 from test_models import write_heads
 from torch.nn import functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from tutorlib import greedy, models, run, sample, speculative
+from tutorlib import Seeded, greedy, models, run, run_batch, sample, sample_batch, speculative, suffix_lookup
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
+from tutorlib.lab import bench
+from tutorlib.loading import pretrained
+from tutorlib.loading.formats.files import output_weight
 from tutorlib.loading.formats.ngram_files import KIND
+from tutorlib.loading.pretrained import load_model
 from tutorlib.measures.cost import weight_bytes
 from tutorlib.model import quantization
 from tutorlib.model.cache import KeyValues
+from tutorlib.model.eight_bits import EightBits
+from tutorlib.model.llama import LoopCache
 from tutorlib.model.lm import LM
 from tutorlib.model.quantization import Form, layer_bytes
 
@@ -155,7 +161,7 @@ def test_everything_works_on_a_quantized_target_and_says_nothing(weights, how, c
     target, prompt = family.target, "Mia was"
     session = target.session(prompt, hidden=[0, -1])
     assert session.feed().isfinite().all() and session.prompt_hidden[-1].dtype == torch.float32
-    assert isinstance(session._cache, KeyValues), "the model is computed with a cache"
+    assert isinstance(session._cache, (KeyValues, LoopCache)), "the model is computed with a cache"
     plain = run(greedy(target, prompt), 10, stop=()).tokens
     for steps in (speculative(target, family.draft, prompt), medusa(target, family.medusa, prompt),
                   eagle(target, family.eagle, prompt), eagle(target, family.eagle3, prompt)):  # fmt: skip
@@ -183,8 +189,87 @@ def test_the_bundled_family_can_be_quantized(form):
             assert run(steps, 5, stop=()).text.isprintable()
 
 
+# Eight bits on a processor, without bitsandbytes.
+
+
+def in_bitsandbytes(folder):
+    return load_model(folder, str(folder), torch.device("cpu"), torch.float32, INT8)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A random Llama of a size that the loops take, with an output head of its own."""
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 64}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_llama_in_int8_on_a_processor_is_its_copy_in_eight_bits_and_needs_no_other_package(folder, monkeypatch):
+    find = importlib.util.find_spec
+    missing = ("bitsandbytes", "accelerate")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find(name))
+    family, plain = models.load(folder, device="cpu", quantize="int8"), models.load(folder, device="cpu").target
+    target, copy = family.target, EightBits(plain)
+    assert isinstance(target, EightBits)
+    assert target.in_full([3, 1, 4], 3)[0].equal(copy.in_full([3, 1, 4], 3)[0])
+    matrices = [module.weight for module in target.model.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(matrices) == 2 * 7 + 1 and all(weight.is_meta for weight in matrices)
+    assert weight_bytes(target) == weight_bytes(copy) < weight_bytes(plain)
+    assert target.own_bytes == target.nbytes and copy.own_bytes < copy.nbytes
+    with pytest.raises(ValueError, match="is a copy in eight bits already"):
+        _ = family.quantized
+    with pytest.raises(ValueError, match="has given up its matrices for those in eight bits: load it without"):
+        LM(target.model).session([3, 1]).feed()
+    with pytest.raises(ValueError, match="has no output head of shape"):
+        output_weight(target)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bfloat16", "no memory"])
+def test_other_models_in_int8_are_left_to_bitsandbytes(folder, monkeypatch, kind):
+    if kind == "gpt2":
+        GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2)).save_pretrained(folder)
+    elif kind == "no memory":
+
+        def load(folder, name, device, dtype, form=None, placement=None):
+            if form is None:
+                raise MemoryError
+            return load_model(folder, name, device, dtype, form, placement)
+
+        monkeypatch.setattr(pretrained, "load_model", load)
+        monkeypatch.setattr(models, "load_model", load)
+    how = {"device": "cpu", "quantize": "int8", "dtype": "bfloat16" if kind == "bfloat16" else None}
+    model = models.load(folder, **how).target.model
+    assert any(quantization.form_of(module) == INT8 for module in model.modules()) or kind == "gpt2"
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else find(name))
+    with pytest.raises(ImportError, match="quantize= needs bitsandbytes: `pip install bitsandbytes`"):
+        _ = models.load(folder, **how).target
+
+
+def test_a_target_in_int8_writes_its_own_greedy_text_with_drafts_and_in_a_batch():
+    """On village texts, by the loops: rows do not depend on their neighbours."""
+    family = models.load("storyworld", device="cpu", quantize="int8")
+    target, prompts = family.target, bench.story_prompts(family.target, 3)
+    plain = [run(greedy(target, prompt), 40, stop=()).tokens for prompt in prompts]
+    for method in (
+        lambda prompt: speculative(target, family.draft, prompt),
+        lambda prompt: suffix_lookup(target, prompt),
+        lambda prompt: medusa(target, family.medusa, prompt),
+        lambda prompt: eagle(target, family.eagle, prompt),
+    ):
+        assert [run(method(prompt), 40, stop=()).tokens for prompt in prompts] == plain
+    alone = [run(sample(target, prompt, rng=Seeded(row)), 40, stop=()).tokens for row, prompt in enumerate(prompts)]
+    rngs = [Seeded(row) for row in range(len(prompts))]
+    together = run_batch(sample_batch(target, prompts, rngs=rngs), 40, stop=(), progress=False)
+    assert [trace.tokens for trace in together] == alone
+    batch = target.batch(prompts).feed([[1], [], [2, 3]])
+    for rows, prompt, more in zip(batch, prompts, ([1], [], [2, 3])):
+        assert rows.equal(target.session(prompt).feed(more)), "the same bits"
+
+
 def test_a_row_of_a_layer_in_int8_does_not_depend_on_the_other_rows_of_its_call(weights):
-    lm = models.load("storyworld", quantize="int8").target
+    lm = LM(in_bitsandbytes(weights / "target"))
     layer, rows = lm.model.model.layers[0].mlp.up_proj, torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
     rows[2, 3] = 20.0  # an outlier
     with torch.inference_mode():

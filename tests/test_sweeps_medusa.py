@@ -85,15 +85,18 @@ def test_what_the_chapter_says_of_the_results_is_so():
     for nodes in sweep.SIZES:
         assert rows()[f"sampling, {nodes} nodes"]["per_call"] < rows()[f"greedy, {nodes} nodes"]["per_call"]
     assert rows()["greedy, 16 nodes"]["per_call"] >= 2.4
+    assert all(rows()[name]["repetition_4"] < 0.15 for name in ("greedy", "exact")), "the text does not loop"
     drawn = rows()["exact"]
     assert drawn["distance"] == rows()["greedy"]["distance"] == 0
     for epsilon in sweep.EPSILONS:
         lossy = rows()[sweep.rule_name(epsilon)]
-        assert lossy["per_call"] > 1.15 * drawn["per_call"]
-        assert 0.15 < lossy["distance"] < 0.3, "about every fourth or fifth token"
-        assert lossy["consistent"] == pytest.approx(drawn["consistent"], abs=0.02)
+        assert lossy["per_call"] > 1.5 * drawn["per_call"]
+        assert 0.27 < lossy["distance"] < 0.32, "almost three tokens in ten"
+        # What it accepts contradicts the story more often, in more than the uncertainty of both.
+        assert lossy["consistent_interval"][1] < drawn["consistent_interval"][0]
+        assert 1 - lossy["consistent"] > 3 * (1 - drawn["consistent"])
         assert lossy["perplexity"] == pytest.approx(drawn["perplexity"], rel=0.03)
-        assert rows()["greedy"]["distinct_2"] < lossy["distinct_2"] < 0.65 * drawn["distinct_2"]
+        assert rows()["greedy"]["distinct_2"] < lossy["distinct_2"] < 0.7 * drawn["distinct_2"]
     # ε hardly matters here.
     distances = [rows()[sweep.rule_name(epsilon)]["distance"] for epsilon in sweep.EPSILONS]
     assert max(distances) - min(distances) < 0.05 and not math.isnan(sum(distances))

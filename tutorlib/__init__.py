@@ -37,6 +37,7 @@ from .drafting import checking
 from .drafting.checking import exact, walk
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.eagle_head import Eagle3Head, EagleHead
+from .drafting.lookup_draft import with_lookup
 from .drafting.lossy_rules import typical_acceptance
 from .drafting.medusa_heads import MedusaHeads
 from .drafting.rules import block, match, match_drawn, ratio
@@ -131,4 +132,5 @@ __all__ = [
     "typical_acceptance",
     "upper_layers",
     "walk",
+    "with_lookup",
 ]

@@ -168,9 +168,9 @@ def speculative(
     target : LM
         The model whose text is written.
     draft : LM
-        A faster model with the same vocabulary, on the same device. The two vocabularies may be padded to different
-        sizes if they belong to the same tokenizer. Ids that the target lacks are then not drafted, and a text that
-        contains an id which the draft lacks is continued without drafts.
+        A faster model with the same vocabulary, on the same device; `with_lookup` makes a chain of three. The two
+        vocabularies may be padded to different sizes if they belong to the same tokenizer. Ids that the target lacks
+        are then not drafted, and a text that contains an id which the draft lacks is continued without drafts.
     prompt : str or list of int
         No longer than the draft's context.
     gamma : int or function
@@ -206,6 +206,7 @@ def speculative(
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, rounds = target_session.tokens, []
     target_session.rollback(1)  # the last token is fed with the draft
+    target_session.share_prompt(draft_session)  # if the draft is the target's own copy
     while len(text) < target.context:
         drafted, draft_probs = [], []
         for _ in range(tokens_to_draft(gamma, rounds, text, target, draft)):

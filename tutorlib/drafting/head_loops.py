@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..model import llama
+from ..model.eight_bits import EightBits
 from ..model.fingerprint import has_hooks
 from ..model.llama import array_of, matrix_of
 from ..model.lm import LM
@@ -94,7 +95,9 @@ def looped_network(head: DraftNetwork, target: LM) -> LoopedNetwork | None:
         return None
     if isinstance(head, Eagle3Head):
         return LoopedNetwork(head, matrix_of(head.lm_head))
-    weights = llama.of(target.model) if type(target) is LM else None
+    weights = target.weights if isinstance(target, EightBits) else None
+    if type(target) is LM:
+        weights = llama.of(target.model)
     return None if weights is None else LoopedNetwork(head, weights.head)
 
 

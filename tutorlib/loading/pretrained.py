@@ -16,7 +16,9 @@ import torch
 
 from ..disk import read_json
 from ..measures import memory
-from ..model import quantization
+from ..model import llama, quantization
+from ..model.eight_bits import EightBits
+from ..model.lm import LM
 from . import formats, hub
 from .families import largest_family
 from .weight_files import check_config, count_weights, prediction_layers, weight_files
@@ -83,6 +85,25 @@ def load_model(folder, name, device, dtype, form=None, placement=None):
     _check_missing(sorted(report["missing_keys"]), where)
     _check_unused(sorted(report["unexpected_keys"]), model, config, where)
     return model.eval()
+
+
+def may_be_looped(form: quantization.Form, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the compiled loops compute models in this form, if they are shaped like a Llama."""
+    return form.name == "int8" and device.type == "cpu" and dtype == torch.float32
+
+
+def load_looped(folder, name, device, dtype, tokenizer) -> EightBits | None:
+    """The model in a folder, in eight bits and computed by the compiled loops; None if they do not fit it, or if there
+    is no memory to read it in float32. Arguments and errors are those of `load_model`.
+    """
+    config = read_json(Path(folder) / "config.json")
+    if quantization.saved_form(config) or not set(config.get("architectures") or ()) & set(llama.CLASSES):
+        return None
+    try:
+        lm = LM(load_model(folder, name, device, dtype), tokenizer)
+    except MemoryError:
+        return None
+    return EightBits(lm, release=True) if llama.of(lm.model) is not None else None
 
 
 def _check_form(folder, saved, form, dtype, placement) -> None:

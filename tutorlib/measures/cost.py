@@ -107,6 +107,30 @@ def call_times(
     return CallTimes(np.array(widths), median, low, high)
 
 
+def calls_in_turn(
+    lms: Sequence[LM],
+    *,
+    cached: int = 64,
+    rounds: int = 7,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Measure the time of a call of one token for several models, so that their times can be divided by each other.
+
+    The models take turns, so that a slow phase of the machine affects all of them equally. In its turn, a model makes
+    some calls of one token and no others, as in its own loop. (In `call_times`, a call of one token comes after a wide
+    one, which takes the weights of a small model out of the processor's caches, or leaves them there.)
+
+    Returns
+    -------
+    list of float
+        Seconds: for each model, the median over the rounds of the median in a round.
+    """
+    times = [[call_times(lm, [1], cached=cached, repeats=repeats, clock=clock).seconds[0] for lm in lms]
+             for _ in range(rounds)]  # fmt: skip
+    return np.median(times, axis=0).tolist()
+
+
 def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
     """Measure how fast a model's device computes and moves bytes, in the model's dtype.
 

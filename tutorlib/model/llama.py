@@ -30,7 +30,7 @@ from .team import CAN_GIVE_WAY, Team, together
 from .tree import TokenTree
 
 # The classes of transformers whose layers are what `loops.layer` computes.
-_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # Rotations that do not depend on the length of a text.
 _ROTATIONS = ("default", "linear", "llama3", "yarn")
 # Where threads cannot give way to each other, the loops have one; with more than these, PyTorch is faster.
@@ -39,6 +39,8 @@ _THREADS = 2
 _SHARED = 50e6
 # From so many tokens on, a matrix product is quicker than the loops.
 MANY = 32
+# From so many tokens on, one more pass of a model takes less time than its draft takes to read them.
+WORTH_SHARING = 16
 PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                 "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
 
@@ -188,9 +190,14 @@ class LoopCache:
     ) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
         """One call; see `cache.KeyValues.call`."""
         self.lm.count_call()
+        return self._compute(rows, starts, keep, tree, hidden)
+
+    def _compute(self, rows, starts, keep, tree=None, hidden=()):
         read = [self._read(number, *row, hidden) for number, row in enumerate(zip(rows, starts, keep, strict=True))]
         rows = [tokens[count:] for tokens, (count, _) in zip(rows, read, strict=True)]
         starts = [start + count for start, (count, _) in zip(starts, read, strict=True)]
+        if not any(rows):
+            return [], {}
         compute, llama = loops().layer, self.llama
         row, slot, before, parent, wanted = [], [], [], [], []
         for number, (tokens, start, count) in enumerate(zip(rows, starts, keep, strict=True)):
@@ -243,6 +250,23 @@ class LoopCache:
             self.keys[number, row, :, :count] = layer.keys[0].numpy()
             self.values[number, row, :, :count] = layer.values[0].numpy()
         return count, states
+
+    def share(self, tokens: list[int], other: object) -> bool:
+        """Read the beginning of a prompt for another cache too, in no call of its own; see `Session.share_prompt`.
+
+        Returns whether both hold it now. They do not if the other is no cache of the same model, if there are too few
+        tokens, or if the model returns NaN.
+        """
+        count = len(tokens)
+        if type(other) is not LoopCache or other.lm.model is not self.lm.model or count < WORTH_SHARING:
+            return False
+        self._compute([tokens], [0], [0])
+        if np.isnan(self.keys[-1, 0, :, :count]).any():
+            return False
+        other._make_room(count)
+        for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
+            theirs[:, 0, :, :count] = mine[:, 0, :, :count]
+        return True
 
     def forget(self, starts: list[int]) -> None:
         """Nothing is to be cleared: slots from `starts` on are seen by nobody until they are written again."""
@@ -310,7 +334,7 @@ def of(model: torch.nn.Module) -> Llama | None:
 def _fits(model: torch.nn.Module) -> bool:
     """Whether `loops.layer` computes what the layers of a model compute, as its class, weights and settings say."""
     config = getattr(model, "config", None)
-    if type(model).__name__ not in _CLASSES or type(model).__module__.split(".")[0] != "transformers":
+    if type(model).__name__ not in CLASSES or type(model).__module__.split(".")[0] != "transformers":
         return False
     rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -98,6 +98,7 @@ class LM:
     earlier tokens. The context is then limited to the length at which the scaling changes, and a longer one is refused.
     """
 
+    kind_of_session: Callable[..., Session] = Session  # another one has more to say: `drafting.lookup_draft`
     _counts_for: LM | None = None  # the LM that also counts these calls
     _limited_by = ""  # why the context can be no longer, if the configuration gives a higher number
     _warned_of_an_end = False
@@ -208,7 +209,7 @@ class LM:
         self, prompt: str | Sequence[int], hidden: int | Sequence[int] | None = None, cache: str = "dynamic"
     ) -> Session:
         """One sequence that begins with `prompt`; see `Session`. The prompt is computed at the first feed."""
-        return Session(self, prompt, hidden=hidden, cache=cache)
+        return self.kind_of_session(self, prompt, hidden=hidden, cache=cache)
 
     def batch(self, prompts: Sequence[str | Sequence[int]]) -> Batch:
         """Several sequences computed together, one for each prompt; see `Batch`."""

@@ -13,6 +13,7 @@ import torch
 
 from ..arguments import ints
 from ..sequences import shared_beginning
+from .llama import LoopCache
 from .tree import TokenTree
 
 if TYPE_CHECKING:
@@ -132,6 +133,25 @@ class Session:
         if n:
             del self._tokens[-n:]
             self._computed = min(self._computed, len(self._tokens))
+
+    def share_prompt(self, draft: Session) -> None:
+        """Read the prompt for the session of a draft too, if its model is a copy of this one; otherwise do nothing.
+
+        A copy with rounded weights (`EightBits`) would compute nearly the same keys and values, and take nearly as long
+        as the model itself: many tokens at once take their time for computing, and not for reading weights. So it takes
+        over those of the model. This may change what it proposes, but what it proposes is checked in any case, and
+        depends on the tokens of the text alone, as lossless methods need it. What this session computes keeps its bits.
+        Use it for drafts only: a text of the copy itself is that of its own weights.
+
+        It is counted with this session's next call, and takes no longer than that one would have taken for the same
+        tokens; if there are fewer than 32, it takes one more reading of the weights.
+        """
+        tokens = self._tokens[: len(draft._tokens) - 1]  # the draft has to compute the last one itself
+        if not isinstance(self._cache, LoopCache) or tokens != draft._tokens[: len(tokens)]:
+            return
+        is_new = not (self._computed or draft._computed or self._layers or draft._layers)
+        if is_new and self._cache.share(tokens, draft._cache):
+            self._computed = draft._computed = len(tokens)
 
     def advance_to(self, tokens: Sequence[int]) -> torch.Tensor:
         """Change to another sequence: roll back to the beginning that both share, then feed the rest.

@@ -18,7 +18,7 @@ from ...drafting.head_loops import LoopedHeads, LoopedNetwork, looped_heads, loo
 from ...drafting.medusa_heads import MedusaHeads
 from ...measures.cost import synchronize
 from ...model.eight_bits import EightBits
-from ...model.llama import are_wanted, of
+from ...model.llama import LoopCache, are_wanted, of
 from ...model.lm import LM
 from ...model.table import TableLM
 from .rows import Row
@@ -122,6 +122,8 @@ class Watched:
         def opened(*args, **kwargs):
             cache = open_cache(*args, **kwargs)
             cache.call = self._timed(cache.call)
+            if isinstance(cache, LoopCache):  # with a copy, it reads the prompt before its first call
+                cache.share = self._timed(cache.share)
             return cache
 
         return opened

@@ -219,14 +219,14 @@ def counts(traces: Sequence) -> dict:
     return {"tokens": tokens, "calls": calls, "per_call": tokens / calls}
 
 
-def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
+def figures(lm, prompts: Sequence[str | list[int]], traces: Sequence) -> dict:
     """Variety, truth and probability of the texts written after some prompts, as one row of a sweep.
 
     Parameters
     ----------
     lm : LM
         Computes the probabilities of the texts, without warps.
-    prompts : sequence of str
+    prompts : sequence of str or lists of int
     traces : sequence of Trace
         One for each prompt; any objects with `tokens` (the new ones) and `text` will do.
 
@@ -250,7 +250,8 @@ def figures(lm, prompts: Sequence[str], traces: Sequence) -> dict:
     if len(prompts) != len(traces) or not len(prompts):
         raise ValueError(f"expected a trace for each prompt; got {len(prompts)} prompts and {len(traces)} traces")
     texts = [without_stop(trace.tokens, lm) for trace in traces]
-    counts = [measures.consistency(prompt, trace.text) for prompt, trace in zip(prompts, traces)]
+    read = [prompt if isinstance(prompt, str) else lm.decode(prompt) for prompt in prompts]
+    counts = [measures.consistency(prompt, trace.text) for prompt, trace in zip(read, traces)]
     sentences, readable, consistent, new = zip(*counts)
     total = sum(counts, start=measures.Consistency())
     judged = [

@@ -1,7 +1,7 @@
 """The sweep of chapter 12: tokens per call by the size of the tree, and what typical acceptance does to the text.
 
 Trees are grown from the accuracies that are stored with the bundled heads. Random draws for text i use ``Seeded(i)``.
-Nothing is timed here.
+The prompts are those of the benchmark, after which the target does not repeat itself. Nothing is timed here.
 
 The distance of a lossy rule from the target is measured position by position. If the rule accepts a token x, this token
 comes with probability 1, but plain sampling would draw it with probability p(x). So the total variation of the two
@@ -17,13 +17,15 @@ from ...drafting.lossy_rules import typical_acceptance
 from ...model.tree import ROOT
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import Experiment, Setting, counts, figures, village_prompts
+from ..bench import story_prompts
+from . import Experiment, Setting, counts, figures
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 EPSILONS = (0.01, 0.03, 0.09, 0.2, 0.4)  # with δ = √ε, as the authors chose it
 SETTING: Setting = {
     "target": "storyworld target",
     "heads": "storyworld medusa",
+    "texts": "beginnings of stories",
     "prompts": 24,
     "quality_prompts": 60,
     "tokens": 60,
@@ -89,7 +91,7 @@ def row(family, name: str) -> dict:
     """
     lm, heads = family.target, family.medusa
     nodes, rule, drawn, judged = SETTINGS[name]
-    prompts = village_prompts(SETTING["quality_prompts" if judged else "prompts"])
+    prompts = story_prompts(lm, SETTING["quality_prompts" if judged else "prompts"])
     choices, watched = grow(heads.accuracies, nodes), Watched(rule)
     traces = []
     for i, prompt in enumerate(prompts):

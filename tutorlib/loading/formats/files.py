@@ -244,7 +244,9 @@ def output_weight(target) -> torch.Tensor:
     """The weight of a target's output head, (vocab, width); a ValueError if there is no such head or it has a bias."""
     head = target.model.get_output_embeddings() if target.model is not None else None
     weight = weight_of(head)
-    if weight is None or tuple(weight.shape) != (target.vocab_size, target.width) or not weight.is_floating_point():
+    if weight is not None and (weight.is_meta or not weight.is_floating_point()):
+        weight = None
+    if weight is None or tuple(weight.shape) != (target.vocab_size, target.width):
         raise ValueError(f"{target!r} has no output head of shape {(target.vocab_size, target.width)} to be used again")
     if getattr(head, "bias", None) is not None:
         raise ValueError(f"the output head of {target!r} has a bias, for which these heads have no place")
