@@ -5,7 +5,8 @@ import json
 import live_page
 import pytest
 from chromium import Chromium
-from test_live_page import CODE, in_a_browser
+from live_parts import page_with
+from test_live_page import in_a_browser
 
 
 def decoders():
@@ -24,20 +25,8 @@ def test_each_decoder_has_one_wrong_line_among_several_and_nothing_that_tells_wh
 
 @pytest.fixture
 def page(tmp_path):
-    (tmp_path / "palette.css").write_text(live_page.palette(), encoding="utf-8")
-    (tmp_path / "bugs.js").write_text(live_page.bugs(), encoding="utf-8")
-    for name in ("drawing.js", "bug.js", "live.css"):
-        (tmp_path / name).write_bytes((CODE / name).read_bytes())
-    styles = "".join(f'<link rel="stylesheet" href="{name}">' for name in live_page.STYLES)
-    scripts = "".join(f'<script defer src="{name}"></script>' for name in live_page.WITHOUT_MODELS["bug"])
-    (tmp_path / "page.html").write_text(
-        '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Bug</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1">{styles}{scripts}</head><body>'
-        '<main class="bd-article"><div class="live" data-live="bug"></div></main></body></html>',
-        encoding="utf-8",
-    )
     with Chromium(tmp_path / "profile") as window:
-        window.open((tmp_path / "page.html").as_uri(), width=360, height=800)
+        window.open(page_with("bug", tmp_path), width=360, height=800)
         yield window
 
 

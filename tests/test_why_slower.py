@@ -3,10 +3,10 @@
 import json
 import random
 
-import live_page
 import pytest
 from chromium import Chromium
-from test_live_page import CODE, in_a_browser
+from live_parts import page_with
+from test_live_page import in_a_browser
 
 from tutorlib import models
 from tutorlib.lab.bench.__main__ import main
@@ -16,20 +16,8 @@ from tutorlib.measures import theory
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("why")
-    (folder / "palette.css").write_text(live_page.palette(), encoding="utf-8")
-    for name in (*live_page.WITHOUT_MODELS["why"], "live.css"):
-        (folder / name).write_bytes((CODE / name).read_bytes())
-    styles = "".join(f'<link rel="stylesheet" href="{name}">' for name in live_page.STYLES)
-    scripts = "".join(f'<script defer src="{name}"></script>' for name in live_page.WITHOUT_MODELS["why"])
-    (folder / "page.html").write_text(
-        '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Why</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1">{styles}{scripts}</head><body>'
-        '<main class="bd-article"><h1>Why</h1><div class="live" data-live="why"></div></main></body></html>',
-        encoding="utf-8",
-    )
     with Chromium(tmp_path_factory.mktemp("profile")) as window:
-        window.open((folder / "page.html").as_uri())
+        window.open(page_with("why", tmp_path_factory.mktemp("why")))
         yield window
 
 
