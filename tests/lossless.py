@@ -333,7 +333,7 @@ WITHOUT_A_COUNT = (
     "eagle, dynamic",
     "eagle, drawn tree",
 )  # no gamma to refuse
-WITHOUT_DRAFTS = ("sample_batch",)
+WRONG_ON_A_RING = ("sample_batch",)  # no drafts, or drafts that are wrong on a text that repeats one cycle
 AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
 TWO_MODELS = [name for name in METHODS if name.startswith(("speculative", "token_intersection", "string_match"))]
 
