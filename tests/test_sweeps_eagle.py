@@ -273,3 +273,12 @@ def test_confidence_is_what_it_is_worth_for_most_candidates():
     best = [group for group in rows()["EAGLE-1 chain, greedy, 8 nodes"]["confidence"] if group[2] >= 30]
     assert all(share - mean > 0.15 for mean, share, _ in best if mean < 0.9)
     assert any(abs(mean - 0.14) < 0.01 and abs(share - 0.5) < 0.02 for mean, share, _ in best), "half of them"
+
+
+def test_eagle3_gains_nothing_in_the_village_and_drawn_tokens_are_nearly_always_accepted():
+    two, three = per_call("EAGLE-2 cooled, greedy, 59 nodes"), per_call("EAGLE-3 cooled, greedy, 59 nodes")
+    assert two - three > 0.4
+    assert per_call("EAGLE-3, sampling, 59 nodes") == pytest.approx(per_call("EAGLE-2, sampling, 59 nodes"), abs=0.05)
+    for method in ("draft model", "EAGLE-3 drawn chain"):
+        assert min(rows()[f"{method}, sampling, 8 nodes"]["levels"]) > 0.95
+    assert sum(share < 0.5 for share in rows()["draft model, greedy, 8 nodes"]["levels"]) == 3
