@@ -101,8 +101,11 @@ def few(monkeypatch, llama):
         "ranked_tokens": 5,
     }
     monkeypatch.setattr(sweep, "SETTING", small)
-    monkeypatch.setattr(sweep, "village_prompts", lambda count: [[2 + i, 7, 1] for i in range(count)])
-    monkeypatch.setattr(sweep, "opening", lambda seed: [1 + int(seed[-1]), 6])
+    monkeypatch.setattr(
+        sweep,
+        "story_prompts",
+        lambda lm, count, first_seed=0: [[1 + i, 6] if first_seed else [2 + i, 7, 1] for i in range(count)],
+    )
     sweep.ranks.cache_clear()
     yield small
     sweep.ranks.cache_clear()
@@ -229,39 +232,53 @@ def test_what_the_chapter_says_of_the_results_is_so():
             same = [name for name in sweep.SETTINGS if way in name and "EAGLE" in name and name not in drawn]
             same = {rows()[name]["tokens"] for name in same if (name in sweep.MANY) == many}
             assert len(same) == 1, "all trees of chosen tokens write the same text"
-    # Greedily, with 8 candidates each, all of EAGLE beats what came before, the draft model by little.
+    # Greedily, with 8 candidates each, all of EAGLE beats what came before, of which Medusa is the best.
     three = [per_call(f"{method}, greedy, 8 nodes") for method in ("EAGLE-1", "EAGLE-2 cooled", "EAGLE-3 cooled")]
     others = {method: per_call(f"{method}, greedy, 8 nodes") for method in ("draft model", "prompt lookup", "medusa")}
-    assert max(three) - min(three) < 0.3 and min(three) > max(others.values()) == others["draft model"]
-    assert min(three) > 1.5 * others["medusa"]
-    # Published dynamic trees are for drawing: greedily a path's probability is not its chance, and cooling mends that.
+    assert max(three) - min(three) < 0.3 and max(others.values()) == others["medusa"]
+    assert min(three) > 1.2 * others["medusa"]
+    # Greedily, small dynamic trees waste nodes on second choices, and cooling mends that; large ones have room.
     for nodes in (4, 8, 16, 32, 59):
-        for method in ("EAGLE-2", "EAGLE-3"):
-            assert per_call(f"{method} cooled, greedy, {nodes} nodes") > per_call(f"{method}, greedy, {nodes} nodes")
-        assert per_call(f"EAGLE-2, greedy, {nodes} nodes") < per_call(f"EAGLE-1, greedy, {nodes} nodes")
-        assert per_call(f"EAGLE-2 cooled, greedy, {nodes} nodes") >= per_call(f"EAGLE-1, greedy, {nodes} nodes")
+        cooled = per_call(f"EAGLE-2 cooled, greedy, {nodes} nodes")
+        assert cooled > per_call(f"EAGLE-2, greedy, {nodes} nodes")
+        fixed = per_call(f"EAGLE-1, greedy, {nodes} nodes")
+        assert (cooled > 1.1 * fixed) if nodes > 8 else abs(cooled - fixed) < 0.1
+        assert (per_call(f"EAGLE-2, greedy, {nodes} nodes") > fixed) == (nodes > 8)
         chosen = per_call(f"EAGLE-1 chosen, sampling, {nodes} nodes")
         assert per_call(f"EAGLE-2, sampling, {nodes} nodes") > chosen
         # Drawn tokens are accepted further than chosen ones, and the more of them there are.
         assert per_call(f"EAGLE-1, sampling, {nodes} nodes") > 1.4 * chosen
     drawn = [per_call(f"EAGLE-1, sampling, {nodes} nodes") for nodes in sweep.SIZES]
-    assert drawn == sorted(drawn) and drawn[3] > per_call("EAGLE-2, sampling, 59 nodes")
+    assert drawn[:5] == sorted(drawn[:5]) and max(drawn) - drawn[4] < 0.3, "trees of more nodes gain nothing"
+    assert drawn[3] > per_call("EAGLE-2, sampling, 59 nodes")
     assert drawn[3] > 1.8 * per_call("EAGLE-1 chosen, sampling, 8 nodes")
     # Up to 8 nodes the best drawn tree is a chain. A longer chain gives more than a tree of as many nodes.
     for nodes in sweep.CHAINS:
         assert rows()[f"EAGLE-1 drawn chain, sampling, {nodes} nodes"] == rows()[f"EAGLE-1, sampling, {nodes} nodes"]
     assert per_call("EAGLE-1 drawn chain, sampling, 16 nodes") > drawn[4]
     for method in ("draft model", "EAGLE-3 drawn chain"):
-        assert 5.8 < per_call(f"{method}, sampling, 8 nodes") < 6.6
+        assert 7 < per_call(f"{method}, sampling, 8 nodes") < 8
     for method in ("EAGLE-1 chosen", "EAGLE-2", "EAGLE-3"):
-        assert 3 < per_call(f"{method}, sampling, 8 nodes") < 4
+        assert 2.5 < per_call(f"{method}, sampling, 8 nodes") < 4
 
 
-def test_confidence_is_what_it_is_worth_when_sampling_and_greedily_more_so_once_cooled():
+def test_confidence_is_what_it_is_worth_for_most_candidates():
     def off(name):
         """The farthest that confidence is from acceptance, where there are many candidates."""
         return max(abs(mean - share) for mean, share, count in rows()[name]["confidence"] if count >= 100)
 
-    assert off("EAGLE-2, sampling, 59 nodes") < 0.06
-    assert off("EAGLE-2, greedy, 59 nodes") > 0.4
-    assert off("EAGLE-2 cooled, greedy, 59 nodes") < 0.2
+    assert off("EAGLE-2, sampling, 59 nodes") < 0.03
+    assert off("EAGLE-2, greedy, 59 nodes") < 0.1 and off("EAGLE-2 cooled, greedy, 59 nodes") < 0.1
+    # Greedily, that is an average: the best guesses alone are accepted far more often than the network says.
+    best = [group for group in rows()["EAGLE-1 chain, greedy, 8 nodes"]["confidence"] if group[2] >= 30]
+    assert all(share - mean > 0.15 for mean, share, _ in best if mean < 0.9)
+    assert any(abs(mean - 0.14) < 0.01 and abs(share - 0.5) < 0.02 for mean, share, _ in best), "half of them"
+
+
+def test_eagle3_gains_nothing_in_the_village_and_drawn_tokens_are_nearly_always_accepted():
+    two, three = per_call("EAGLE-2 cooled, greedy, 59 nodes"), per_call("EAGLE-3 cooled, greedy, 59 nodes")
+    assert two - three > 0.4
+    assert per_call("EAGLE-3, sampling, 59 nodes") == pytest.approx(per_call("EAGLE-2, sampling, 59 nodes"), abs=0.05)
+    for method in ("draft model", "EAGLE-3 drawn chain"):
+        assert min(rows()[f"{method}, sampling, 8 nodes"]["levels"]) > 0.95
+    assert sum(share < 0.5 for share in rows()["draft model, greedy, 8 nodes"]["levels"]) == 3

@@ -1,6 +1,7 @@
 """The sweep of chapters 13 and 14: tokens per target call with EAGLE's trees, and with the methods before it.
 
-All rows continue the same openings, greedily or sampled with ``Seeded(i)`` for text i. "EAGLE-1" is EAGLE-1's network
+All rows continue the same prompts, greedily or sampled with ``Seeded(i)`` for text i. They are those of the benchmark,
+after which the target does not repeat itself. "EAGLE-1" is EAGLE-1's network
 with a tree of fixed shape, which is grown from how often the network's guesses were right in other texts. The tree
 holds the most likely tokens in greedy decoding, and drawn tokens in sampling. "EAGLE-1 chosen" has the tree of the most
 likely tokens in sampling too. "EAGLE-2" is the same network with a dynamic tree, "EAGLE-3" is EAGLE-3's network with a
@@ -30,11 +31,11 @@ from ...drafting.draft_trees import (
 )
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Greedy, Seeded
-from ...storyworld.questions import opening
+from ..bench import story_prompts
 from ..training.batches import Batches
 from ..training.sampled_texts import SampledText
 from ..training.train_eagle import EagleLearner, joined, unroll
-from . import Experiment, Setting, counts, village_prompts
+from . import Experiment, Setting, counts
 
 SIZES = (1, 2, 4, 8, 16, 32, 59)
 SAME = 8  # candidates of every method in the rows that compare all methods
@@ -42,8 +43,10 @@ CHAINS = (2, 4, SAME)
 LONGER = 16  # length of one more drawn chain, with as many tokens as a drawn tree
 DEPTHS = (2, 4, 6)  # in addition to that of all other rows
 TOP_K = 10
+OTHERS = 950_000  # the seed of the first story from which no prompt of the rows is taken
 SETTING: Setting = {
     "models": "storyworld",
+    "texts": "beginnings of stories",
     "prompts": 16,
     "fewer_prompts": 8,
     "tokens": 60,
@@ -79,7 +82,7 @@ def ranks(target, head, drawn: bool) -> list[list[float]]:
         For each level, the shares of ranks 0, 1, 2, ...
     """
     count, levels, best = SETTING["ranked_texts"], SETTING["depth"], min(TOP_K, head.vocab_size)
-    prompts = [opening(f"ranked {i}") for i in range(count)]
+    prompts = story_prompts(target, count, first_seed=OTHERS)
     rounds = sample_batch(target, prompts, rngs=[Greedy() if i % 2 else Seeded(i) for i in range(count)])
     sampled = run_batch(rounds, SETTING["ranked_tokens"], progress=False)
     texts = [SampledText(text.prompt + text.tokens, len(text.prompt), 0) for text in sampled]
@@ -264,7 +267,8 @@ def row(family, name: str) -> dict:
     """
     way = SETTINGS[name]
     deepest, traces, accepted, candidates, drafts = 0, [], [], [], []
-    for i, prompt in enumerate(village_prompts(SETTING["prompts" if name in MANY else "fewer_prompts"])):
+    prompts = story_prompts(family.target, SETTING["prompts" if name in MANY else "fewer_prompts"])
+    for i, prompt in enumerate(prompts):
         rng = Seeded(i) if way.drawn else None
         watched = Confidences(way.tree(family)) if way.tree else None
         steps = way.steps(family, prompt, rng, watched) if watched else way.steps(family, prompt, rng)
