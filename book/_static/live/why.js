@@ -38,7 +38,7 @@
     wide: ["Most is lost because a call with several tokens is dear.", "Measure a call of two tokens: if it costs nearly twice as much as one, the products have a quick way for one row only. Use other kernels, or the loops of chapter 1.",
       "With many texts at once, or with a mixture of experts, a second token is never free: draft fewer tokens.", "Very long contexts are read anew for each text: there a lookup or a short draft is best."],
     draft: ["Most is lost to drafting.", "Time depends on the draft's layers more than on its width: take a draft with fewer layers, or heads that use the target's states.", "Run the draft in the same kernels, and in the same precision, as the target.",
-      "Try a lookup, which drafts for nothing, or the target's own copy in eight bits."],
+      "Try a lookup, whose drafts cost no call, or the target's own copy in eight bits."],
     between: ["Most is lost between the calls.", "Look for what is done once a round in Python: copies from the GPU, random numbers, grammars, bookkeeping.", "A larger target or several texts at once make this part smaller."],
     prompt: ["Most is lost while the draft reads the prompt.", "For short answers to long prompts, use heads or a lookup: they read no prompt.", "Let the draft keep its cache from one turn of a chat to the next."]
   };
