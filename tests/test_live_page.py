@@ -19,6 +19,7 @@ import pytest
 import torch
 from built_site import built_site
 from chromium import Chromium
+from live_parts import CODE
 from test_browser import AXE, AXE_CORE, BROWSER, HELPERS
 
 from tutorlib import TableLM, greedy, models, run, storyworld
@@ -26,7 +27,6 @@ from tutorlib.measures.proof import target_distribution, total_variation
 from tutorlib.sampling.warp import probabilities, temperature, top_p
 from tutorlib.storyworld.questions import opening
 
-CODE = live_page.ROOT / "book" / "_static" / "live"
 # The last of these are as short as what readers type.
 PROMPTS = [opening(f"live page {number}") for number in range(16)]
 PROMPTS += ["This is a story about Mia and Ben.", "The red kite", "Once upon a time", "Mia is in the"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 from ...arguments import check_whole_number
 from ...decoders import sample, speculative
+from ...measures.cost import synchronize
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ...sampling.warp import temperature as temperature_warp
@@ -49,7 +51,8 @@ def slowness(
         ``calls``: milliseconds of a call of the target with 1, 2, ... tokens, up to γ + 5; ``draft``: of a drafted
         token; ``accepted``: the share of checked tokens that were accepted, for each position; ``gamma``; ``between``:
         milliseconds of a round beyond its calls and the time that plain decoding spends between two of its own;
-        ``prompt``: of the draft's call that reads the prompt; ``tokens``: new tokens of a text.
+        ``prompt``: of the draft's first call, which reads what the target has not read for it; ``tokens``: new tokens
+        of a text.
 
     Raises
     ------
@@ -62,9 +65,10 @@ def slowness(
     target, model = family.target, getattr(family, draft)
     warp = [temperature_warp(temperature)] if temperature else []
     costs = measured_costs(family, prompts[0], [draft], new_tokens, clock)
-    reading = prompt_seconds(model, prompts[0], clock=clock)
     # The bench's time of a drafted token has a share of the prompt's in it, which this page asks for by itself.
-    token = max(0.0, costs.draft_seconds[draft] * new_tokens - reading) / max(1, new_tokens - 1)
+    alone = prompt_seconds(model, prompts[0], clock=clock)
+    token = max(0.0, costs.draft_seconds[draft] * new_tokens - alone) / max(1, new_tokens - 1)
+    reading = first_call_seconds(target, model, prompts[0], clock)
 
     def timed(method):
         began, steps = clock(), []
@@ -76,9 +80,7 @@ def slowness(
     plain, tokens = timed(partial(sample, target))
     whole, rounds = timed(partial(speculative, target, model, gamma=gamma))
     read = len(prompts) * (costs.prompt_seconds - costs.call_seconds[0])
-    calls = sum(
-        len(step.drafted) * costs.draft_seconds[draft] + costs.call_seconds[len(step.drafted)] for step in rounds
-    )
+    calls = sum(len(step.drafted) * token + costs.call_seconds[len(step.drafted)] for step in rounds)
     usual = (plain - read) / len(tokens) - costs.call_seconds[0]
     between = (whole - read - len(prompts) * reading - calls) / len(rounds) - usual
     return {
@@ -90,3 +92,17 @@ def slowness(
         "prompt": round(1e3 * reading, 1),
         "tokens": new_tokens,
     }
+
+
+def first_call_seconds(target, draft, prompt: Sequence[int], clock: Callable[[], float], repeats: int = 3) -> float:
+    """The time of a draft's first call in `speculative`: of the whole prompt, unless the target reads it for both."""
+    times = []
+    for _ in range(repeats):
+        session, drafts = target.session(prompt), draft.session(prompt)
+        session.share_prompt(drafts)
+        synchronize(target.device)
+        began = clock()
+        drafts.feed()
+        synchronize(target.device)
+        times.append(clock() - began)
+    return median(times)

@@ -6,7 +6,7 @@ which texts they are. So heads that read different layers, in batches of any siz
 another target or of other texts is written anew. It is written completely or not at all: who is stopped continues after
 the last one.
 
-What this file does not do: put texts into batches (`sampled_texts`).
+What this file does not do: put texts into batches (`batches`).
 """
 
 from __future__ import annotations
