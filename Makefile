@@ -29,7 +29,8 @@ ENGINES_VENV ?= .venv-engines
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
-# The bundled models are small: in a notebook several threads would wait for each other longer than they compute.
+# The models are small: several threads would wait for each other longer than they compute, in notebooks, in tests and in
+# the processes that tests start.
 ONE_THREAD = OMP_NUM_THREADS=1
 
 # One stamp for each state of the three files that say what is installed: nothing is installed twice, a changed pin is.
@@ -59,13 +60,14 @@ compiled: $(READY)
 
 look: $(READY)
 	$(BIN)/python book/_tools/check_pages.py _build/html
-	BOOK_SITE=_build/html $(BIN)/python -m pytest -q tests/test_browser.py
+	BOOK_SITE=_build/html $(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_browser.py
 
 .PHONY: offline pdf
 offline pdf: book
 	$(BIN)/python book/_tools/pack.py $@
 
-test: $(READY) lint pages compiled
+test: $(READY) compiled
+	$(SIDE_BY_SIDE) lint pages
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."
 	$(SIDE_BY_SIDE) BOOK_SITE=$(SITE) unit/slow unit/fast $(NBVAL)
 	$(BIN)/python book/_tools/build_book.py --compared
@@ -77,10 +79,10 @@ check: $(READY) lint compiled unit/fast
 unit: unit/fast unit/slow
 
 unit/fast: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
 
 unit/slow: $(READY)
-	$(BIN)/python -m pytest -m "slow and not village" $(TEST_FLAGS) tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "slow and not village" $(TEST_FLAGS) tests
 
 # The bundled models are trained. What made them is kept as it was, and tested on a schedule and when it is changed.
 .PHONY: village

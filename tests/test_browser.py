@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from html import unescape
 from pathlib import Path
 
@@ -51,42 +52,52 @@ const worst = words => Math.min(...words.map(word => contrast(style(word).color,
 """
 
 
-def look(pages, question, folder, dark=False, width=1200):
-    """Open pages, each in a frame of one window, ask each the same question, and return the answers.
+def look(pages, questions, folder, dark=False):
+    """Open pages, each once in a frame of one window, ask each the same questions, and return the answers.
 
     Parameters
     ----------
     pages : list of Path
         HTML files.
-    question : str
-        Body of a JavaScript function that runs in the page and returns something JSON can hold.
+    questions : list of (int, str)
+        The width of the frame in pixels, and the body of a JavaScript function that runs in the page and returns
+        something JSON can hold. They are asked one after the other: what changes the page comes last.
     folder : Path
         Where to put what is only needed for the moment.
     dark : bool
         Which colour scheme the reader prefers.
-    width : int
-        Of the frame, in pixels.
 
     Returns
     -------
-    list
-        One answer for each page.
+    list of list
+        For each page its answers.
     """
     probe = folder / "probe.html"
     addresses = [page.as_uri() for page in pages]
-    settings = json.dumps({"pages": addresses, "question": f"{HELPERS}\n{question}"}).replace("<", "\\u003c")
+    asked = [(f"{width}px", f"{HELPERS}\n{question}") for width, question in questions]
+    settings = json.dumps({"pages": addresses, "questions": asked}).replace("<", "\\u003c")
     probe.write_text(
         f"""<!DOCTYPE html><html><body><script type="application/json">{settings}</script>
         <script>
-        const {{pages, question}} = JSON.parse(document.querySelector("script").textContent);
+        const {{pages, questions}} = JSON.parse(document.querySelector("script").textContent);
+        const passed = time => new Promise(resolve => setTimeout(resolve, time));
         const ask = address => new Promise(resolve => {{
-          const frame = document.createElement("iframe");
-          frame.style.cssText = "width: {width}px; height: 900px; border: 0";
-          frame.onload = () => setTimeout(async () => {{
-            try {{ resolve(await frame.contentWindow.Function(question)()); }}
-            catch (error) {{ resolve({{failed: String(error)}}); }}
+          const frame = document.createElement("iframe"), answers = [];
+          frame.style.cssText = "height: 900px; border: 0";
+          frame.style.width = questions[0][0];
+          frame.onload = async () => {{
+            await passed(1500);
+            for (const [width, question] of questions) {{
+              if (frame.style.width !== width) {{
+                frame.style.width = width;
+                await passed(500);
+              }}
+              try {{ answers.push(await frame.contentWindow.Function(question)()); }}
+              catch (error) {{ answers.push({{failed: String(error)}}); }}
+            }}
             frame.remove();
-          }}, 1500);
+            resolve(answers);
+          }};
           frame.src = address;
           document.body.appendChild(frame);
         }});
@@ -103,7 +114,7 @@ def look(pages, question, folder, dark=False, width=1200):
     shutil.rmtree(profile, ignore_errors=True)
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     patience = f"--virtual-time-budget={3000 * (len(pages) + 2)}"
-    window = [f"--window-size={width},900", f"--user-data-dir={profile}", "--dump-dom", probe.as_uri()]
+    window = ["--window-size=1200,900", f"--user-data-dir={profile}", "--dump-dom", probe.as_uri()]
     command = [BROWSER, *FLAGS.split(), scheme, patience, *window]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
     found = re.search(r'<pre id="answers">(.*?)</pre>', done.stdout, re.DOTALL)
@@ -112,12 +123,14 @@ def look(pages, question, folder, dark=False, width=1200):
     said = re.findall(r"CONSOLE\W\d+\W*\] (.*)", done.stderr)
     notes = ('"[PST]: ', '"[togglebutton]: ')  # what the theme and an extension note of themselves
     assert [line for line in said if not line.startswith(notes)] == []
-    assert [answer for answer in answers if isinstance(answer, dict) and "failed" in answer] == []
+    every = [answer for some in answers for answer in some]
+    assert [answer for answer in every if isinstance(answer, dict) and "failed" in answer] == []
     return answers
 
 
 STEP_THROUGH = """
 const player = document.querySelector(".tl-player");
+if (!player) return null;
 const steps = [...player.querySelectorAll(".tl-step")];
 const shown = () => steps.filter(s => style(s).display !== "none").map(s => s.querySelector(".tl-number").textContent);
 const key = name => player.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
@@ -215,19 +228,14 @@ def trace_page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages():
-    """Every page of the book, as rendered from the committed outputs."""
-    site = built_site()
-    return sorted([*site.glob("book/*.html"), *site.glob("notebooks/*.html")])
+def seen_player(trace_page, tmp_path_factory):
+    """What the page with the player answers: in light, its colours and its steps, and in dark its colours."""
+    folder, questions = tmp_path_factory.mktemp("player"), [(1200, PLAYER_COLOURS), (1200, STEP_THROUGH)]
+    return [look([trace_page], questions[: 2 - dark], folder, dark)[0] for dark in (False, True)]
 
 
-@pytest.fixture(scope="module")
-def chapters(pages):
-    return [page for page in pages if page.parent.name == "notebooks"]
-
-
-def test_the_player_steps_with_buttons_and_keys_and_no_kernel(trace_page, tmp_path):
-    (seen,) = look([trace_page], STEP_THROUGH, tmp_path)
+def test_the_player_steps_with_buttons_and_keys_and_no_kernel(seen_player):
+    seen = seen_player[0][1]
     assert seen["total"] == 6
     assert seen["start"] == ["Step 1"]
     assert seen["next"] == ["Step 2"]
@@ -237,15 +245,14 @@ def test_the_player_steps_with_buttons_and_keys_and_no_kernel(trace_page, tmp_pa
     assert seen["home"] == ["Step 1"]
 
 
-def test_model_text_cannot_break_out_of_the_player(trace_page, tmp_path):
-    assert look([trace_page], STEP_THROUGH, tmp_path)[0]["hacked"] is False
-
-
-def test_a_script_that_does_break_out_would_be_noticed(trace_page, tmp_path):
+def test_model_text_cannot_break_out_of_the_player_and_a_script_that_does_would_be_noticed(
+    seen_player, trace_page, tmp_path
+):
+    assert seen_player[0][1]["hacked"] is False
     page = tmp_path / "hacked.html"
     text = trace_page.read_text(encoding="utf-8")
     page.write_text(text.replace("</body>", "<img src='data:,' onerror='hacked = true'></body>"), encoding="utf-8")
-    assert look([page], STEP_THROUGH, tmp_path)[0]["hacked"] is True
+    assert look([page], [(1200, STEP_THROUGH)], tmp_path)[0][0]["hacked"] is True
 
 
 def test_the_player_asks_nothing_of_the_network(trace_page):
@@ -253,18 +260,46 @@ def test_the_player_asks_nothing_of_the_network(trace_page):
     assert not re.search(r"""(?:src|href)\s*=|@import|url\(""", page)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_player_can_be_read_in_both_colour_schemes(trace_page, tmp_path, dark):
-    (answer,) = look([trace_page], PLAYER_COLOURS, tmp_path, dark=dark)
-    assert (answer["page"] < 0.2) == dark
-    assert answer["worst"] >= 4.5
+def test_the_player_can_be_read_in_both_colour_schemes(seen_player):
+    for dark, (colours, *_) in enumerate(seen_player):
+        assert (colours["page"] < 0.2) == dark
+        assert colours["worst"] >= 4.5
 
 
-@pytest.mark.parametrize("width", [1200, 390])
-def test_every_page_can_be_used_with_a_keyboard_and_a_screen_reader(pages, tmp_path, width):
+# Every page of the book, as rendered from the committed outputs. To open them takes long: each is opened twice, in
+# light and in dark, and then asked everything.
+
+WIDTHS = "return [document.documentElement.scrollWidth, innerWidth];"
+LIGHT = {
+    "reach": (1200, WITHIN_REACH), "colours": (1200, PAGE_COLOURS), "subscripts": (1200, SUBSCRIPTS),
+    "folded": (1200, FOLDED), "steps": (1200, STEP_THROUGH),
+}  # fmt: skip
+DARK = {"colours": (1200, PAGE_COLOURS), "reach, phone": (390, WITHIN_REACH), "widths, phone": (390, WIDTHS)}
+
+
+@pytest.fixture(scope="module")
+def pages():
+    site = built_site()
+    return sorted([*site.glob("book/*.html"), *site.glob("notebooks/*.html")])
+
+
+@pytest.fixture(scope="module")
+def seen(pages, tmp_path_factory):
+    """`seen(scheme, name)`: what each page answers to a question of `LIGHT` or `DARK`."""
+
+    @cache
+    def answers(scheme):
+        questions = {"light": LIGHT, "dark": DARK}[scheme]
+        found = look(pages, list(questions.values()), tmp_path_factory.mktemp(scheme), dark=scheme == "dark")
+        return [dict(zip(questions, some, strict=True)) for some in found]
+
+    return lambda scheme, name: {page: some[name] for page, some in zip(pages, answers(scheme), strict=True)}
+
+
+@pytest.mark.parametrize(("scheme", "name"), [("light", "reach"), ("dark", "reach, phone")], ids=["1200", "390"])
+def test_every_page_can_be_used_with_a_keyboard_and_a_screen_reader(seen, scheme, name):
     fine = {"titles": 1, "skipped": [], "nameless": [], "wordless": [], "unreachable": [], "twice": []}
-    found = dict(zip(pages, look(pages, WITHIN_REACH, tmp_path, width=width), strict=True))
-    assert {page.name: answer for page, answer in found.items() if answer != fine} == {}
+    assert {page.name: answer for page, answer in seen(scheme, name).items() if answer != fine} == {}
 
 
 @pytest.mark.skipif(not AXE_CORE, reason="AXE_CORE names no file axe.min.js")
@@ -272,39 +307,38 @@ def test_every_page_can_be_used_with_a_keyboard_and_a_screen_reader(pages, tmp_p
 def test_axe_finds_nothing_serious_in_any_article(pages, tmp_path, dark, width):
     question = Path(AXE_CORE).read_text(encoding="utf-8") + AXE
     for page in pages:
-        assert look([page], question, tmp_path, dark=dark, width=width) == [[]], page.name
+        assert look([page], [(width, question)], tmp_path, dark=dark) == [[[]]], page.name
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_page_can_be_read_in_both_colour_schemes(pages, tmp_path, dark):
-    for page, answer in zip(pages, look(pages, PAGE_COLOURS, tmp_path, dark=dark), strict=True):
-        assert (answer["page"] < 0.2) == dark, page.name
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_read_in_both_colour_schemes(seen, scheme):
+    for page, answer in seen(scheme, "colours").items():
+        assert (answer["page"] < 0.2) == (scheme == "dark"), page.name
         assert answer["worst"] >= 4.5, page.name
         assert answer["lost"] == [], page.name
         assert answer["asked"] == [], page.name
         assert answer["flat"] == 0, page.name
 
 
-def test_no_page_is_wider_than_a_small_screen(pages, tmp_path):
-    widths = look(pages, "return [document.documentElement.scrollWidth, innerWidth];", tmp_path, width=390)
-    for page, (needed, given) in zip(pages, widths, strict=True):
-        assert needed <= given + 1, f"{page.name} is {needed} pixels wide on a screen of {given}"
+def test_no_page_is_wider_than_a_small_screen(seen):
+    for page, (needed, given) in seen("dark", "widths, phone").items():
+        assert given == 390 and needed <= given + 1, f"{page.name} is {needed} pixels wide on a screen of {given}"
 
 
-def test_the_traces_in_the_chapters_step_without_a_kernel(chapters, tmp_path):
-    shown = [page for page in chapters if 'class="tl-player' in page.read_text(encoding="utf-8")]
-    assert shown, "no chapter shows a trace"
-    for page, seen in zip(shown, look(shown, STEP_THROUGH, tmp_path), strict=True):
-        assert (seen["start"], seen["next"], seen["home"]) == (["Step 1"], ["Step 2"], ["Step 1"]), page.name
+def test_the_traces_in_the_chapters_step_without_a_kernel(seen):
+    found = {page: steps for page, steps in seen("light", "steps").items() if steps and page.parent.name == "notebooks"}
+    assert found, "no chapter shows a trace"
+    for page, steps in found.items():
+        assert (steps["start"], steps["next"], steps["home"]) == (["Step 1"], ["Step 2"], ["Step 1"]), page.name
 
 
-def test_every_subscript_stands_below_the_line(pages, tmp_path):
-    heights = dict(zip(pages, look(pages, SUBSCRIPTS, tmp_path), strict=True))
+def test_every_subscript_stands_below_the_line(seen):
+    heights = seen("light", "subscripts")
     assert sum(map(len, heights.values())) > 200
     on_the_line = {page.name: sum(drop < 0.1 for drop in drops) for page, drops in heights.items()}
     assert {name: count for name, count in on_the_line.items() if count} == {}
 
 
-def test_solutions_are_folded_until_asked_for(chapters, tmp_path):
-    for page, visible in zip(chapters, look(chapters, FOLDED, tmp_path), strict=True):
-        assert visible == 0, f"{page.name} shows {visible} parts of solutions"
+def test_solutions_are_folded_until_asked_for(seen):
+    for page, visible in seen("light", "folded").items():
+        assert page.parent.name != "notebooks" or visible == 0, f"{page.name} shows {visible} parts of solutions"

@@ -451,7 +451,7 @@ def test_a_network_beside_a_card_that_does_not_know_its_folder_leaves_the_card_a
 def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
     """Killed while texts are sampled, before the first step and while it trains: no text is sampled twice, and
     what comes out is what an unbroken run gives."""
-    kind, more = "eagle3", ["--texts", "256", "--steps", "600"]
+    kind, more = "eagle3", ["--texts", "256", "--steps", "350"]
     assert main(arguments(kind, family_folder, tmp_path / "whole", *more)) == 0
     broken, runs, seen = arguments(kind, family_folder, tmp_path / "broken", *more), tmp_path / "broken" / "runs", {}
     for moment in ("train texts/00001.json", f"{kind}/setting.json", f"{kind}/checkpoint.pt"):

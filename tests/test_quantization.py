@@ -304,20 +304,31 @@ def in_its_own_type(model):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """A random Llama with three tokens, whose layers are 64 wide: in float64, and in four bits."""
-    folder = tmp_path_factory.mktemp("small")
+def small_of(tmp_path_factory):
+    """`small_of(vocab)`: a random Llama with so many tokens, whose layers are 64 wide: in float64, and in four bits."""
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        model = LlamaForCausalLM(LlamaConfig(**SIZES, **sizes, max_position_embeddings=16, initializer_range=0.3))
-    model.save_pretrained(folder)
-    return LM(model.double().eval()), LM(in_its_own_type(models.load(folder, quantize="nf4").target.model))
+    sizes |= {"bos_token_id": None, "eos_token_id": None, "max_position_embeddings": 16, "initializer_range": 0.3}
+
+    def made(vocab):
+        folder = tmp_path_factory.mktemp("small")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            model = LlamaForCausalLM(LlamaConfig(vocab_size=vocab, **sizes))
+        model.save_pretrained(folder)
+        return LM(model.double().eval()), LM(in_its_own_type(models.load(folder, quantize="nf4").target.model))
+
+    return made
 
 
-def test_a_draft_in_four_bits_keeps_the_targets_distribution_exactly(small):
+@pytest.fixture(scope="module")
+def small(small_of):
+    return small_of(3)
+
+
+def test_a_draft_in_four_bits_keeps_the_targets_distribution_exactly(small, small_of):
     target, quantized = small
     assert distance(on(speculative, quantized), target, [0, 2, 1], 3, gamma=1) < EXACT
+    target, quantized = small_of(2)  # two tokens: a thirtieth of the ways to draw two drafts after each other
     assert distance(on(speculative, quantized), target, [1], 3, gamma=2) < EXACT
 
 
