@@ -473,31 +473,21 @@ def test_a_process_killed_at_any_moment_loses_nothing(family_folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_give_what_one_gives(family_folder, tmp_path):
-    """Through torchrun and accelerate, on the processor: the same texts, and the same head up to rounding, noise and
-    all."""
+def test_two_processes_have_the_loss_of_one_at_every_step_and_give_what_one_gives(family_folder, tmp_path):
+    """Through torchrun and accelerate, on the processor: each takes every second text of a batch, and out come the same
+    texts, and the same head up to rounding. In EAGLE-1 the noise on a feature depends on its text and position."""
     pytest.importorskip("accelerate")
     assert main(arguments("eagle", family_folder, tmp_path / "one")) == 0
-    assert two_processes(arguments("eagle", family_folder, tmp_path / "two")) is None
+    assert two_processes(tmp_path / "losses.json", arguments("eagle", family_folder, tmp_path / "two")) is None
+    shared = json.loads((tmp_path / "losses.json").read_text())
+    for kind in KINDS:
+        alone = losses_by_step(kind)
+        assert shared[kind] == pytest.approx(alone, abs=1e-5) and alone[-1] < alone[0]
     files = [next((tmp_path / name / "out").glob("*.safetensors")) for name in ("one", "two")]
     for one, two in zip(*(load_file(file).values() for file in files), strict=True):
         assert torch.allclose(one.float(), two.float(), atol=2e-3)
     texts = [sorted(path.read_text() for path in tmp_path.glob(f"{name}/runs/*/*/0*.json")) for name in ("one", "two")]
     assert texts[0] == texts[1] and len(texts[0]) == 2
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_loss_of_one_at_every_step(tmp_path):
-    """Each takes every second text of a batch. In EAGLE-1 the noise on a feature depends on its text and position."""
-    pytest.importorskip("accelerate")
-    assert (
-        two_processes([str(tmp_path / "losses.json")], program=[str(Path(__file__).with_name("training_runs.py"))])
-        is None
-    )
-    shared = json.loads((tmp_path / "losses.json").read_text())
-    for kind in KINDS:
-        alone = losses_by_step(kind)
-        assert shared[kind] == pytest.approx(alone, abs=1e-5) and alone[-1] < alone[0]
 
 
 def test_an_eagle_1_network_may_have_no_bias(family_folder, tmp_path):

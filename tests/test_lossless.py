@@ -135,12 +135,15 @@ def test_it_keeps_it_over_static_caches_and_batches_after_calls_that_have_failed
     assert far(name, pair, [0, 1, 0], 3 + (name in AFTER_ONE), WARPS["penalty and top-k"]) < EXACT
 
 
+KINDS = [family for family in CONFIGS | ODD_CONFIGS if family != "llama"]  # which the test before last has
+
+
 @SLOW
-@pytest.mark.parametrize("family", [*CONFIGS, *ODD_CONFIGS])
+@pytest.mark.parametrize("family", KINDS)
 @every_method
-def test_it_keeps_it_over_real_caches_of_every_kind(name, family):
+def test_it_keeps_it_over_real_caches_of_every_other_kind(name, family):
     """Each time under another warp."""
-    warp = list(WARPS)[(list(METHODS).index(name) + list(CONFIGS | ODD_CONFIGS).index(family)) % len(WARPS)]
+    warp = list(WARPS)[(list(METHODS).index(name) + KINDS.index(family)) % len(WARPS)]
     assert far(name, (small(family), small("gpt2", seed=2)), [0, 1, 2, 0], 3 + (name in AFTER_ONE), WARPS[warp]) < EXACT
 
 

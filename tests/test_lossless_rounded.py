@@ -16,7 +16,7 @@ import itertools
 
 import pytest
 import torch
-from lossless import METHODS, SIZES
+from lossless import METHODS, SIZES, with_zeros
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tutorlib import models
@@ -26,7 +26,7 @@ from tutorlib.model import llama
 from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.lm import LM
 from tutorlib.model.quantization import Form
-from tutorlib.model.table import TableLM, TableTokenizer
+from tutorlib.model.table import TableTokenizer
 from tutorlib.model.tree import ROOT, TokenTree
 from tutorlib.sampling.warp import probabilities
 
@@ -111,7 +111,7 @@ def plain(lm):
 
 
 def far(name, lm):
-    draft = TableLM.random(3, 1, 3)
+    _, draft = with_zeros(3)
     written = exact_distribution(lambda rng: METHODS[name](lm, draft, PROMPT, 1, rng=rng), LENGTH, stop=())
     return total_variation(written, plain(lm))
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import Float64Throughout
-from lossless import EXACT, SIZES, distance, on
+from lossless import EXACT, distance, on
 from test_models import write_heads
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM

@@ -14,6 +14,7 @@ from conftest import random_model
 from tiny_family import write_model
 
 from tutorlib.lab.training import learner, train_eagle, train_medusa, train_pruned
+from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import ALONE, find_devices
 from tutorlib.lab.training.loop import train
@@ -137,20 +138,20 @@ def started(arguments, *launcher, program=("-m", "tutorlib.lab.training")):
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def two_processes(arguments, **program):
-    """A training shared by two processes, through torchrun and accelerate; None if it went well, else its errors."""
+def two_processes(losses, arguments):
+    """Two processes that write the loss of each kind at every step and then share a training; None, or their errors."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    process = started(arguments, *launcher, **program)
+    process = started([str(losses), *arguments], *launcher, program=[__file__])
     errors = process.communicate()[1]
     return None if process.returncode == 0 else errors
 
 
-if __name__ == "__main__":  # one of two processes: writes the losses of each kind
+if __name__ == "__main__":  # one of the two
     here = find_devices("cpu")
     found = {kind: losses_by_step(kind, here) for kind in KINDS}
     if here.first:
         Path(sys.argv[1]).write_text(json.dumps(found))
-    here.leave()
+    sys.exit(main(sys.argv[2:]))
