@@ -49,7 +49,7 @@ def test_a_story_starts_by_telling_every_fact():
 
 @few_and_slowly_many(range(40), [f"many {seed}" for seed in range(10_000)])
 def test_planted_faults_are_found(seeds, monkeypatch):
-    """Nearly all of them: in 10,000 of a kind, one in a hundred may pass. What the kinds share is told and read once."""
+    """Nearly all of them: in 10,000 of a kind, one in a hundred may pass. What kinds share is told and read once."""
     reader = importlib.import_module("tutorlib.storyworld.check")  # the package has a function of this name
     monkeypatch.setattr(faults, "told", lru_cache(1000)(faults.told))
     monkeypatch.setattr(reader, "read", lru_cache(100_000)(reader.read))
