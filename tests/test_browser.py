@@ -266,7 +266,7 @@ def test_the_player_can_be_read_in_both_colour_schemes(seen_player):
         assert colours["worst"] >= 4.5
 
 
-# Every page of the book, as rendered from the committed outputs. To open them takes long: each is opened twice, in light
+# Every page of the book, as rendered from the committed outputs. To open one takes long: each is opened twice, in light
 # on a screen and in dark on a phone (and then made wider), and asked everything.
 
 WIDTHS = "return [document.documentElement.scrollWidth, innerWidth];"

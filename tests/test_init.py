@@ -13,9 +13,10 @@ def python(code):
     ).stdout
 
 
-def test_importing_tutorlib_prints_nothing_and_loads_nothing_that_draws():
+def test_importing_tutorlib_and_the_player_prints_nothing_and_loads_nothing_that_draws():
     drawing = ["matplotlib", "seaborn", "ipywidgets", "IPython"]
-    assert python(f"import sys, tutorlib; print([name for name in {drawing} if name in sys.modules])") == "[]\n"
+    code = "import sys, tutorlib, tutorlib.running.decoding, tutorlib.viz.player, tutorlib.viz.palette\n"
+    assert python(f"{code}print([name for name in {drawing} if name in sys.modules])") == "[]\n"
 
 
 def test_what_knows_no_model_loads_nothing_slow():

@@ -1,7 +1,6 @@
 """The sliders over a distribution, and the figure that says the same without a kernel."""
 
 import io
-import subprocess
 import sys
 
 import matplotlib
@@ -146,13 +145,3 @@ def test_the_static_form_shows_one_picture_a_temperature():
         widgets.next_token_figure(TWO, [0], (0,))
     with pytest.raises(ValueError, match="between 0.1 and 3"):
         widgets.next_token_explorer(TWO, [0], temperature=9)
-
-
-@pytest.mark.slow
-def test_the_front_door_and_the_player_import_neither_matplotlib_nor_ipywidgets():
-    code = (
-        "import sys, tutorlib, tutorlib.running.decoding, tutorlib.viz.player, tutorlib.viz.palette\n"
-        "print([name for name in ('matplotlib', 'ipywidgets', 'seaborn') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
