@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import editions
@@ -19,6 +20,7 @@ def made(tmp_path_factory):
     return {name: editions.make(name, folder / name) for name in editions.EDITIONS}
 
 
+@cache
 def read(archive):
     with zipfile.ZipFile(archive) as files:
         names = [name for name in files.namelist() if name.endswith(".ipynb")]

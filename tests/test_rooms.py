@@ -1,6 +1,7 @@
 """The plan of the package: three wings, rooms on floors, and old paths that name the new ones."""
 
 import ast
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path
 WINGS = ("course", "lab")
 
 
+@cache
 def imported(name: str) -> set[str]:
     """The modules of the package that a module imports, also inside functions, as paths after "tutorlib."."""
     found = set()
