@@ -66,8 +66,8 @@ look: $(READY)
 offline pdf: book
 	$(BIN)/python book/_tools/pack.py $@
 
-test: $(READY) compiled
-	$(SIDE_BY_SIDE) lint pages
+test: $(READY)
+	$(SIDE_BY_SIDE) pages compiled lint
 	@echo "Tests and notebooks run $(CORES) at a time; each is shown when it has ended."
 	$(SIDE_BY_SIDE) BOOK_SITE=$(SITE) unit/slow unit/fast $(NBVAL)
 	$(BIN)/python book/_tools/build_book.py --compared

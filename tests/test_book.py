@@ -462,7 +462,7 @@ def test_pages_are_looked_at_again_unless_they_are_the_very_ones_that_were(small
 
 
 @pytest.mark.slow
-def test_the_committed_outputs_are_rendered_without_executing(small_book):
+def test_the_committed_outputs_are_rendered_without_executing_and_once_until_a_page_changes(small_book, monkeypatch):
     root = small_book(code="raise SystemExit('must not run')")
     path = root / "notebooks/01_a.ipynb"
     notebook = nbformat.read(path, as_version=4)
@@ -471,6 +471,14 @@ def test_the_committed_outputs_are_rendered_without_executing(small_book):
     nbformat.write(notebook, path)
     site = build_book.build(root, committed=True)
     assert "as committed" in (site / "notebooks/01_a.html").read_text(encoding="utf-8")
+    build_book.compared(root, root / "_build" / "executed")
+    monkeypatch.setattr(build_book.subprocess, "run", lambda *_, **__: pytest.fail("rendered again"))
+    again = build_book.build(root)
+    assert again == root / "_build" / "html"
+    assert all((again / page.relative_to(site)).read_bytes() == page.read_bytes() for page in site.rglob("*.html"))
+    (root / "book/welcome.md").write_text("# Welcome back")
+    with pytest.raises(pytest.fail.Exception, match="rendered again"):
+        build_book.build(root)
 
 
 @pytest.mark.slow

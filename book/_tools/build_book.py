@@ -21,7 +21,7 @@ from pathlib import Path
 import nbformat
 import yaml
 from execute_notebooks import execute, normalise
-from outputs import note, package_hash, up_to_date
+from outputs import HASHES, note, package_hash, up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where the pages' notebooks with new outputs are, for `offline`; unset, the pages show the committed outputs.
@@ -79,6 +79,25 @@ def compared(root, folder):
     note(root, sorted((root / "notebooks").glob("*.ipynb")))
 
 
+def rendered_already(root, executed):
+    """Whether the pages with the committed outputs were made of what lies here now, and copies show nothing else."""
+    stamp, site = root / "_build" / "committed" / "sources", root / "_build" / "committed" / "_build" / "html"
+    if not (stamp.is_file() and stamp.read_text() == sources(root) and (site / "index.html").is_file()):
+        return False
+    pairs = [(root / f"{page}.ipynb", executed / f"{page}.ipynb") for page in toc_pages(root)]
+    return all(committed.read_bytes() == copy.read_bytes() for committed, copy in pairs if committed.is_file())
+
+
+def sources(root):
+    """A hash of all that pages are made of, and of what makes them."""
+    found = hashlib.sha256(f"{package_hash(root)} {sys.version}".encode())
+    folders = [path for name in ("book", "notebooks") for path in (root / name).rglob("*")]
+    for path in [root / "_config.yml", root / "_toc.yml", root / "pyproject.toml", *sorted(folders)]:
+        if path.is_file() and "__pycache__" not in path.parts and path != root / HASHES:
+            found.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
 def digest(root, site):
     """Tell whether the pages in `site`, or what looks at them, are the same as before."""
     found = hashlib.sha256()
@@ -116,7 +135,7 @@ def build(root=ROOT, committed=False):
         The folder with the pages; None if something failed, which has then been printed.
     """
     command = [Path(sys.executable).with_name("jupyter-book"), "build", root, "-W", "--keep-going", "--all"]
-    output, environment = root / "_build", dict(os.environ)
+    output, environment, before = root / "_build", dict(os.environ), sources(root)
     if committed:
         command += ["--path-output", root / "_build" / "committed"]
         output = root / "_build" / "committed" / "_build"
@@ -124,6 +143,9 @@ def build(root=ROOT, committed=False):
         environment[EXECUTED] = str(output / "executed")
         if not executed(root, output / "executed"):
             return None
+        if rendered_already(root, output / "executed"):
+            shutil.rmtree(output / "html", ignore_errors=True)
+            return Path(shutil.copytree(output / "committed" / "_build" / "html", output / "html"))
     # Old pages must not pass for new ones: neither here below nor in what Sphinx remembers of warnings already given.
     for old in ("html", ".doctrees"):
         shutil.rmtree(output / old, ignore_errors=True)
@@ -136,6 +158,8 @@ def build(root=ROOT, committed=False):
     if missing:
         print(f"The build made no page for {', '.join(missing)}: is jupyter-book older than 2?", file=sys.stderr)
         return None
+    if committed:
+        (root / "_build" / "committed" / "sources").write_text(before)
     return site
 
 
