@@ -12,7 +12,7 @@ def made_up(*numbers, is_time=False):
 
 @pytest.mark.parametrize("one", [one for one in growth.growths() if not one.is_time], ids=lambda one: one.name)
 def test_memory_at_most_doubles_where_tokens_or_texts_do(one):
-    smaller = one._replace(sizes=tuple(size // 4 for size in one.sizes))
+    smaller = one._replace(sizes=tuple(size // 8 for size in one.sizes))
     assert max(growth.ratios(growth.measured(smaller))) <= growth.MOST
 
 
