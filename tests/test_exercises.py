@@ -183,6 +183,8 @@ LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forg
 STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10.5]}
 LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 tokens, no 3-gram twice": 10}
 THREE = {"expert": [0.6, 0.39, 0.01], "amateur": [0.8, 0.1999, 0.0001]}
+P, Q = (0.6, 0.3, 0.1), (0.3, 0.2, 0.5)
+SHARES = {"match_drawn": 0.29, "match": 0.1, "ratio": 0.6}
 FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
     "64 requests share the calls": "unchanged",
@@ -476,6 +478,20 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "memory", "check_block", [0.9] * 63 + [1.0], ([0.1] * 63 + [1.0], "no worse"), ([0.0] * 64, "All weights"),
             (torch.linspace(-1, 1, 64), "at least twice"), ([1.0] * 63, "64 finite"), ("abc", "64 numbers"),
+        ),
+        answers(
+            "checks", "check_kept_shares", SHARES, (SHARES | {"match_drawn": 0.46}, "drew both tokens from p"),
+            (SHARES | {"match_drawn": 0.6}, "share of ratio"), (SHARES | {"match": 0.3}, "*its* most likely token"),
+            (SHARES | {"match": 0.5}, "comes from p"), (SHARES | {"match": 0.6}, "not the most likely one of p"),
+            (SHARES | {"ratio": 0.4}, "how often a token is rejected"), (SHARES | {"ratio": 0.29}, "the smaller one"),
+            (SHARES | {"ratio": 0.9}, "too large. (ratio)"), ({"ratio": 1}, "keys"), p=P, q=Q,
+        ),
+        answers(
+            "checks", "check_whole_draft", {"p": [0.1, 0.9], "q": [0.9, 0.1]},
+            ({"p": [0.9, 0.1], "q": [0.1, 0.9]}, "much less than the draft does"),
+            ({"p": [0.1, 0.9], "q": [0.5, 0.5]}, "their product is 1 or more"),
+            ({"p": [0.3, 0.7], "q": [0.7, 0.3]}, "at most 0.2"), ({"p": [0.5, 0.6], "q": [0.5, 0.5]}, "sum to 1"),
+            ({"p": [0, 1], "q": [1, 0]}, "both a and b"), ({"p": [1], "q": [1]}, "two probabilities"),
         ),
         answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),
