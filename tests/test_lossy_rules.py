@@ -1,4 +1,4 @@
-"""Lossy rules for the chain of a draft model: what they sample, worked out by hand, and what a fair comparison shows."""
+"""Lossy rules for the chain of a draft model: what they sample, by hand, and what a fair comparison shows."""
 
 import pytest
 import torch

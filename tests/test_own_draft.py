@@ -1,4 +1,4 @@
-"""The target as its own draft: what this check finds, what it needs another draft for, and that it lets methods pass."""
+"""The target as its own draft: what the check finds, what it needs another draft for, and what passes it."""
 
 from functools import partial
 

@@ -308,7 +308,7 @@ def test_one_token_of_a_text_has_the_sum_of_the_texts_with_it():
 
 
 def test_so_many_samples_find_a_mistake_as_often_as_promised():
-    """Counted: of 2,000 χ² tests with the number that is said to be needed, 90 % are significant, of a right one 5 %."""
+    """Counted: of 2,000 χ² tests with so many samples, 90 % find the mistake, and 5 % blame a right decoder."""
     due, made = [0.5, 0.3, 0.2], [0.45, 0.3, 0.25]
     needed = samples_needed(dict(enumerate(made)), dict(enumerate(due)))
     for drawn_from, share in ((made, 0.9), (due, 0.05)):
