@@ -296,8 +296,8 @@ def sampled_model(rule: ChainRule, target: TableLM, draft: TableLM) -> TableLM:
     """The model that a lossy rule really samples from: after every text, it has the distribution of a checked token.
 
     This makes a comparison fair. A lossy rule keeps more drafted tokens because its text has another distribution. So
-    compare it with ``speculative(sampled_model(...), draft, ...)``, whose rule is lossless *for that distribution*. In a
-    round, it keeps at least as many drafted tokens. The reason: no rule can keep a token x more often than the draft
+    compare it with ``speculative(sampled_model(...), draft, ...)``, whose rule is lossless *for that distribution*. A
+    round of it keeps at least as many drafted tokens. The reason: no rule can keep a token x more often than the draft
     proposes it, q(x), or than it appears in the text, v(x), and `ratio` keeps it with min(v(x), q(x)). Moreover, the
     token after a whole draft then has this distribution too, whereas a lossy rule draws it from the target.
 

@@ -95,9 +95,7 @@ def raw_logits_as_q(target, draft, prompt, *, gamma=4, rng=None, warp=()):
         return int(probs.argmax())
 
     def rule(round, rng):
-        draft_probs = probabilities(
-            round.draft_logits
-        )  # the mistake: for an argmax, q is 1 at the token
+        draft_probs = probabilities(round.draft_logits)  # the mistake: for an argmax, q is 1 at the token
         return check_sampled(round.drafted, draft_probs, round.target_probs, rng)
 
     return (yield from speculate(target, draft, prompt, gamma, rng, warp, rule=rule, draw=draw))

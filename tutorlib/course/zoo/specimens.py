@@ -310,13 +310,13 @@ ENGINE_SPECIMENS = [
         "A token that even the draft finds unlikely will probably be rejected, so why check it? But drawing again "
         "whenever the token is unlikely makes unlikely tokens rarer than they should be.",
         cases.texts, 0.03,
-        "ik_llama.cpp, pull request 1820, as the option draft-p-min. It is harmless while drafts are argmaxes, and "
-        f"wrong once they are drawn: {GITHUB}ikawrakow/ik_llama.cpp/pull/1820",
+        "llama.cpp, pull request 22506, where it is harmless, because drafts there are argmaxes: "
+        f"{GITHUB}ggml-org/llama.cpp/pull/22506",
     ),
     Specimen(
         engines.raw_logits_as_q, speculative,
-        "The check asks every draft for its logits. A draft that takes the argmax has logits too, and nothing complains "
-        "if it hands them over.",
+        "The check asks every draft for its logits. A draft that takes the argmax has logits too, and no error is "
+        "raised if it hands them over.",
         cases.hot_texts, 0.1,
         "transformers 5.24.0, in the class SinglePositionMultiTokenCandidateGenerator, which drafts for Gemma 4: "
         f"{GITHUB}huggingface/transformers/blob/main/src/transformers/generation/candidate_generator.py",
@@ -330,8 +330,8 @@ ENGINE_SPECIMENS = [
     ),
     Specimen(
         engines.rejected_in_the_state, speculative,
-        "In a cache of keys and values, the rejected tokens are the last ones, and can be cut off. A recurrent state has "
-        "no end to cut off: each token changes all of it.",
+        "In a cache of keys and values, the rejected tokens are the last ones, and can be cut off. A recurrent state "
+        "has no end to cut off: each token changes all of it.",
         cases.texts, 0.3,
         "tpu-inference before pull request 3178 (2026), for models with linear attention: "
         f"{GITHUB}vllm-project/tpu-inference/pull/3178",
