@@ -1,4 +1,4 @@
-"""The best exact rule for several drafted tokens of one position: exact, and never behind trying one after the other."""
+"""The best exact rule for several drafted tokens of one position: it never keeps fewer than trying them in turn."""
 
 import itertools
 
@@ -54,7 +54,7 @@ def test_the_token_has_the_targets_distribution_and_is_a_drafted_one_as_often_as
 
 
 def test_it_goes_on_below_a_kept_token_and_ends_with_a_token_of_the_target():
-    """A tree of two levels, with two children after its first node: the texts of two tokens have the target's distribution."""
+    """A tree of two levels, with two children after its first node: texts of two tokens have the right distribution."""
     (p, q), found = pair(3, 5), {}
     for rng in Exhaustive():
         tokens, rows = drafted(q, 2, rng)

@@ -1,4 +1,4 @@
-"""Texts in one file: all of them come back, heads learn from them what they learn from new ones, and damage is named."""
+"""Texts in one file: all come back, heads learn from them what they learn from new ones, and damage is named."""
 
 import json
 
@@ -57,7 +57,9 @@ def test_heads_learn_from_a_file_what_they_learn_from_the_texts_in_it(tmp_path):
     heads = [load_file(next((tmp_path / name / "out").rglob("*.safetensors"))) for name in ("one", "two")]
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
     log = json.loads(next((tmp_path / "two" / "out").rglob("training_log.json")).read_text())
-    assert (log["written"], log["length"], log["texts"]) == ("texts.npz", 16, 12) and "train texts" in log["texts_command"]
+    assert (log["written"], log["length"], log["texts"]) == ("texts.npz", 16, 12) and "train texts" in log[
+        "texts_command"
+    ]
 
 
 def test_the_target_may_write_and_read_in_half_precision(tmp_path):

@@ -116,7 +116,9 @@ def drafts_without_replacement(q: torch.Tensor, drafts: int) -> dict[tuple[int, 
             left -= float(q[token])
         law[draft] = prob
     if not law:
-        raise ValueError(f"q gives only {int((q > 0).sum())} tokens a probability, and {drafts} different ones are drawn")
+        raise ValueError(
+            f"q gives only {int((q > 0).sum())} tokens a probability, and {drafts} different ones are drawn"
+        )
     return law
 
 

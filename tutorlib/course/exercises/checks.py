@@ -118,7 +118,9 @@ check_part_kept = Exercise(
         "That is s itself. Divide it by s + 1 - w: the draft reaches this question only if no more was kept.": {
             "share": lambda s, w: s
         },
-        "You divide by s + w. What is lost when the beginning is not kept is 1 - w.": {"share": lambda s, w: s / (s + w)},
+        "You divide by s + w. What is lost when the beginning is not kept is 1 - w.": {
+            "share": lambda s, w: s / (s + w)
+        },
     },
     show=lambda weight, p, q: f"the weight {weight}",
     why="With weight 1, a beginning is always kept: nothing of it has to be rejected.",

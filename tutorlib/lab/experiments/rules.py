@@ -4,6 +4,8 @@ Two rules use their random draws in different ways and so write different texts,
 distribution. Their rows differ by chance too: hence the intervals.
 """
 
+from typing import Any
+
 from ... import measures
 from ...decoders.speculative import speculative
 from ...drafting.rules import block, match, match_drawn, ratio
@@ -26,10 +28,10 @@ def row(family, name: str) -> dict:
     -------
     dict
         ``rule``, ``gamma``; ``tokens`` and ``calls``, of all texts together; ``per_call``, the tokens that a call of
-        the target gives, with its ``interval``, 95 % from resampling the texts.
+        the target gives, with its ``per_call_interval``, 95 % from resampling the texts.
     """
     rule, gamma = SETTINGS[name]
-    how = {"gamma": gamma, "rule": RULES[rule], "warp": [temperature(SETTING["temperature"])]}
+    how: dict[str, Any] = {"gamma": gamma, "rule": RULES[rule], "warp": [temperature(SETTING["temperature"])]}
     traces = [
         run(
             speculative(family.target, family.draft, prompt, rng=Seeded(number), **how),
@@ -46,7 +48,7 @@ def row(family, name: str) -> dict:
         "tokens": sum(tokens),
         "calls": sum(calls),
         "per_call": sum(tokens) / sum(calls),
-        "interval": measures.bootstrap_interval(tokens, calls),
+        "per_call_interval": measures.bootstrap_interval(tokens, calls),
     }
 
 

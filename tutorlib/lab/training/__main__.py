@@ -15,7 +15,16 @@ import torch
 from tutorlib.arguments import USER_ERRORS, check_whole_number
 from tutorlib.disk import plain_name
 from tutorlib.drafting.eagle_head import TREE
-from tutorlib.lab.training import card, devices, text_files, train_eagle, train_medusa, train_ngram, train_pruned, train_village
+from tutorlib.lab.training import (
+    card,
+    devices,
+    text_files,
+    train_eagle,
+    train_medusa,
+    train_ngram,
+    train_pruned,
+    train_village,
+)
 from tutorlib.lab.training.labels import LOSSES
 from tutorlib.lab.training.learner import check_training, make
 from tutorlib.lab.training.sampled_texts import check_vocabulary, frequent
@@ -23,7 +32,6 @@ from tutorlib.lab.training.text_files import write_texts
 from tutorlib.lab.training.texts import family_texts, written_texts
 from tutorlib.loading.hub import CHECKSUMS, write_checksums
 from tutorlib.loading.models import load
-
 
 # What the target may do in half precision. The heads are trained in float32.
 HALF = "let the target {} in bfloat16, which is faster on processors and GPUs that have it"

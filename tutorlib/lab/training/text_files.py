@@ -10,6 +10,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def write_texts(path, train: Sequence[SampledText], held_out: Sequence[SampledTe
     -------
     the path
     """
-    arrays: dict[str, np.ndarray] = {"made": np.frombuffer(json.dumps(made).encode(), dtype=np.uint8)}
+    arrays: dict[str, Any] = {"made": np.frombuffer(json.dumps(made).encode(), dtype=np.uint8)}
     for name, texts in zip(PARTS, (train, held_out), strict=True):
         tokens = np.array([token for text in texts for token in text.tokens], dtype=np.int64)
         small = np.uint16 if tokens.max(initial=0) < 2**16 else np.uint32
@@ -65,7 +66,9 @@ def read_texts(path, vocab_size: int) -> tuple[list[SampledText], list[SampledTe
                 if ends[-1:].sum() != len(tokens) or (places[:, 1:] > places[:, :1]).any():
                     raise ValueError("lengths and tokens do not fit")
                 rows = np.split(tokens, ends[:-1]) if len(places) else []
-                found.append([SampledText(row.tolist(), *map(int, at[1:])) for row, at in zip(rows, places, strict=True)])
+                found.append(
+                    [SampledText(row.tolist(), *map(int, at[1:])) for row, at in zip(rows, places, strict=True)]
+                )
     except FileNotFoundError:
         raise
     except (ValueError, KeyError, IndexError, EOFError, OSError, zipfile.BadZipFile, json.JSONDecodeError) as error:
