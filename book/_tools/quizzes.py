@@ -88,6 +88,33 @@ def problems(notebook):
     return found
 
 
+def questions(notebook):
+    """List the questions of a quiz, each with its choices.
+
+    Returns
+    -------
+    list of tuple
+        (text, choices) of each question. A choice is a tuple (letter, text, what is said to it, whether it is right).
+
+    Raises
+    ------
+    ValueError
+        If the quiz does not have the form that `problems` looks for.
+    """
+    if wrong := problems(notebook):
+        raise ValueError("; ".join(wrong))
+    cells, found = quiz_cells(notebook), []
+    for cell, after in zip(cells, cells[1:]):
+        if number := QUESTION.search(cell.source):
+            said = dict(FEEDBACK.findall(after.source))
+            choices = [
+                (letter, text.partition("** ")[2], said[letter], said[letter].startswith("**Yes.**"))
+                for text, letter in LISTED.findall(cell.source)
+            ]
+            found.append((LISTED.sub("", cell.source[number.end() :]).strip(), choices))
+    return found
+
+
 def answered_on_the_choice(notebook):
     """Move each choice of a quiz into the line that the reader opens; a question without reasons stays as it is."""
     cells = quiz_cells(notebook)
