@@ -6,6 +6,7 @@
 # make student   the notebooks without solutions, as a folder and a zip file under _build
 # make instructor  the notebooks with open solutions, notes for teaching and figures for slides
 # make qti       the quizzes for learning platforms, a zip file for each chapter, in QTI 1.2
+# make slides    a deck of slides for each chapter, from its figures
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make engines    serve every export by vLLM on this processor, and compare it with tutorlib (not part of make test)
@@ -46,7 +47,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book compiled look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor qti notebooks test-colab committed $(COLAB) bench growth findings clean
+.PHONY: book compiled look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor qti slides notebooks test-colab committed $(COLAB) bench growth findings clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY) compiled
@@ -112,8 +113,8 @@ $(NBVAL): nbval/%: $(READY)
 student instructor: $(READY)
 	$(BIN)/python book/_tools/editions.py $@
 
-qti: $(READY)
-	$(BIN)/python book/_tools/qti.py
+qti slides: $(READY)
+	$(BIN)/python book/_tools/$@.py
 
 notebooks: $(READY) compiled
 	$(BIN)/python book/_tools/setup_cells.py
