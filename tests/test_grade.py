@@ -115,6 +115,12 @@ def test_a_status_is_what_the_cell_shows(tmp_path, cells, status, note):
     assert len(row.notes) == bool(note) and all(one.startswith(note) for one in row.notes)
 
 
+@pytest.mark.parametrize("own", ["def check_kept(x): print('✓ Right.')", "    check_kept = print"])
+def test_a_checker_of_the_students_own_is_named(tmp_path, own):
+    write(tmp_path / "a.ipynb", [*solved(), new.new_code_cell(f"if True:\n    pass\n{own}\nfine = check_kept == 3")])
+    assert only(tmp_path).notes == ("it makes its own check_kept, in place of the book's checker",)
+
+
 def test_two_checkers_in_one_cell_have_a_column_each(tmp_path):
     source = "from tutorlib.course.exercises.next_token import (\n    check_intensity,\n    check_break_even,\n)\n"
     source += "check_intensity(1)\ncheck_break_even(2)"

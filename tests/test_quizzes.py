@@ -5,6 +5,8 @@ from pathlib import Path
 import nbformat
 import pytest
 import quizzes
+from bs4 import BeautifulSoup
+from built_site import built_site
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
@@ -69,3 +71,14 @@ def test_choices_without_reasons_stay_in_their_list():
     assert quizzes.answered_on_the_choice(handed_out) == handed_out
     unequal = quiz(said=SAID.split("\n<details>")[0])
     assert quizzes.answered_on_the_choice(unequal).cells[1].source == quiz().cells[1].source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+def test_the_page_has_no_second_list_of_letters(path):
+    page = BeautifulSoup((built_site() / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8"), "html.parser")
+    quiz = page.find(id="quiz")
+    opened = [summary.get_text().split() for summary in quiz.find_all("summary")]
+    wanted = [len(choices) for _, choices in quizzes.questions(nbformat.read(path, as_version=4))]
+    assert [words[0] for words in opened] == [f"{letter}." for count in wanted for letter in "ABCDE"[:count]]
+    assert all(len(words) > 1 for words in opened) and not quiz.find_all("li")

@@ -38,6 +38,7 @@ SECOND_COPY = re.compile(r"(?: ?\(\d+\)|[-_ ]+copy ?\d*)$", re.IGNORECASE)  # "a
 
 IMPORT = re.compile(r"(?m)^[ \t]*from[ \t]+tutorlib\.course\.exercises\.(\w+)[ \t]+import[ \t]+(\([^)]*\)|.*)")
 CALL = re.compile(r"(?m)^[ \t]*(check_\w+)\(")
+REPLACED = re.compile(r"(?m)^[ \t]*(?:def[ \t]+(check_\w+)|(check_\w+)[ \t]*=[^=])")
 NAME = re.compile(r"\bcheck_\w+")
 HEADING = re.compile(r"(?m)^#+ *Exercise +(\d{1,3})\b")
 VERDICT = re.compile(r"(?m)^([✓✗…]) ")
@@ -172,7 +173,8 @@ def grade_notebook(path: Path) -> Row:
     NotGraded
         If the file is not a notebook, or calls no checker of the book.
     """
-    seen = list(calls_in(cells_of(path)))
+    cells = cells_of(path)
+    seen = list(calls_in(cells))
     if not seen:
         raise NotGraded("it calls no checker of this book: is it another notebook, or were the cells changed?")
     counted = Counter(call.chapter for call in seen)
@@ -189,6 +191,9 @@ def grade_notebook(path: Path) -> Row:
             numbers[name] = here[0].number
         if statuses[name] != PASSED:
             notes += sorted({f"{name}: {call.note}" for call in here if call.note})
+    sources = "\n".join(text_of(cell.get("source")) for cell in cells if cell.get("cell_type") == "code")
+    replaced = {one or other for one, other in REPLACED.findall(sources)} & set(statuses)
+    notes += [f"it makes its own {name}, in place of the book's checker" for name in sorted(replaced)]
     if all(call.note == "the cell was saved without a verdict" for call in seen):
         notes = ["it was saved without outputs: ask for a copy in which all cells were run"]
     return Row("", "", chapter, statuses, numbers, tuple(notes))
