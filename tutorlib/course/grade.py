@@ -28,7 +28,7 @@ PASSED, NOT_PASSED, NOT_TRIED = "passed", "not passed", "not tried"
 MARKS = {"✓": PASSED, "✗": NOT_PASSED, "…": NOT_TRIED}
 
 CAUTION = (
-    "Nothing was executed: these are the verdicts stored in the notebooks, and a student can forge them. If much "
+    "Nothing is executed: these are the verdicts stored in the notebooks, and a student can forge them. If much "
     "depends on a grade, execute the notebooks anew on a machine where they can do no harm, and grade the new copies."
 )
 
