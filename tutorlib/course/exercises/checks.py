@@ -46,7 +46,7 @@ def check_kept_shares(answer, p, q) -> Verdict:
         found = compare(number(answer[name]), share, mistakes[name], otherwise=f"({name})", tolerance=1e-3)
         if not found.ok:
             return found
-    return right("A rule that knows q keeps much more than one that only compares two tokens.")
+    return right("Here, the rule that knows q keeps much more than those that only compare two tokens.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def part_kept(weight, p, q, missing=missing_part, share=lambda s, w: s / (s + 1 
 check_part_kept = Exercise(
     """Judge ``my_part_kept(weight, p, q)``: how often a beginning with this weight is kept, if no longer one was.""",
     [
-        (0.5, tensor([0.2, 0.8]), tensor([0.6, 0.4])),
         (0.9, tensor([0.5, 0.3, 0.2]), tensor([0.2, 0.2, 0.6])),
+        (0.5, tensor([0.2, 0.8]), tensor([0.6, 0.4])),
         (0.8, tensor([0.7, 0.2, 0.1]), tensor([0.1, 0.6, 0.3])),
         (0.3, tensor([0.4, 0.6]), tensor([0.5, 0.5])),
         (1.0, tensor([0.6, 0.4]), tensor([0.1, 0.9])),
@@ -121,8 +121,9 @@ check_part_kept = Exercise(
         "You divide by s + w. What is lost when the beginning is not kept is 1 - w.": {
             "share": lambda s, w: s / (s + w)
         },
+        "That is how often the beginning is *not* kept.": {"share": lambda s, w: (1 - w) / (s + 1 - w)},
     },
-    show=lambda weight, p, q: f"the weight {weight}",
+    show=lambda weight, p, q: f"the weight {weight}, p = {p.tolist()} and q = {q.tolist()}",
     why="With weight 1, a beginning is always kept: nothing of it has to be rejected.",
 )
 
