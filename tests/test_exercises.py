@@ -17,6 +17,7 @@ import torch
 import tutorlib
 from tutorlib import TableLM
 from tutorlib.course import zoo
+from tutorlib.course.exercises import eagle as eagle_exercises
 from tutorlib.course.exercises import sampling
 from tutorlib.course.exercises import speculative as speculative_exercises
 from tutorlib.course.exercises.judge import NOT_YET, NOTHING, Exercise
@@ -183,6 +184,8 @@ LENGTHS = ["resample_from_target", "rollback_too_short", "unwarped_bonus", "forg
 STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10.5]}
 LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 tokens, no 3-gram twice": 10}
 THREE = {"expert": [0.6, 0.39, 0.01], "amateur": [0.8, 0.1999, 0.0001]}
+P, Q = (0.6, 0.3, 0.1), (0.3, 0.2, 0.5)
+SHARES = {"match_drawn": 0.29, "match": 0.1, "ratio": 0.6}
 FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
     "64 requests share the calls": "unchanged",
@@ -478,6 +481,20 @@ def answers(chapter, name, right, *wrong, **given):
             (torch.linspace(-1, 1, 64), "at least twice"), ([1.0] * 63, "64 finite"), ("abc", "64 numbers"),
         ),
         answers(
+            "checks", "check_kept_shares", SHARES, (SHARES | {"match_drawn": 0.46}, "drew both tokens from p"),
+            (SHARES | {"match_drawn": 0.6}, "share of ratio"), (SHARES | {"match": 0.3}, "*its* most likely token"),
+            (SHARES | {"match": 0.5}, "comes from p"), (SHARES | {"match": 0.6}, "not the most likely one of p"),
+            (SHARES | {"ratio": 0.4}, "how often a token is rejected"), (SHARES | {"ratio": 0.29}, "the smaller one"),
+            (SHARES | {"ratio": 0.9}, "too large. (ratio)"), ({"ratio": 1}, "keys"), p=P, q=Q,
+        ),
+        answers(
+            "checks", "check_whole_draft", {"p": [0.1, 0.9], "q": [0.9, 0.1]},
+            ({"p": [0.9, 0.1], "q": [0.1, 0.9]}, "much less than the draft does"),
+            ({"p": [0.1, 0.9], "q": [0.5, 0.5]}, "their product is 1 or more"),
+            ({"p": [0.3, 0.7], "q": [0.7, 0.3]}, "at most 0.2"), ({"p": [0.5, 0.6], "q": [0.5, 0.5]}, "sum to 1"),
+            ({"p": [0, 1], "q": [1, 0]}, "both a and b"), ({"p": [1], "q": [1]}, "two probabilities"),
+        ),
+        answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),
             (ONE_LEVEL | {"empty map": "the same"}, "Every guess"), (dict.fromkeys(ONE_LEVEL, 1), "neither"),
             ({"a": 1}, "keys"),
@@ -601,6 +618,113 @@ def test_a_typical_set_in_sorted_order_is_told_so():
         return sampling.typical(probs, mass)[sampling.surprise(probs).argsort(stable=True)]
 
     assert "at the position of its token" in sampling.check_typical.judge(in_sorted_order).message
+
+
+def test_whoever_sorts_by_the_surprise_is_not_told_that_this_is_top_p():
+    ok, said = sampling.check_typical.judge(lambda probs, mass: sampling.until(probs, mass, -probs.log()))
+    assert ok is False and "The surprise itself puts it first" in said and "top-p" not in said
+
+
+FIRST_LAST = {"temperature first": 0.405, "filter first": 0.586}
+ORDER = {"probs": [0.5, 0.25, 0.1, 0.05, 0.05, 0.05], "temperature": 2, "p": 0.7}
+
+
+@pytest.mark.parametrize("two_decimals", [0.4, 0.41])
+def test_two_decimals_are_enough_where_no_mistake_is_near(two_decimals):
+    assert sampling.check_order.judge(FIRST_LAST | {"temperature first": two_decimals}, **ORDER).ok
+    assert sampling.check_order.judge(FIRST_LAST | {"temperature first": 0.39}, **ORDER).ok is False
+
+
+def test_where_a_mistake_is_near_two_decimals_are_said_to_be_too_few():
+    """The last token has almost no probability, so dropping it changes the result by less than 0.01."""
+    near = {"probs": [0.6, 0.39, 0.01], "temperature": 1.1, "p": 0.97}
+    right = {"temperature first": 0.597, "filter first": 0.597}
+    assert sampling.check_order.judge(right, **near).ok
+    ok, said = sampling.check_order.judge(right | {"temperature first": 0.6}, **near)
+    assert ok is False and "with three decimals" in said
+    assert "after the temperature alone" in sampling.check_order.judge(right | {"filter first": 0.588}, **near).message
+
+
+@pytest.mark.parametrize("kept", [
+    ("red", "blue", "red lamp", "blue bell"), [("red",), ("blue",), ("red", "lamp"), ("blue", "bell")],
+    (["red"], "blue", ["red", "lamp"], ("blue", "bell")), {"red", "blue", "red lamp", ("blue", "bell")},
+])  # fmt: skip
+def test_paths_may_be_tuples_or_lists_of_words(kept):
+    verdict = eagle_exercises.check_kept.judge({"kept": kept, "tokens": 2.47})
+    assert verdict.ok, verdict.message
+    ok, said = eagle_exercises.check_kept.judge({"kept": [("red", "bell"), [1], "blue", "red"], "tokens": 2.47})
+    assert ok is False and said.endswith("got 'red bell'.")
+
+
+# What readers write who have only begun to think of the rows, and of the run without a draft.
+
+
+def pairs_from_node_numbers(read, features, path, drawn):
+    return [read[node] for node in path] + [drawn], features[[0] + path]
+
+
+def pairs_without_row_0(read, features, path, drawn):
+    rows = [node + 1 for node in path]
+    return [read[row] for row in rows] + [drawn], features[rows]
+
+
+def pairs_without_drawn(read, features, path, drawn):
+    rows = [0] + [node + 1 for node in path]
+    return [read[row] for row in rows[1:]], features[rows]
+
+
+def row_numbers(read, features, path, drawn):
+    return [read[node + 1] for node in path] + [drawn], [0] + [node + 1 for node in path]
+
+
+def pairs_and_a_row_too_few(read, features, path, drawn):
+    return [read[node + 1] for node in path] + [drawn], features[:1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (pairs_from_node_numbers, "node n is in row n + 1"), (pairs_without_row_0, "row 0 with the first accepted"),
+        (pairs_without_drawn, "the last one is missing"), (row_numbers, "Return the rows themselves"),
+        (pairs_and_a_row_too_few, "4 tokens, 1 rows"),
+    ],
+)  # fmt: skip
+def test_the_likeliest_mistakes_in_pairs_are_named(answer, words):
+    ok, said = eagle_exercises.check_pairs.judge(answer)
+    assert ok is False and words in said, said
+
+
+def tau_without_a_guard(steps):
+    gave = [len(s.tokens) + s.cut for s in steps if s.drafted]
+    return sum(gave) / len(gave), sum(len(s.tokens) for s in steps) / len(steps)
+
+
+def the_same_twice(steps):
+    per_call = sum(len(s.tokens) for s in steps) / len(steps)
+    return per_call, per_call
+
+
+def tau_after_the_first_step(steps):
+    gave = [len(s.tokens) + s.cut for s in steps[1:]]
+    return sum(gave) / max(1, len(gave)), sum(len(s.tokens) for s in steps) / len(steps)
+
+
+def tau_of_accepted_tokens(steps):
+    accepted = [s.accepted for s in steps if s.drafted]
+    return sum(accepted) / len(accepted), sum(len(s.tokens) for s in steps) / len(steps)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (tau_without_a_guard, "return float('nan')"), (the_same_twice, "over other calls than those with a draft"),
+        (tau_after_the_first_step, "a later call may have none"), (tau_of_accepted_tokens, "leaves out the bonus"),
+        (lambda steps: (1, 1), "τ is a mean over the steps with a draft"),
+    ],
+)  # fmt: skip
+def test_the_likeliest_mistakes_in_counting_tokens_are_named(answer, words):
+    ok, said = eagle_exercises.check_counts.judge(answer)
+    assert ok is False and words in said, said
 
 
 def test_every_checker_is_tested_here():

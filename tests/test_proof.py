@@ -3,13 +3,22 @@
 import math
 
 import lossless
+import numpy as np
 import pytest
 import torch
 from conftest import exactly, random_model
 from lossless import EXACT, distance
+from scipy import stats
 
 from tutorlib.decoders import greedy, sample
-from tutorlib.measures.proof import empirical_check, exact_distribution, target_distribution, total_variation
+from tutorlib.measures.proof import (
+    empirical_check,
+    exact_distribution,
+    samples_needed,
+    target_distribution,
+    token_distribution,
+    total_variation,
+)
 from tutorlib.model.lm import LM
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import decoder, run
@@ -284,3 +293,42 @@ def test_bad_checks_are_named(table, options, words):
     arguments = {"decode": lambda prompt: [0, 0, 0], "reference": table, "length": 2, "samples": 500} | options
     with pytest.raises(ValueError, match=words):
         empirical_check(prompt="a", **arguments)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How many samples a test needs
+
+
+def test_one_token_of_a_text_has_the_sum_of_the_texts_with_it():
+    texts = {(0, 1): 0.25, (1, 1): 0.5, (1,): 0.25}
+    assert token_distribution(texts, 0) == {(0,): 0.25, (1,): 0.75}
+    assert token_distribution(texts, 1) == {(1,): 0.75, (): 0.25}
+    with pytest.raises(ValueError, match="position"):
+        token_distribution(texts, -1)
+
+
+def test_so_many_samples_find_a_mistake_as_often_as_promised():
+    """Counted: of 2,000 χ² tests with so many samples, 90 % find the mistake, and 5 % blame a right decoder."""
+    due, made = [0.5, 0.3, 0.2], [0.45, 0.3, 0.25]
+    needed = samples_needed(dict(enumerate(made)), dict(enumerate(due)))
+    for drawn_from, share in ((made, 0.9), (due, 0.05)):
+        counts = np.random.default_rng(0).multinomial(needed, drawn_from, size=2000)
+        found = stats.chisquare(counts, needed * np.array(due), axis=1).pvalue < 0.05
+        assert found.mean() == pytest.approx(share, abs=0.02)
+
+
+def test_for_two_outcomes_the_number_is_that_of_the_textbook():
+    """n = ((z(0.975) + z(0.9)) / w)², of which w is the effect, here 0.1 / 0.5."""
+    textbook = ((stats.norm.isf(0.025) + stats.norm.isf(0.1)) / 0.2) ** 2
+    assert samples_needed({"a": 0.6, "b": 0.4}, {"a": 0.5, "b": 0.5}) == math.ceil(textbook)
+
+
+def test_what_is_impossible_gives_itself_away_and_what_is_right_never_does():
+    due = {"a": 0.5, "b": 0.5}
+    assert samples_needed({"c": 1.0}, due) == 1
+    assert samples_needed({"a": 0.5, "b": 0.4, "c": 0.1}, due) <= math.ceil(math.log(0.1) / math.log(0.9))
+    assert samples_needed({"b": 1.0}, {"a": 1.0}) == 1 and samples_needed({"a": 0.9, "b": 0.1}, {"a": 1.0}) == 22
+    assert samples_needed(due, due) == math.inf
+    for level, power in ((0, 0.9), (0.5, 0.4), (0.05, 1)):
+        with pytest.raises(ValueError, match="level and power"):
+            samples_needed({"a": 1.0}, due, level=level, power=power)

@@ -89,7 +89,7 @@ def test_what_has_left_the_front_door_says_where_it_is():
         from tutorlib import zoo  # noqa: F401
 
 
-@pytest.mark.parametrize("command", ["bench", "train", "export", "experiment"])
+@pytest.mark.parametrize("command", ["bench", "train", "export", "experiment", "grade"])
 def test_the_one_command_explains_each_of_its_parts(command, capsys):
     for asked, usage in (([], ""), ([command], f" {command}")):
         with pytest.raises(SystemExit) as end:

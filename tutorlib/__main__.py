@@ -1,4 +1,4 @@
-"""The one command: measure methods, train models, export for an engine, repeat an experiment."""
+"""The one command: measure methods, train models, export for an engine, repeat an experiment, grade notebooks."""
 
 import argparse
 import sys
@@ -8,6 +8,7 @@ COMMANDS = {
     "bench": ("lab.bench.__main__", "measure the methods on this machine"),
     "train": ("lab.training.__main__", "train the village's models, draft models, Medusa heads and EAGLE networks"),
     "export": ("lab.export_command", "export heads, a draft model or a lookup for an engine"),
+    "grade": ("course.grade", "show which exercises are passed in a folder of students' notebooks"),
     "experiment": ("lab.experiments.__main__", "repeat an experiment whose results a chapter draws"),
 }
 

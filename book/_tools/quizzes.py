@@ -22,8 +22,11 @@ A question is a cell with its choices, and the cell after it, tagged `solution`,
 
     </details>
 
-Colab, GitHub, JupyterLab and the rendered book all show this without a script: the reader opens the letter that they
-believe in. Exactly one part begins with "Yes".
+Colab, GitHub and JupyterLab show this as it is: the reader opens the letter that they believe in. Exactly one part
+begins with "Yes". On the pages of the book, each choice is itself what the reader opens, and no second list of letters
+follows. The notebooks keep the two lists, because the edition for students has the choices without the reasons.
+
+As a Sphinx extension, this module makes the pages' form when a notebook is read.
 """
 
 import argparse
@@ -36,6 +39,7 @@ import nbformat
 QUESTIONS = 3
 QUESTION = re.compile(r"(?m)^\*\*(\d)\.\*\* ")
 CHOICE = re.compile(r"(?m)^- \*\*([A-E])\.\*\* \S")
+LISTED = re.compile(r"(?m)^- (\*\*([A-E])\.\*\* \S.*)\n?")
 FEEDBACK = re.compile(r"<details>\n<summary>([A-E])</summary>\n\n(.*?)\n\n</details>", re.DOTALL)
 
 
@@ -82,6 +86,61 @@ def problems(notebook):
             if verdict not in ("**Yes.", "**No.") or len(reason.split()) < 4:
                 found.append(f"{name}, {letter}: it must begin with **Yes.** or **No.** and give the reason")
     return found
+
+
+def questions(notebook):
+    """List the questions of a quiz, each with its choices.
+
+    Returns
+    -------
+    list of tuple
+        (text, choices) of each question. A choice is a tuple (letter, text, what is said to it, whether it is right).
+
+    Raises
+    ------
+    ValueError
+        If the quiz does not have the form that `problems` looks for.
+    """
+    if wrong := problems(notebook):
+        raise ValueError("; ".join(wrong))
+    cells, found = quiz_cells(notebook), []
+    for cell, after in zip(cells, cells[1:]):
+        if number := QUESTION.search(cell.source):
+            said = dict(FEEDBACK.findall(after.source))
+            choices = [
+                (letter, text.partition("** ")[2], said[letter], said[letter].startswith("**Yes.**"))
+                for text, letter in LISTED.findall(cell.source)
+            ]
+            found.append((LISTED.sub("", cell.source[number.end() :]).strip(), choices))
+    return found
+
+
+def answered_on_the_choice(notebook):
+    """Move each choice of a quiz into the line that the reader opens; a question without reasons stays as it is."""
+    cells = quiz_cells(notebook)
+    for cell, after in zip(cells, cells[1:]):
+        choices = {letter: text for text, letter in LISTED.findall(cell.source)}
+        said = dict(FEEDBACK.findall(after.source))
+        if not choices or set(choices) != set(said):
+            continue
+        cell.source = LISTED.sub("", cell.source).rstrip()
+        after.source = "\n".join(
+            f'<details class="choice">\n<summary>\n\n{text}\n\n</summary>\n\n{said[letter]}\n\n</details>'
+            for letter, text in choices.items()
+        )
+    return notebook
+
+
+def on_the_page(app, docname, source):
+    """Give Sphinx the notebook of a page with its quiz in the pages' form."""
+    if docname.startswith("notebooks/"):
+        source[0] = nbformat.writes(answered_on_the_choice(nbformat.reads(source[0], as_version=4)))
+
+
+def setup(app):
+    # After the extension `offline`, which may put the notebook's executed copy in its place.
+    app.connect("source-read", on_the_page, priority=900)
+    return {"version": "1", "parallel_read_safe": True}
 
 
 def main():

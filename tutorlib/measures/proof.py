@@ -2,8 +2,9 @@
 
 `exact_distribution` enumerates all random draws of a method and returns its output distribution, exactly and not as an
 estimate. `target_distribution` computes what the distribution should be, and `total_variation` is the distance between
-the two. For decoders that do not draw from a `Randomness` of this package, `empirical_check` takes samples and tests
-them. This file does not depend on any particular method.
+the two. `check_own_draft` finds most mistakes of methods with a draft: the target drafts for itself. For decoders that
+do not draw from a `Randomness` of this package, `empirical_check` takes samples and tests them, and `samples_needed`
+says how many are enough. This file does not depend on any particular method.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arguments import ints, takes_iterators
+from ..arguments import check_whole_number, ints, takes_iterators
 from ..running.decoding import checked_budget, checked_stop, run
 from ..running.step import Step
 from ..sampling.checks import checked_warp
 from ..sampling.randomness import Exhaustive, Randomness
-from ..sampling.warp import Warp, probabilities
+from ..sampling.warp import Warp, frequency_penalty, probabilities
 
 if TYPE_CHECKING:
     from ..model.lm import LM
 
 Sequences = dict[tuple[int, ...], float]  # new tokens -> probability
+EXACT = 1e-9  # a total variation below this is rounding
 
 
 @takes_iterators
@@ -129,6 +131,265 @@ def total_variation(a: Mapping, b: Mapping) -> float:
         if not abs(total - 1) < 1e-6:
             raise ValueError(f"a distribution must sum to 1; this one ({len(distribution)} outcomes) sums to {total}")
     return 0.5 * math.fsum(abs(a.get(outcome, 0.0) - b.get(outcome, 0.0)) for outcome in a.keys() | b.keys())
+
+
+@takes_iterators
+def token_distribution(distribution: Mapping[tuple[int, ...], float], position: int) -> Sequences:
+    """The distribution of one token of the texts: what a test sees that counts the tokens at one position only.
+
+    Parameters
+    ----------
+    distribution : mapping from tuples of tokens to probabilities
+        For example from `exact_distribution`.
+    position : int
+        0 for the first new token.
+
+    Returns
+    -------
+    dict from tuples of one token to probabilities
+        The empty tuple stands for texts that end before this position.
+
+    Examples
+    --------
+    >>> token_distribution({(0, 1): 0.25, (1, 1): 0.5, (1, 0): 0.25}, 1)
+    {(1,): 0.75, (0,): 0.25}
+    """
+    check_whole_number(position, 0, "position must be that of a new token, from 0")
+    found: Sequences = {}
+    for tokens, probability in distribution.items():
+        token = tokens[position : position + 1]
+        found[token] = found.get(token, 0.0) + probability
+    return found
+
+
+def samples_needed(made: Mapping, due: Mapping, *, level: float = 0.05, power: float = 0.9) -> float:
+    """How many samples a χ² test needs to notice that a decoder has the distribution `made`, where `due` is right.
+
+    The test compares counts of outcomes with the counts that `due` leads to expect. Its statistic has a χ² distribution
+    if the decoder is right. If not, it has a noncentral χ² distribution with the parameter n · Σ (made - due)² / due
+    for n samples. The result is the smallest n for which the test finds the mistake with probability `power`.
+
+    An outcome that `due` excludes needs no test: one such sample is enough. So the result is at most the number of
+    samples in which one appears with probability `power`. The χ² distribution is an approximation. It is good if every
+    outcome is expected at least five times, so a result of a few samples only says that the mistake is easy to see.
+
+    Parameters
+    ----------
+    made, due : mapping from outcomes to probabilities
+        An outcome that is missing has probability zero. `token_distribution` makes such a mapping for one token.
+    level : float
+        The probability that the test judges a correct decoder to be wrong.
+    power : float
+        The probability that the test finds the mistake; it must be above `level`.
+
+    Returns
+    -------
+    int, or infinity if the two distributions agree up to rounding
+
+    Raises
+    ------
+    ValueError
+        If a distribution does not sum to 1, or for a level or a power outside these bounds.
+
+    Examples
+    --------
+    >>> samples_needed({"heads": 0.6, "tails": 0.4}, {"heads": 0.5, "tails": 0.5})
+    263
+    """
+    if not 0 < level < power < 1:
+        raise ValueError(f"level and power must be probabilities with 0 < level < power < 1, got {level} and {power}")
+    if total_variation(made, due) < EXACT:
+        return math.inf
+    from scipy import stats  # not at the top: it takes half a second to import
+
+    possible = [outcome for outcome, probability in due.items() if probability > 0]
+    excluded = 1 - math.fsum(made.get(outcome, 0.0) for outcome in possible)
+    needed = math.inf
+    if excluded > EXACT:
+        needed = 1 if excluded > 1 - EXACT else math.ceil(math.log(1 - power) / math.log1p(-excluded))
+    effect = math.fsum((made.get(outcome, 0.0) - due[outcome]) ** 2 / due[outcome] for outcome in possible)
+    dof = len(possible) - 1
+    if dof == 0:
+        return needed
+    bound = stats.chi2.isf(level, dof)
+
+    def finds(samples: int) -> bool:
+        return stats.ncx2.sf(bound, dof, samples * effect) >= power
+
+    most = 1
+    while most < needed and not finds(most):
+        most *= 2
+    if most >= needed:
+        return needed
+    least = most // 2  # too few, or 0
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if finds(middle) else (middle, most)
+    return most
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The target as its own draft
+
+
+@dataclass(frozen=True)
+class OwnDraftCheck:
+    """The result of `check_own_draft`.
+
+    Attributes
+    ----------
+    distance : float
+        Total variation between the method's texts and those of plain sampling, without a warp.
+    distance_with_penalty : float
+        The same with a penalty for repeated tokens.
+    distance_with_other : float or None
+        The same with another draft, whose tokens can be rejected; None if no other draft was given.
+    missing : float
+        How many tokens a round lacks on average. A round should give all drafted tokens and one more.
+    missing_greedily : float
+        The same without random draws. Methods that draw the target's token and compare it with the draft (`match`,
+        `match_drawn`, `string_match`) lack tokens if they sample, and must lack none here.
+    compares : bool
+        Whether the method was said to be one of those.
+    """
+
+    distance: float
+    distance_with_penalty: float
+    distance_with_other: float | None
+    missing: float
+    missing_greedily: float
+    compares: bool = False
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong, a sentence for each fault; empty if nothing is."""
+        found = [
+            f"{which} the texts do not have the distribution of plain sampling (total variation {distance:.2g})"
+            for which, distance in (
+                ("with the target as its own draft,", self.distance),
+                ("with a penalty,", self.distance_with_penalty),
+                ("with the other draft,", self.distance_with_other),
+            )
+            if distance is not None and distance > EXACT
+        ]
+        found += [
+            f"{which} a round lacks {missing:.2g} tokens on average, although the target drafts for itself"
+            for which, missing in (
+                ("", 0.0 if self.compares else self.missing),
+                ("without random draws,", self.missing_greedily),
+            )
+            if missing > EXACT
+        ]
+        return [text.strip() for text in found]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        if self.faults:
+            return "wrong: " + "; ".join(self.faults)
+        return "no fault found: the texts have the distribution of plain sampling, and every drafted token is accepted"
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+@takes_iterators
+def check_own_draft(
+    method: Callable[..., Iterable[Step]],
+    target: LM,
+    prompt: str | Sequence[int],
+    *,
+    gamma: int = 2,
+    length: int | None = None,
+    penalty: Iterable[Warp] = (frequency_penalty(0.5),),
+    other: LM | None = None,
+    compares: bool = False,
+    max_branches: int = 1_000_000,
+) -> OwnDraftCheck:
+    """Let the target draft for itself: the texts must be those of plain sampling, and all drafts must be accepted.
+
+    If p and q are the same, no draft can be bad. So each rejection and each difference from plain sampling is a mistake
+    of the method. All random draws are enumerated, once without a warp and once with a penalty. The penalty shows
+    whether every row sees the right tokens: the prompt, the text, and the drafted tokens before it.
+
+    The target's own draft is never rejected. So this part does not see mistakes in what happens *after* a rejection:
+    the draw from the residual, the rollback of a cache or of a state. For these, pass another draft as `other`. Still
+    not seen is what none of these runs does: greedy decoding that goes wrong, batches, stop tokens.
+
+    Parameters
+    ----------
+    method : function
+        Called as ``method(target, draft, prompt, gamma=..., rng=..., warp=...)``, like `speculative`. For a rule, pass
+        ``partial(speculative, rule=block)``.
+    target : LM
+        A small one: a `TableLM` with two or three tokens.
+    prompt : str or list of int
+        Of several tokens if possible, so that the penalty has something to see.
+    gamma : int
+        How many tokens to draft in a round.
+    length : int, optional
+        How many new tokens to look at; by default γ + 2, which is the shortest text that shows a wrong cache after a
+        full draft.
+    penalty : sequence of functions
+        The warp of the run with a penalty.
+    other : LM, optional
+        Another draft, with the vocabulary of the target.
+    compares : bool
+        True for methods that draw the target's token and keep a drafted token only if it is the same. They reject
+        some of the target's own drafts. Then all drafts must be accepted only in the run without random draws.
+    max_branches : int
+        As for `exact_distribution`.
+
+    Returns
+    -------
+    OwnDraftCheck
+        Print it for a verdict.
+
+    Raises
+    ------
+    ValueError
+        If there are more branches than `max_branches`, or for a bad argument.
+    """
+    check_whole_number(gamma, 1, "gamma is how many tokens are drafted in a round")
+    length = checked_budget(gamma + 2 if length is None else length)
+    penalty = checked_warp(penalty)
+
+    def rounds(draft: LM, warp: Sequence[Warp], rng: Randomness | None, length: int) -> tuple[list[int], float]:
+        """The text of a run, and how many tokens a round lacks. Unlike with `run`, the last round is not cut."""
+        tokens: list[int] = []
+        lacking = []
+        for step in method(target, draft, prompt, gamma=gamma, rng=rng, warp=warp):
+            tokens += step.tokens
+            if len(step.drafted):
+                lacking.append(len(step.drafted) + 1 - len(step.tokens))
+            if len(tokens) >= length:
+                break
+        return tokens[:length], sum(lacking) / len(lacking) if lacking else 0.0
+
+    def texts(draft: LM, warp: Sequence[Warp]) -> tuple[float, float]:
+        """Total variation from plain sampling, and how many tokens a round lacks on average."""
+        made: Sequences = {}
+        missing = 0.0
+        for rng in Exhaustive(max_branches):
+            tokens, lacking = rounds(draft, warp, rng, length)
+            made[tuple(tokens)] = made.get(tuple(tokens), 0.0) + rng.weight
+            missing += rng.weight * lacking
+        return total_variation(made, target_distribution(target, prompt, length, warp=warp, stop=())), missing
+
+    distance, missing = texts(target, ())
+    return OwnDraftCheck(
+        distance,
+        texts(target, penalty)[0],
+        None if other is None else texts(other, ())[0],
+        missing,
+        rounds(target, (), None, 3 * (gamma + 1))[1],
+        compares,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import torch
 
 from ...model.tree import TokenTree
 from ...running.step import Step
-from .answers import array, close, filled, listed, number, parts, short
+from .answers import array, close, filled, listed, number, parts, same, short
 from .judge import Exercise, checker
-from .verdicts import Verdict, right, wrong
+from .verdicts import Ended, Verdict, right, wrong
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which candidates a dynamic tree keeps
@@ -30,12 +31,19 @@ def best(score) -> set[str]:
     return set(sorted(GUESSED, key=score, reverse=True)[:NODES])
 
 
+def as_path(path):
+    """A path in the form of the exercise; a reader may also write it as a tuple or a list of its words."""
+    if isinstance(path, tuple | list) and path and all(isinstance(word, str) for word in path):
+        return " ".join(path)
+    return path
+
+
 @checker
 def check_kept(prediction) -> Verdict:
     """Judge a prediction of the tree of 4 nodes: a dict with "kept", a list of paths, and "tokens"."""
     filled(prediction, ("kept", "tokens"))
-    kept, tokens = listed(prediction["kept"]), number(prediction["tokens"])
-    strange = [path for path in kept if path not in GUESSED]
+    kept, tokens = [as_path(path) for path in listed(prediction["kept"])], number(prediction["tokens"])
+    strange = [path for path in kept if not isinstance(path, str) or path not in GUESSED]
     if strange:
         return wrong(f"Give paths such as 'red' or 'red lamp'; got {short(strange[0])}.")
     if len(set(kept)) != len(kept) or len(kept) != NODES:
@@ -108,24 +116,44 @@ def call(read, path, drawn):
     return list(read), features(len(read)), list(path), drawn
 
 
-def pairs(read, features, path, drawn):
-    rows = [0, *(node + 1 for node in path)]
-    return [*(read[row] for row in rows[1:]), drawn], features[rows]
+def pairs(read, features, path, drawn, tokens_at=None, rows_at=None, drawn_last=True):
+    """The pairs that are read next. Each option is a way to get them wrong: other rows, or no drawn token.
+
+    ``tokens_at(path)`` and ``rows_at(path)`` are the rows from which tokens and features are taken.
+    """
+    tokens = [read[row] for row in (tokens_at or accepted_rows)(path)] + [drawn] * drawn_last
+    return tokens, features[[*(rows_at or kept_rows)(path)]]
 
 
-def pairs_of_tokens_and_their_own_features(read, features, path, drawn):
-    rows = [0, *(node + 1 for node in path)]
-    return [read[row] for row in rows], features[rows]
+def accepted_rows(path):
+    return [node + 1 for node in path]
 
 
-def pairs_by_node_numbers(read, features, path, drawn):
-    return [*(read[node + 1] for node in path), drawn], features[[0, *path]]
+def kept_rows(path):
+    return [0, *accepted_rows(path)]
+
+
+def kept_nodes(path):
+    return [0, *path]
 
 
 def tokens_and_features(answer, due):
+    """The tokens and the rows of an answer. Their numbers may differ: then a mistake is named, or else the numbers."""
     tokens, rows = parts(answer, 2, "a list of tokens and the rows of features that go with them")
-    tokens = listed(tokens)
-    return tokens, array(rows, (len(tokens), due[1].shape[1]), "a row of features for each token,")
+    tokens, count = listed(tokens), len(listed(rows))
+    if count and all(isinstance(row, int) for row in listed(rows)):
+        raise Ended(wrong("You return numbers of rows. Return the rows themselves, for example features[[0, 2]]."))
+    width = due[1].shape[1]
+    return tokens, array(rows, (count, width), "rows of features") if count else np.zeros((0, width))
+
+
+def hint_on_pairs(given, due):
+    tokens, rows = given
+    if len(tokens) != len(rows):
+        return f"Each token needs a row of features, but your numbers differ: {len(tokens)} tokens, {len(rows)} rows."
+    if same(sorted(map(str, tokens)), sorted(map(str, due[0]))):
+        return "Your tokens are right, but some of them are paired with other rows, or stand in another order."
+    return "The tokens to read are those of the path, and then the drawn token."
 
 
 check_pairs = Exercise(
@@ -140,19 +168,36 @@ check_pairs = Exercise(
     pairs,
     {
         "You pair each token with its own feature. That feature was computed from this token, so the token adds "
-        "nothing new. Pair each feature with the token *after* it; in the last pair, that is the drawn token.": (
-            pairs_of_tokens_and_their_own_features
+        "nothing new. Pair each feature with the token *after* it: row 0 with the first accepted token, and the last "
+        "kept row with the drawn token.": (
+            {"tokens_at": kept_rows, "drawn_last": False},
+            {"rows_at": accepted_rows, "drawn_last": False},  # the same, without the text's last token
+            {"rows_at": accepted_rows},  # and the drawn token is left without a row
+            {"rows_at": lambda path: [*accepted_rows(path), kept_rows(path)[-1]]},  # or gets the last row again
+            {"tokens_at": kept_rows},  # the text's last token is read again
         ),
         "Your pairs are right, but the last one is missing: the drawn token with the last kept row. The next draft "
-        "starts from this pair.": lambda *asked: tuple(part[:-1] for part in pairs(*asked)),
+        "starts from this pair.": (
+            {"rows_at": lambda path: kept_rows(path)[:-1], "drawn_last": False},
+            {"drawn_last": False},
+        ),
         "You feed everything that the target read. Rejected nodes are not part of the text: keep row 0 and the rows of "
-        "the path.": lambda read, features, path, drawn: ([*read[1:], drawn], features),
+        "the path.": (
+            lambda read, features, path, drawn: ([*read[1:], drawn], features),
+            lambda read, features, path, drawn: ([*read, drawn], features),
+        ),
         "You feed only the last pair. The accepted tokens before it need real features too, because the network had "
         "only its own predictions there.": lambda *asked: tuple(part[-1:] for part in pairs(*asked)),
-        "You used the numbers of nodes as numbers of rows: node n is in row n + 1.": pairs_by_node_numbers,
+        "You used the numbers of nodes as numbers of rows: node n is in row n + 1.": (
+            {"rows_at": kept_nodes},
+            {"tokens_at": list},
+            {"tokens_at": list, "rows_at": kept_nodes},
+            {"tokens_at": list, "rows_at": list},
+        ),
     },
     read=tokens_and_features,
     why="Each feature is paired with the token after it, which the feature does not contain yet.",
+    hint=hint_on_pairs,
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -167,14 +212,38 @@ def step(accepted: int, drafted: int, cut: int = 0) -> Step:
     return made.first(len(tokens) - cut)
 
 
+def divided(values):
+    return sum(values) / len(values)
+
+
 def mean(values):
-    return sum(values) / len(values) if values else math.nan
+    return divided(values) if values else math.nan
 
 
-def counts(steps, gave=lambda step: len(step.tokens) + step.cut, per_call=None, over=None):
-    """(τ, tokens per call). The options count the tokens of a step in another way, or choose other steps."""
-    tau = mean([gave(step) for step in steps if (step.drafted if over is None else over(step))])
-    return tau, mean([len(step.tokens) for step in steps]) if per_call is None else per_call(steps)
+def mean_or_zero(values):
+    return divided(values) if values else 0.0
+
+
+def yielded(step):
+    return len(step.tokens) + step.cut
+
+
+def with_draft(steps):
+    return [step for step in steps if step.drafted]
+
+
+def tokens_per_call(steps):
+    return divided([len(step.tokens) for step in steps])
+
+
+def counts(steps, gave=yielded, over=with_draft, per_call=tokens_per_call, mean=mean):
+    """(τ, tokens per call). The options count a step's tokens in another way, take other steps, or another mean."""
+    return mean([gave(step) for step in over(steps)]), per_call(steps)
+
+
+def whatever_the_mean(*mistakes):
+    """Each mistake, also as it is made by a reader who does not think of the run without a draft."""
+    return tuple(mistake | {"mean": way} for mistake in mistakes for way in (mean, divided, mean_or_zero))
 
 
 def in_words(steps):
@@ -195,26 +264,33 @@ check_counts = Exercise(
     counts,
     {
         "Your τ leaves out the bonus token. In every step, the target adds one token of its own after the accepted "
-        "ones.": (
-            {"gave": lambda step: len(step.tokens) + step.cut - 1},
-            {"gave": lambda step: step.accepted},
-        ),
+        "ones.": whatever_the_mean({"gave": lambda step: yielded(step) - 1}, {"gave": lambda step: step.accepted}),
         "Your τ leaves out the tokens that the budget cut off the last step. Add `cut`, because the call did yield "
-        "them.": (
-            {"gave": lambda step: len(step.tokens)},
-            {"gave": lambda step: step.accepted + 1},
+        "them.": whatever_the_mean({"gave": lambda step: len(step.tokens)}, {"gave": lambda step: step.accepted + 1}),
+        "Your τ is a mean over other calls than those with a draft. Count a call if `step.drafted` is not empty, even "
+        "if nothing was accepted. The first call has no draft, and a later call may have none either.": (
+            {"over": list},
+            {"over": list, "gave": lambda step: len(step.tokens)},  # the tokens per call, twice
+            *whatever_the_mean({"over": lambda steps: steps[1:]}),
+            *whatever_the_mean({"over": lambda steps: [step for step in steps if step.accepted]}),
+            lambda steps: counts(steps, mean=lambda values: sum(values) / len(steps)),
+            lambda steps: counts(steps, mean=lambda values: sum(values) / len(steps) if values else math.nan),
         ),
-        "Your τ is the mean over all calls. Leave out calls that checked no draft, such as the prompt's: they say "
-        "nothing about the drafts.": {"over": lambda step: True},
-        "Your tokens per call leave out the prompt's call. It is a target call too, and it yields a token.": (
-            lambda steps: counts(steps, per_call=lambda steps: mean([len(step.tokens) for step in steps[1:]])),
-            lambda steps: counts(steps, per_call=lambda steps: sum(len(s.tokens) for s in steps) / len(steps[1:])),
+        "The tokens per call are all tokens in `steps`, divided by the number of all calls. The first call counts, and "
+        "so does every call without a draft. Tokens that were cut off do not count, because they are not in the "
+        "text.": whatever_the_mean(
+            {"per_call": lambda steps: mean([len(step.tokens) for step in steps[1:]])},
+            {"per_call": lambda steps: mean_or_zero([len(step.tokens) for step in steps[1:]])},
+            {"per_call": lambda steps: sum(len(step.tokens) for step in steps) / len(steps[1:])},
+            {"per_call": lambda steps: mean([len(step.tokens) for step in with_draft(steps)])},
+            {"per_call": lambda steps: divided([yielded(step) for step in steps])},
         ),
-        "Your tokens per call count tokens that were cut off. They are not in the text.": lambda steps: counts(
-            steps, per_call=lambda steps: mean([len(step.tokens) + step.cut for step in steps])
+        "If no step has a draft, τ is the mean of nothing: return float('nan').": (
+            {"mean": divided},
+            {"mean": mean_or_zero},
         ),
     },
     show=in_words,
     why="τ includes the target's own token, and tokens per call includes the prompt's call.",
-    hint="If no step has a draft, τ is the mean of nothing: return float('nan').",
+    hint="τ is a mean over the steps with a draft, and the tokens per call are a mean over all steps.",
 )

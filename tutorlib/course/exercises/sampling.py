@@ -115,16 +115,17 @@ check_typical = Exercise(
     typical,
     {
         DROPS_THE_CROSSING: ({"crossing": False}, {"crossing": False, "reaching": False}),
-        "That is the order of top-p, the most likely first. Sort by |-log p - H|. Without the absolute value, or with "
-        "a wrong sign, the most likely token comes first again.": nucleus,
-        "You begin with the tokens that are furthest from the entropy. Sort the distances in ascending order.": (
-            lambda probs, mass: until(probs, mass, -surprise(probs))
+        "Your order begins with the most likely token. The surprise itself puts it first, and so does -log p - H "
+        "without the absolute value or with a wrong sign. Sort by the distance between the two, |-log p - H|.": nucleus,
+        "Your order begins at the wrong end: with the least likely token, or with the one furthest from the entropy. "
+        "Sort by |-log p - H|, in ascending order. H is the *expected* surprise, not the sum of all surprises.": (
+            lambda probs, mass: until(probs, mass, probs),
+            lambda probs, mass: until(probs, mass, -surprise(probs)),
         ),
         "Look at your entropy. It is the expected surprise: multiply each surprise by its probability, and add up. "
         "Take the same logarithm for the entropy and the surprise.": (
             typical_around(lambda probs: -(probs * probs.log2()).sum()),
             typical_around(lambda probs: -probs.log().mean()),
-            typical_around(lambda probs: -probs.log().sum()),
         ),
         "You compare the distance from the entropy with the mass. Sort by distance, and compare the running sum of the "
         "probabilities with the mass.": (
@@ -213,6 +214,9 @@ def check_shapes(shapes, p: float, min_p: float) -> Verdict:
 # The order of two warps
 
 
+TWO_DECIMALS = 0.006  # how far an answer of two decimals is from the result, at most, with rounding on the way
+
+
 def heat(probs, temperature):
     powers = probs ** (1 / temperature)
     return powers / powers.sum()
@@ -232,6 +236,7 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     }
     for key, value in given.items():
         other = names[1 - names.index(key)]
+        due = float(both[key].max())
         mistakes = {
             both[other]: f"That is the other order: here the {key.removesuffix(' first')} comes first.",
             cooled[key]: "You used p^τ, which is the wrong way round: logits divided by τ give p^(1/τ), normalised.",
@@ -241,7 +246,14 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
         }
         mistakes = {float(row.max()): f"({key}) {message}" for row, message in mistakes.items()}
         hint = f"({key}) Write down the distribution after each of the two warps, normalised."
-        found = compare(value, float(both[key].max()), mistakes, tolerance=0.006, otherwise=hint)
+        # Two decimals are enough, unless a mistake has nearly the same result.
+        near = any(TWO_DECIMALS / 4 < abs(mistake - due) < 2 * TWO_DECIMALS for mistake in mistakes)
+        if near and TWO_DECIMALS / 4 < abs(number(value) - due) < TWO_DECIMALS:
+            return wrong(
+                f"({key}) {short(value)} is not exact enough: a usual mistake has nearly the same result. Calculate "
+                "with three decimals."
+            )
+        found = compare(value, due, mistakes, tolerance=TWO_DECIMALS / (4 if near else 1) / due, otherwise=hint)
         if not found.ok:
             return found
     filled(prediction, names)

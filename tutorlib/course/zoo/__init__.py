@@ -6,14 +6,26 @@ it, where it was published (if a publication was found), what the correct method
 `Specimen.outcomes` enumerates everything that a method can do in a small case made for this mistake, and compares it
 with what it should do.
 
-To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to the list. The
-tests and the figure of chapter 9 then include it.
+`ENGINE_SPECIMENS` has more of them: mistakes of programs that serve models, for the chapter on how to judge a draft.
+
+To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to one of the
+two lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
 from .beams import beam_starts_at_one, first_finished_beam, length_off_by_one
 from .bookkeeping import forgets_at_least_one, lagging_draft, rollback_too_short
 from .cases import tables, texts
+from .engines import (
+    drawn_in_half_precision,
+    dropped_after_the_draw,
+    penalty_of_before_the_draft,
+    penalty_without_the_prompt,
+    raw_logits_as_q,
+    rejected_in_the_state,
+    shared_noise,
+    unwarped_check,
+)
 from .rules import (
     feature_predictor,
     fixed_threshold,
@@ -28,15 +40,18 @@ from .rules import (
     score_only,
     unwarped_bonus,
 )
-from .specimens import MARK, SPECIMENS, Specimen, named
+from .specimens import ENGINE_SPECIMENS, MARK, SPECIMENS, Specimen, named
 from .vocabularies import foreign_ids, map_in_hash_order
 from .warps import top_k_one_for_greedy, top_p_without_the_crossing
 
 __all__ = [
+    "ENGINE_SPECIMENS",
     "MARK",
     "SPECIMENS",
     "Specimen",
     "beam_starts_at_one",
+    "drawn_in_half_precision",
+    "dropped_after_the_draw",
     "feature_predictor",
     "first_finished_beam",
     "fixed_threshold",
@@ -54,15 +69,21 @@ __all__ = [
     "padding_as_text",
     "padding_is_token_zero",
     "past_the_end",
+    "penalty_of_before_the_draft",
+    "penalty_without_the_prompt",
     "perplexity_threshold",
     "prefixes_as_rows",
+    "raw_logits_as_q",
+    "rejected_in_the_state",
     "resample_from_target",
     "rollback_too_short",
     "rows_one_late",
     "score_only",
+    "shared_noise",
     "tables",
     "texts",
     "top_k_one_for_greedy",
     "top_p_without_the_crossing",
     "unwarped_bonus",
+    "unwarped_check",
 ]

@@ -14,7 +14,7 @@ from ...measures.proof import Sequences, exact_distribution, target_distribution
 from ...model.table import TableLM
 from ...running.decoding import run, run_batch
 from ...sampling.randomness import Exhaustive, Seeded
-from ...sampling.warp import temperature
+from ...sampling.warp import frequency_penalty, temperature
 from .rules import feature_predictor, mixed_with_prediction
 
 Outcomes = dict[tuple, float]
@@ -41,6 +41,17 @@ def texts(method: Callable, *, length: int = 4, gamma: int = 2, vocab: int = 2, 
 
 short_texts = partial(texts, length=3)
 hot_texts = partial(texts, warp=(temperature(2.0),))
+penalised_texts = partial(texts, warp=(frequency_penalty(0.5),))
+
+
+def one_of_three(method):
+    """A single token of three, where two can follow a rejection.
+
+    Of all pairs of distributions in steps of 1/20, no other pair shows `shared_noise` better.
+    """
+    target, draft = TableLM({"": [0.55, 0.40, 0.05]}), TableLM({"": [0.35, 0.05, 0.60]})
+    made = exact_distribution(lambda rng: method(target, draft, "a", gamma=1, rng=rng), 1)
+    return made, target_distribution(target, "a", 1)
 
 
 def greedy_texts(method):

@@ -15,6 +15,8 @@ class Round(NamedTuple):
 
     Attributes
     ----------
+    text : list of int
+        The prompt and the new text, without the drafted tokens.
     drafted : list of int
     draft_logits, draft_probs : tensors, shape (n, vocab)
         The draft's logits at the positions of these tokens, and the warped probabilities from which they were drawn.
@@ -24,6 +26,7 @@ class Round(NamedTuple):
         The input of the target's output head for these rows.
     """
 
+    text: list[int]
     drafted: list[int]
     draft_logits: torch.Tensor
     draft_probs: torch.Tensor
@@ -79,7 +82,8 @@ def speculate(target, draft, prompt, gamma, rng, warp, *, rule=right_rule, draw=
         logits = target_session.feed(unread + drafted)
         target_probs = probabilities(logits, warp, histories(text, drafted))
         features = target_session.hidden[-len(logits) :]
-        accepted, token = rule(Round(drafted, draft_logits, draft_probs, logits, target_probs, features), rng)
+        round = Round(text, drafted, draft_logits, draft_probs, logits, target_probs, features)
+        accepted, token = rule(round, rng)
         forget(target_session, drafted, accepted)
         unread = [token]
         tokens = drafted[:accepted] + unread

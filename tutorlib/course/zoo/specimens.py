@@ -1,4 +1,4 @@
-"""The list of all specimens: what the correct method is, why people write the mistake, and where it was published."""
+"""The lists of specimens: what the correct method is, why people write the mistake, and where it was published."""
 
 import inspect
 import re
@@ -10,9 +10,9 @@ from ...decoders.beam_search import beam_search
 from ...decoders.speculative import speculative
 from ...decoders.speculative_batch import speculative_batch
 from ...decoders.token_intersection import token_intersection
-from ...measures.proof import total_variation
+from ...measures.proof import samples_needed, token_distribution, total_variation
 from ...sampling.warp import top_p
-from . import batches_and_ends, beams, bookkeeping, cases, rules, vocabularies, warps
+from . import batches_and_ends, beams, bookkeeping, cases, engines, rules, vocabularies, warps
 
 MARK = "# the mistake"
 NOT_FOUND = "Not found published, but easy to make."
@@ -70,6 +70,19 @@ class Specimen:
     def distance_of_correct(self) -> float:
         """The same distance for the correct method. It is 0 except for rounding."""
         return total_variation(*self.outcomes(self.correct))
+
+    def samples_needed(self, level: float = 0.05, power: float = 0.9) -> float:
+        """How many samples of the small case a χ² test needs to find the mistake, if it counts one token of each.
+
+        It is the token at the position that shows the mistake best. See `proof.samples_needed`.
+        """
+        made, due = self.outcomes()
+        return min(
+            samples_needed(
+                token_distribution(made, position), token_distribution(due, position), level=level, power=power
+            )
+            for position in range(max(map(len, due)))
+        )
 
     @property
     def code(self) -> str:
@@ -282,10 +295,75 @@ SPECIMENS = [
     ),
 ]  # fmt: skip
 
+# Mistakes of programs that serve models. They are shown in the chapter on how to judge a draft; chapter 9 shows the
+# others.
+ENGINE_SPECIMENS = [
+    Specimen(
+        engines.shared_noise, speculative,
+        "Each position has random numbers of its own, so that a seed always gives the same text. The draft, the check "
+        "and the draw after a rejection are at one position, so all of them take its numbers.",
+        cases.one_of_three, 0.05,
+        f"vLLM until pull request 54282 (August 2026): {GITHUB}vllm-project/vllm/pull/54282",
+    ),
+    Specimen(
+        engines.dropped_after_the_draw, speculative,
+        "A token that even the draft finds unlikely will probably be rejected, so why check it? But drawing again "
+        "whenever the token is unlikely makes unlikely tokens rarer than they should be.",
+        cases.texts, 0.03,
+        "llama.cpp, pull request 22506, where it is harmless, because drafts there are argmaxes: "
+        f"{GITHUB}ggml-org/llama.cpp/pull/22506",
+    ),
+    Specimen(
+        engines.raw_logits_as_q, speculative,
+        "The check asks every draft for its logits. A draft that takes the argmax has logits too, and no error is "
+        "raised if it hands them over.",
+        cases.hot_texts, 0.1,
+        "transformers 5.24.0, in the class SinglePositionMultiTokenCandidateGenerator, which drafts for Gemma 4: "
+        f"{GITHUB}huggingface/transformers/blob/main/src/transformers/generation/candidate_generator.py",
+    ),
+    Specimen(
+        engines.unwarped_check, speculative,
+        "A function that scores tokens needs no settings for sampling, because it draws nothing. But its probabilities "
+        "decide what is kept.",
+        cases.hot_texts, 0.1,
+        f"vLLM 0.5.4, issue 9834 (2024, fixed by pull request 10198): {GITHUB}vllm-project/vllm/issues/9834",
+    ),
+    Specimen(
+        engines.rejected_in_the_state, speculative,
+        "In a cache of keys and values, the rejected tokens are the last ones, and can be cut off. A recurrent state "
+        "has no end to cut off: each token changes all of it.",
+        cases.texts, 0.3,
+        "tpu-inference before pull request 3178 (2026), for models with linear attention: "
+        f"{GITHUB}vllm-project/tpu-inference/pull/3178",
+    ),
+    Specimen(
+        engines.drawn_in_half_precision, speculative,
+        "Models compute in half precision, and one rounding more seems harmless. The check converts to full precision "
+        "first, because it divides.",
+        cases.short_texts, 5e-5,
+        f"DeepSpec, issue 31 (2026): {GITHUB}deepseek-ai/DeepSpec/issues/31",
+    ),
+    Specimen(
+        engines.penalty_without_the_prompt, speculative,
+        "The prompt is read in a part of the code that draws nothing. The list of tokens for the penalty begins "
+        "where the first token is drawn.",
+        cases.penalised_texts, 0.1,
+        "mlx-lm 0.32.2 with a draft model, in speculative_generate_step: "
+        f"{GITHUB}ml-explore/mlx-lm/blob/main/mlx_lm/generate.py",
+    ),
+    Specimen(
+        engines.penalty_of_before_the_draft, speculative,
+        "One call of the target scores the whole draft, so one computation of the penalty for the whole call is "
+        "convenient. But plain sampling computes it anew after each token.",
+        cases.penalised_texts, 0.03,
+        f"SGLang, pull request 28242, where it is called relaxed: {GITHUB}sgl-project/sglang/pull/28242",
+    ),
+]  # fmt: skip
+
 
 def named(*names: str) -> list[Specimen]:
     """The specimens with these names, in this order; a notebook displays each with its wrong line and its source."""
-    known = {specimen.name: specimen for specimen in SPECIMENS}
+    known = {specimen.name: specimen for specimen in SPECIMENS + ENGINE_SPECIMENS}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"the zoo has no {unknown[0]!r}; it has {', '.join(known)}")

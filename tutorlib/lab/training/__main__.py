@@ -15,13 +15,27 @@ import torch
 from tutorlib.arguments import USER_ERRORS, check_whole_number
 from tutorlib.disk import plain_name
 from tutorlib.drafting.eagle_head import TREE
-from tutorlib.lab.training import card, devices, train_eagle, train_medusa, train_ngram, train_pruned, train_village
+from tutorlib.lab.training import (
+    card,
+    devices,
+    text_files,
+    train_eagle,
+    train_medusa,
+    train_ngram,
+    train_pruned,
+    train_village,
+)
 from tutorlib.lab.training.labels import LOSSES
 from tutorlib.lab.training.learner import check_training, make
 from tutorlib.lab.training.sampled_texts import check_vocabulary, frequent
-from tutorlib.lab.training.texts import family_texts
+from tutorlib.lab.training.text_files import write_texts
+from tutorlib.lab.training.texts import family_texts, written_texts
 from tutorlib.loading.hub import CHECKSUMS, write_checksums
 from tutorlib.loading.models import load
+
+# What the target may do in half precision. The heads are trained in float32.
+HALF = "let the target {} in bfloat16, which is faster on processors and GPUs that have it"
+SAMPLING = ("length", "low_share", "temperature", "prompts")  # how texts are sampled
 
 
 def main(arguments=None):
@@ -110,6 +124,9 @@ def main(arguments=None):
         command.add_argument(
             "--greedy-temperature", type=float, default=1.0, help="greedy temperature of that tree (default: 1)"
         )
+    texts = what.add_parser(
+        "texts", help="only the texts that a target writes, in one file", description=text_files.__doc__
+    )
     counted = what.add_parser("ngram", help="an n-gram draft for a target", description=train_ngram.__doc__)
     counted.add_argument(
         "--order", type=int, default=3, help="number of earlier tokens that it uses (default: %(default)s)"
@@ -118,7 +135,9 @@ def main(arguments=None):
         "--megabytes", type=float, default=train_ngram.MEGABYTES, help="largest size of its file (default: %(default)s)"
     )
     _add_texts(counted)
-    for command in (village, heads, first, third, few, counted):
+    _add_texts(texts)
+    texts.add_argument("--half", action="store_true", help=HALF.format("write"))
+    for command in (village, heads, first, third, few, counted, texts):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -126,12 +145,13 @@ def main(arguments=None):
         command.add_argument("--threads", type=int, help="threads on a CPU (default: torch's own choice)")
         command.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = parser.parse_args(arguments)
+    chosen.default = what.choices[chosen.what].get_default
     said = ["python", "-m", "tutorlib", "train", *(sys.argv[1:] if arguments is None else arguments)]
     try:
         if chosen.threads is not None:
             check_whole_number(chosen.threads, 1, "--threads needs how many to use")
             torch.set_num_threads(chosen.threads)
-        {"storyworld": _storyworld, "ngram": _ngram}.get(chosen.what, _heads)(chosen, said)
+        {"storyworld": _storyworld, "ngram": _ngram, "texts": _texts_file}.get(chosen.what, _heads)(chosen, said)
     except KeyboardInterrupt:
         print(f"\nstopped; run the same command to continue from {chosen.runs}", file=sys.stderr)
         return 130
@@ -143,7 +163,7 @@ def main(arguments=None):
 def _add_texts(parser):
     """The options of everything that is made of texts sampled from a target."""
     parser.add_argument("--target", default="storyworld", help="a family, a hub name or a folder (default: storyworld)")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write (for texts: the file)")
     parser.add_argument(
         "--texts", type=int, default=4096, help="number of texts that the target writes (default: 4096)"
     )
@@ -167,6 +187,10 @@ def _add_texts(parser):
 def _add_learning(parser, steps, rate):
     """The further options of everything that learns from them by steps."""
     _add_texts(parser)
+    parser.add_argument(
+        "--written", type=Path, metavar="FILE", help="learn from the texts of this file, which `train texts` has made"
+    )
+    parser.add_argument("--half", action="store_true", help=HALF.format("write, and compute what --features stores,"))
     parser.add_argument("--steps", type=int, default=steps, help="training steps (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=16, help="texts in each step (default: 16)")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (default: %(default)s)")
@@ -205,16 +229,26 @@ def _heads(chosen, command):
         )
     if chosen.name is not None and (not plain_name(chosen.name) or chosen.name == "features"):
         raise ValueError(f"--name is a plain name for a folder, got {chosen.name!r}")
+    unused = [name for name in SAMPLING if getattr(chosen, name) != chosen.default(name)] if chosen.written else []
+    if unused:
+        options = ", ".join("--" + name.replace("_", "-") for name in unused)
+        raise ValueError(f"{chosen.written} holds texts that are written already: leave out {options}, or --written")
+    if chosen.half and chosen.written and not chosen.features:
+        raise ValueError("--half has nothing to do: the texts are written, and no --features are stored")
     joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
     shared: dict[str, Any] = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned}
     learner = kinds[chosen.what](chosen, family.target)
-    how = _given(chosen, "texts", "held_out", "length", "low_share", "temperature", "prompts")
+    writer = load(chosen.target, device=here.device, dtype="bfloat16") if chosen.half else family
     with here.keep(chosen.out):
-        texts = family_texts(family, chosen.runs, **how, **shared)
+        if chosen.written is None:
+            how = _given(chosen, "texts", "held_out", *SAMPLING)
+            texts = family_texts(writer, chosen.runs, **how, **shared)
+        else:
+            texts = written_texts(family, chosen.runs, chosen.written, **_given(chosen, "texts", "held_out"))
         made = learner(texts.train)
-        made.name = chosen.name or made.name
+        made.name, made.reader = chosen.name or made.name, writer.target
         room = {"memory": 1e9 * chosen.memory, "disk": 1e9 * chosen.features}
         folder = make(texts, made, chosen.out, **training, **room, command=command, **shared)
         if here.first:
@@ -222,6 +256,19 @@ def _heads(chosen, command):
             names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
             if chosen.what != "pruned" and folder.name in names and (folder.parent / "figures.json").exists():
                 card.write_heads_card(folder.parent, names)
+    here.leave()
+
+
+def _texts_file(chosen, command):
+    """Texts in one file, and nothing that learns from them."""
+    here = devices.find_devices(chosen.device)
+    family = load(chosen.target, device=here.device, dtype="bfloat16" if chosen.half else None)
+    how = _given(chosen, "texts", "held_out", *SAMPLING)
+    with here.keep(chosen.out):
+        texts = family_texts(family, chosen.runs, **how, devices=here, progress=not chosen.quiet)
+        if here.first:
+            noted = {**texts.setting, "target": texts.base, "dtype": str(family.target.dtype).removeprefix("torch.")}
+            print(write_texts(chosen.out, texts.train, texts.held_out, {**noted, "command": shlex.join(command)}))
     here.leave()
 
 

@@ -37,6 +37,8 @@ class Learner:
         Of the folder for its checkpoint and log.
     target : LM
         Not changed: batches hold its hidden states.
+    reader : LM
+        Computes the hidden states that are stored: the target, or the same model in half precision.
     head : nn.Module
         What is made.
     trained : nn.Module
@@ -67,6 +69,7 @@ class Learner:
 
     def __init__(self, target: LM, head: nn.Module):
         self.target, self.head = target, head.to(target.device)
+        self.reader = target
         self.trained: nn.Module = self.head
         self.settings, self.noted, self.layers, self.best = {}, {}, (-1,), False
 
@@ -191,7 +194,7 @@ def fit(
         if disk:
             place = Path(folder).parent / "features"
             stored = StoredFeatures(
-                learner.target, texts, folder=place, **shared, disk=disk, devices=devices, progress=progress
+                learner.reader, texts, folder=place, **shared, disk=disk, devices=devices, progress=progress
             )
         batches = Batches(learner.target, texts, rows, **shared, devices=devices, memory=memory, features=stored)
         checked = Batches(learner.target, held_out, rows, layers=learner.layers)  # by every process: no rest waits

@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from ...arguments import check_whole_number
 from ...loading.models import Family
 from .devices import ALONE, Devices
 from .sampled_texts import SampledText, TextSettings, sampled_texts
+from .text_files import read_texts
 
 LINES_OF_JSON = (".jsonl", ".ndjson")  # the names of files with JSON on each line end so, in letters of either case
 
@@ -124,7 +126,7 @@ def family_texts(
     ValueError
         As `sampled_texts.sampled_texts` does; for a file without a prompt, or with a line that is not a prompt.
     """
-    place = Path(runs) / re.sub(r"[^\w.-]", "_", family.name)
+    place = Path(runs) / _plain(family.name)
     asked = read_prompts(prompts, family) if prompts else []
     train, measured = (
         sampled_texts(
@@ -138,6 +140,39 @@ def family_texts(
         )
         for seed, count in (("train", texts), ("held out", held_out))
     )
-    base = family.published.target.hub if family.published else family.name
     setting = {"texts": texts, "held_out": held_out, "length": length, "cold": low_share, "temperature": temperature}
-    return TargetTexts(base, place, train, measured, setting)
+    return TargetTexts(_base(family), place, train, measured, setting)
+
+
+def written_texts(family: Family, runs, file, *, texts: int = 4096, held_out: int = 256) -> TargetTexts:
+    """The texts of a file that ``train texts`` has written, in place of new ones; see `family_texts`.
+
+    Parameters
+    ----------
+    texts, held_out : int
+        The most to learn from, and to measure with. If the file holds fewer, all are taken.
+
+    Raises
+    ------
+    ValueError
+        As `text_files.read_texts` does; if the texts are another target's; for a number below 1.
+    """
+    train, measured, made = read_texts(file, family.target.vocab_size)
+    base = _base(family)
+    if made.get("target") != base:
+        raise ValueError(f"the texts in {file} are those of {made.get('target')}, and heads for {base} need its own")
+    for name, count in (("--texts", texts), ("--held-out", held_out)):
+        check_whole_number(count, 1, f"{name} is how many texts are taken from {file}")
+    train, measured = train[:texts], measured[:held_out]
+    setting = {**made, "texts": len(train), "held_out": len(measured), "written": Path(file).name}
+    setting["texts_command"] = setting.pop("command", None)
+    return TargetTexts(base, Path(runs) / _plain(family.name), train, measured, setting)
+
+
+def _base(family: Family) -> str:
+    """The target's name, which files of heads note."""
+    return family.published.target.hub if family.published else family.name
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
