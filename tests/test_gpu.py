@@ -222,7 +222,7 @@ CHAPTERS = [
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
     ),
 ]
-WITHOUT_A_MODEL = {"draw_and_check", "draws", "wrong_tli"}
+WITHOUT_A_MODEL = {"block_by_hand", "draw_and_check", "draws", "one_after_the_other", "wrong_tli"}
 
 
 def names(node, context):
