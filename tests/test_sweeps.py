@@ -238,7 +238,6 @@ def test_every_experiment_has_a_file_with_its_setting_and_its_rows(name):
 # to give others. If names of figures follow, only these are compared, because the others depend on the last bits of the
 # logits. Rows of the others take many minutes or another program: their own tests compute a part of one.
 AGAIN = [
-    ("acceptance", "1", 0.005, {"told", "told_draft_at_1", "unlikely"}),
     ("beams", "2 beams, length_penalty 0", 0.005, set()),
     ("contrast", cd_name(0.1), 0.01, {"readable", "consistent", "ngram_entropy_2", "distinct_2_within"}),
     ("draft_sizes", "1 × 128", 0, set()),

@@ -8,60 +8,10 @@ import torch
 from tutorlib import storyworld
 from tutorlib.decoders.greedy import greedy
 from tutorlib.decoders.speculative import speculative
-from tutorlib.lab.experiments import acceptance, assisted, bundled, results, rounding, specimens, village_prompts
-from tutorlib.measures import theory
+from tutorlib.lab.experiments import assisted, bundled, results, rounding, specimens, village_prompts
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import run
 from tutorlib.sampling.randomness import Seeded
-
-# ----------------------------------------------------------------------------------------------------------------------
-# acceptance
-
-
-def test_the_overlap_is_the_acceptance_rate_of_the_formulas():
-    p, q = (torch.tensor([row], dtype=torch.float64) for row in ([1.0, 0.0, -2.0], [0.0, 0.5, 0.0]))
-    for t, draft_t in ((1.0, None), (0.5, None), (2.0, 1.0)):
-        expected = theory.acceptance_rate((p[0] / t).softmax(-1), (q[0] / (draft_t or t)).softmax(-1))
-        assert float(acceptance.overlap(p, q, t, draft_t)) == pytest.approx(expected)
-
-
-def test_both_models_are_asked_in_the_same_places():
-    target, draft = TableLM.random(3, 2, 5), TableLM.random(3, 1, 3)
-    p, q = acceptance.both_logits(target, draft, [0, 1, 2, 2], first=2)
-    assert p.exp().tolist() == [target.log_probs(text).exp().tolist() for text in ([0, 1], [0, 1, 2])]
-    assert q.exp().tolist() == [draft.log_probs(text).exp().tolist() for text in ([0, 1], [0, 1, 2])]
-
-
-def test_what_the_chapter_says_of_temperature_is_so():
-    rows = {float(t): row for t, row in results("acceptance")["rows"].items()}
-    told, own = ({t: row[key] for t, row in rows.items()} for key in ("told", "own"))
-    # Best a little above 1; lower below; the tail from 1.5 to 4; up again beyond.
-    usual = [t for t in rows if t <= 3]
-    assert max(usual, key=told.get) == max(usual, key=own.get) == 1.2
-    assert told[0.1] < told[0.5] < told[1] and own[0.1] < own[0.5] < own[1]
-    assert told[4] == min(told.values()) and own[3] == min(own.values()) and own[3] < told[3]
-    assert told[4] < told[10] < told[20] and own[3] < own[10] < own[20]
-    # Warping the target alone is accepted less at every temperature but 1.
-    assert all(row["told_draft_at_1"] < row["told"] for t, row in rows.items() if t != 1)
-    assert rows[1]["told_draft_at_1"] == rows[1]["told"] and rows[20]["told_draft_at_1"] < 0.02
-    assert rows[1]["unlikely"] < 0.001 < 0.01 < rows[1.5]["unlikely"] and rows[4]["unlikely"] > 0.7
-    assert rows[2]["readable"] < 0.4 and rows[3]["readable"] < 0.05
-
-
-@pytest.mark.slow
-def test_runs_and_other_stories_agree_with_the_committed_acceptance():
-    family = bundled()
-    rows, pair = results("acceptance")["rows"], (family.target, family.draft)
-    texts = [pair[0].encode(storyworld.story(f"chapter 8, {number}")) for number in range(12)]
-    logits = [acceptance.both_logits(*pair, tokens) for tokens in texts]
-    p, q = (torch.cat(side) for side in zip(*logits, strict=True))
-    for t in ("0.1", "1", "4"):
-        assert float(acceptance.overlap(p, q, float(t)).mean()) == pytest.approx(rows[t]["told"], abs=0.03)
-    runs = [run(speculative(*pair, text, rng=Seeded(i)), 60) for i, text in enumerate(village_prompts(8))]
-    steps = [step for trace in runs for step in trace.steps]
-    share = sum(step.accepted for step in steps) / sum(step.checked for step in steps)
-    assert share == pytest.approx(rows["1"]["own"], abs=0.05)
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # rounding
