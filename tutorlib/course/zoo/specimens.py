@@ -276,7 +276,7 @@ SPECIMENS = [
     Specimen(
         rules.perplexity_threshold, speculative,
         "The title of the EAGLE paper contains the word *uncertainty*, and perplexity is a measure of uncertainty. But "
-        "the paper means the uncertainty of features (chapter 13).",
+        "the paper means the uncertainty of features (chapter 14).",
         cases.short_texts, 0.15,
     ),
     Specimen(
