@@ -200,9 +200,9 @@ return {
 """
 
 # axe-core where it is at hand: AXE_CORE names its file axe.min.js (`npm pack axe-core` fetches it). What it finds
-# outside the article is the theme's.
+# outside the article is the theme's. It need not load style sheets of its own: pages from files may not.
 AXE_CORE = os.environ.get("AXE_CORE")
-AXE = """;return window.axe.run("article", {resultTypes: ["violations"]}).then(found => found.violations
+AXE = """;return window.axe.run("article", {resultTypes: ["violations"], preload: false}).then(found => found.violations
   .filter(one => ["serious", "critical"].includes(one.impact))
   .map(one => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 150)]));"""
 
