@@ -6,7 +6,7 @@ it, where it was published (if a publication was found), what the correct method
 `Specimen.outcomes` enumerates everything that a method can do in a small case made for this mistake, and compares it
 with what it should do.
 
-`ENGINE_SPECIMENS` has more of them: mistakes of programs that serve models, for the chapter on how to judge a draft.
+`ENGINE_SPECIMENS` has more of them: mistakes of programs that serve models, for the chapter on how to check a draft.
 
 To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to one of the
 two lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.

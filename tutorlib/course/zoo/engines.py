@@ -1,6 +1,6 @@
 """Mistakes of engines that draft: wrong random numbers, a wrong q, forgotten settings, and states that are not undone.
 
-Each was found in a program that people use. They are for the chapter on how to judge a draft.
+Each was found in a program that people use. They are for the chapter on how to check a draft.
 """
 
 import torch

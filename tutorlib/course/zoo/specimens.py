@@ -295,7 +295,7 @@ SPECIMENS = [
     ),
 ]  # fmt: skip
 
-# Mistakes of programs that serve models. They are shown in the chapter on how to judge a draft; chapter 9 shows the
+# Mistakes of programs that serve models. They are shown in the chapter on how to check a draft; chapter 9 shows the
 # others.
 ENGINE_SPECIMENS = [
     Specimen(
