@@ -30,6 +30,12 @@ def check_whole_number(value, least: int, needs: str) -> None:
         raise ValueError(f"{needs}, a whole number of {least} or more, got {value!r}")
 
 
+def check_share(value, needs: str) -> None:
+    """Raise ValueError, beginning with `needs`, if `value` is not a number from 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ValueError(f"{needs} must be from 0 to 1, got {value!r}")
+
+
 def ints(values, needs: str) -> list[int]:
     """Return whole numbers of any type as a list of ints; raise ValueError, beginning with `needs`, for anything else.
 

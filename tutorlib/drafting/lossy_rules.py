@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ..arguments import is_number
+from ..arguments import check_share, is_number
 from ..model.table import TableLM
 from ..model.tree import ROOT, TokenTree
 from ..sampling.checks import takes
@@ -55,8 +55,7 @@ def typical_acceptance(epsilon: float = 0.09, delta: float = 0.3) -> Rule:
     ValueError
         For a number outside these bounds.
     """
-    if not is_number(epsilon) or not 0 <= epsilon <= 1:
-        raise ValueError(f"epsilon, the cap on the probability asked for, must be from 0 to 1, got {epsilon!r}")
+    check_share(epsilon, "epsilon, the cap on the probability asked for,")
     if not is_number(delta) or delta <= 0:
         raise ValueError(f"delta, the factor of exp(-entropy), must be a finite number above 0, got {delta!r}")
 
@@ -128,8 +127,7 @@ def ensemble(weight: float) -> ChainRule:
     >>> checked_token(ensemble(0.75), p, q)
     tensor([0.6000, 0.4000], dtype=torch.float64)
     """
-    if not is_number(weight) or not 0 <= weight <= 1:
-        raise ValueError(f"weight, that of the target in the mixture, must be from 0 to 1, got {weight!r}")
+    check_share(weight, "weight, that of the target in the mixture,")
 
     def ensemble_of(draft_probs: Sequence[torch.Tensor]) -> Rule:
         def accept_ensemble(tree: TokenTree, probs_at: ProbsAt, rng: Randomness) -> tuple[list[int], int | None]:
@@ -171,8 +169,7 @@ def above(least: float) -> ChainRule:
     >>> checked_token(above(0.3), p, q)                                     # a: 0.5 is kept, and 0.5 · 0.8 drawn again
     tensor([0.9000, 0.1000], dtype=torch.float64)
     """
-    if not is_number(least) or not 0 <= least <= 1:
-        raise ValueError(f"least, the target's probability for a kept token, must be from 0 to 1, got {least!r}")
+    check_share(least, "least, the target's probability for a kept token,")
 
     def instead(token: int, row: torch.Tensor, rng: Randomness) -> int | None:
         return None if float(row[token]) > least else rng.choose(row)

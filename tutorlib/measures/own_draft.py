@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..arguments import check_whole_number, takes_iterators
-from ..model.lm import LM
 from ..running.decoding import checked_budget
 from ..running.step import Step
 from ..sampling.checks import checked_warp
 from ..sampling.randomness import Exhaustive, Randomness
 from ..sampling.warp import Warp, frequency_penalty
 from .enumeration import EXACT, Sequences, target_distribution, total_variation
+
+if TYPE_CHECKING:
+    from ..model.lm import LM
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,12 @@ def counts(traces: Sequence) -> dict:
     return {"tokens": tokens, "calls": calls, "per_call": tokens / calls}
 
 
+def per_call_interval(traces) -> list[float]:
+    """An interval of 95 % for ``per_call`` of `counts`, from resampling the texts."""
+    pairs = [(len(trace.tokens), trace.target_calls) for trace in traces]
+    return list(measures.bootstrap_interval(*zip(*pairs, strict=True)))
+
+
 def figures(lm, prompts: Sequence[str | list[int]], traces: Sequence) -> dict:
     """Variety, truth and probability of the texts written after some prompts, as one row of a sweep.
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-from ... import measures
 from ...decoders.speculative import speculative
 from ...drafting.lossy_rules import above, alike, ensemble
 from ...drafting.rules import ChainRule, ratio
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
-from . import PAIR, Experiment, Setting, figures, village_prompts
+from . import PAIR, Experiment, Setting, counts, figures, per_call_interval, village_prompts
 
 SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 60, "gamma": 4}
 
@@ -49,11 +48,10 @@ def row(family, name: str) -> dict:
         )
         for number, prompt in enumerate(prompts)
     ]  # fmt: skip
-    tokens, calls = [len(trace.tokens) for trace in traces], [trace.target_calls for trace in traces]
     quality = figures(family.target, prompts, traces)
     return {
-        "per_call": sum(tokens) / sum(calls),
-        "per_call_interval": measures.bootstrap_interval(tokens, calls),
+        "per_call": counts(traces)["per_call"],
+        "per_call_interval": per_call_interval(traces),
         **{key: quality[key] for key in ("readable", "consistent", "consistent_interval")},
     }
 

@@ -6,13 +6,12 @@ distribution. Their rows differ by chance too: hence the intervals.
 
 from typing import Any
 
-from ... import measures
 from ...decoders.speculative import speculative
 from ...drafting.rules import block, match, match_drawn, ratio
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ...sampling.warp import temperature
-from . import PAIR, Experiment, Setting, village_prompts
+from . import PAIR, Experiment, Setting, counts, per_call_interval, village_prompts
 
 SETTING: Setting = {**PAIR, "prompts": 400, "tokens": 96, "temperature": 1.0}
 RULES = {rule.__name__: rule for rule in (match_drawn, match, ratio, block)}
@@ -41,15 +40,7 @@ def row(family, name: str) -> dict:
         )
         for number, prompt in enumerate(village_prompts(SETTING["prompts"]))
     ]
-    tokens, calls = [len(trace.tokens) for trace in traces], [trace.target_calls for trace in traces]
-    return {
-        "rule": rule,
-        "gamma": gamma,
-        "tokens": sum(tokens),
-        "calls": sum(calls),
-        "per_call": sum(tokens) / sum(calls),
-        "per_call_interval": measures.bootstrap_interval(tokens, calls),
-    }
+    return {"rule": rule, "gamma": gamma, **counts(traces), "per_call_interval": per_call_interval(traces)}
 
 
 EXPERIMENT = Experiment("rules", SETTING, SETTINGS, row)
