@@ -27,6 +27,7 @@ from tutorlib.lab.bench.costs import WIDTHS, held_bytes, median_costs
 from tutorlib.lab.bench.measuring import accepted_at, rows_at
 from tutorlib.lab.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
 from tutorlib.lab.bench.rows import (
+    CHAIN_OF_THREE,
     COPY_ALONE,
     FILTERS,
     GENERATE,
@@ -517,7 +518,7 @@ def test_results_along_temperatures_and_batches(family):
             bench.along(report, **fixed)
 
 
-WITH_A_COPY = [COPY_ALONE, WITH_COPY]
+WITH_A_COPY = [COPY_ALONE, WITH_COPY, CHAIN_OF_THREE]
 WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
 WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle"))]
 WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]

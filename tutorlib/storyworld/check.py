@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from tutorlib.storyworld import words
 from tutorlib.storyworld.grammar import read, sentences
-from tutorlib.storyworld.world import PERSONAL, Contradiction, State, tell
+from tutorlib.storyworld.state import Contradiction, State
+from tutorlib.storyworld.world import PERSONAL, tell
 
 CONSISTENT, CONTRADICTION, UNREADABLE = "consistent", "contradiction", "unreadable"
 

@@ -5,7 +5,8 @@ import re
 
 from tutorlib.storyworld import words
 from tutorlib.storyworld.grammar import TEMPLATES, render
-from tutorlib.storyworld.world import AWAY, LOST, State, tell
+from tutorlib.storyworld.state import AWAY, LOST, State
+from tutorlib.storyworld.world import tell
 
 # How often each kind of sentence is chosen after the opening, if it is possible.
 BODY = {

@@ -35,6 +35,7 @@ from ...decoders.string_match import string_match
 from ...decoders.suffix_lookup import suffix_lookup
 from ...decoders.token_intersection import token_intersection
 from ...drafting.draft_trees import chain_draft
+from ...drafting.lookup_draft import with_lookup
 from ...model.cache import call_with_cache
 from ...running.decoding import run, run_batch
 from ...running.step import Step
@@ -46,6 +47,7 @@ PLAIN = "plain loop"
 PYTORCH = "plain loop in PyTorch"
 COPY_ALONE = "eight-bit copy, alone"
 WITH_COPY = "eight-bit copy as draft, gamma=5"
+CHAIN_OF_THREE = "eight-bit copy with lookups, gamma=8"
 TWO_MODELS = "expert and amateur calls"
 GENERATE = "generate"
 GENERATE_FILTERED = "generate, filtered"
@@ -307,6 +309,10 @@ def _copy_alone(target, copy, prompt, **drawn):
     return _one(copy, prompt, **drawn)
 
 
+def _chain_of_three(target, copy, prompt, **more):
+    return speculative(target, with_lookup(copy), prompt, **more)
+
+
 def _dola(target, prompt, **drawn):
     return dola(target, prompt, layers=lower_layers(target), **drawn)
 
@@ -322,8 +328,9 @@ def _beam_search(family, prompts, count, seed, t, p=1.0):
 
 # What is measured with each kind of prompt, where the family has a chat format.
 OF_EACH_KIND = (
-    PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, "speculative, gamma=2", "prompt_lookup, gamma=5", "suffix_lookup, gamma=8",
-    "lookahead", "medusa", "medusa, 1 guess", "eagle", "eagle3", "eagle3, 1 guess", GENERATE_LOOKUP,
+    PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, CHAIN_OF_THREE, "speculative, gamma=2", "prompt_lookup, gamma=5",
+    "suffix_lookup, gamma=8", "lookahead", "medusa", "medusa, 1 guess", "eagle", "eagle3", "eagle3, 1 guess",
+    GENERATE_LOOKUP,
 )  # fmt: skip
 
 ROWS = [
@@ -331,6 +338,7 @@ ROWS = [
     Row(PYTORCH, pytorch_loop),
     method_row(COPY_ALONE, _copy_alone, "quantized", peer=None),
     method_row(WITH_COPY, speculative, "quantized", drafting=True, gamma=5),
+    method_row(CHAIN_OF_THREE, _chain_of_three, "quantized", gamma=8),
     method_row("sample, filtered", sample, together=sample_batch, filters=FILTERS, peer=GENERATE_FILTERED,
                greedily=False),
     Row("beam_search, 4 beams", _beam_search, GENERATE_BEAMS, texts=4, sampling=False),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from tutorlib.storyworld import grammar, words
-from tutorlib.storyworld.world import LOST
+from tutorlib.storyworld.state import LOST
 
 THING = re.compile(rf"\b{grammar.THING}\b")
 BOX = re.compile(rf"\b(?P<box>{grammar.noun(words.CONTAINERS)})\b")
