@@ -559,6 +559,7 @@ def test_what_is_left_out_is_in_the_file_and_a_row_without_its_peer_has_no_ratio
         assert (row["over_peer"] is None) == (row_named(row["name"]).peer in {None, *found["left_out"]}), row["name"]
 
 
+@pytest.mark.slow
 def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsys):
     conditions = ["--temperatures", "0", "1", "--batches", "1", "3"]
     first, *parts = printed_by(capsys, ["--quick", "--seed", "5", *conditions], family, PROMPTS[:1]).split("\n\n")
@@ -635,6 +636,7 @@ def test_six_kinds_of_prompt_have_some_each_all_different(chatting):
         bench.chat_prompts(chatting, 5)
 
 
+@pytest.mark.slow
 def test_a_chat_model_is_measured_with_each_kind_and_with_the_heads_that_it_has(chatting, tmp_path, capsys):
     chat_bench(chatting, "--results", tmp_path / "new" / "all.json")
     report, text = read_report(tmp_path / "new" / "all.json"), capsys.readouterr().out

@@ -10,6 +10,7 @@ def made_up(*numbers, is_time=False):
     return growth.Growth("made up", "B", sizes, dict(zip(sizes, numbers, strict=True)).__getitem__, is_time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", [one for one in growth.growths() if not one.is_time], ids=lambda one: one.name)
 def test_memory_at_most_doubles_where_tokens_or_texts_do(one):
     smaller = one._replace(sizes=tuple(size // 8 for size in one.sizes))

@@ -116,7 +116,7 @@ def test_heads_with_one_output_layer_guess_what_pytorch_computes():
     assert_same_guesses(heads, torch.randn(3, 32))
 
 
-@pytest.mark.parametrize("name", ["storyworld", REAL])
+@pytest.mark.parametrize("name", ["storyworld", pytest.param(REAL, marks=pytest.mark.slow)])
 def test_the_heads_that_come_with_tutorlib_too(name):
     family = models.load(name, device="cpu", dtype="float32")
     target, text = family.target, family.target.encode("Once upon a time there was a red kite, and it was old.")[:14]

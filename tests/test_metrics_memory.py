@@ -146,6 +146,7 @@ def assert_predicted(family, prompt, tokens, names):
         assert found.weights == pytest.approx(expected.weights, rel=0.001), name
 
 
+@pytest.mark.slow
 def test_the_peak_of_every_method_is_predicted_in_the_village(village):
     prompt = village.target.encode("Mia was in the garden. Leo had the red kite and Ada had the blue one. Mia went to")
     assert_predicted(village, prompt, 60, ["greedy", "speculative", "medusa", "eagle3"])

@@ -170,6 +170,7 @@ def test_methods_write_with_a_hybrid_what_greedy_writes_and_sample_with_a_seed(n
             assert len(made.tokens) == CONTEXT - len(prompt)
 
 
+@pytest.mark.slow
 def test_speculation_between_hybrids_keeps_the_targets_distribution():
     """The other methods: see `tests/test_lossless.py`."""
     target, draft = small("lfm2, with states"), small("lfm2, with states", seed=2)

@@ -325,6 +325,7 @@ def small(small_of):
     return small_of(3)
 
 
+@pytest.mark.slow
 def test_a_draft_in_four_bits_keeps_the_targets_distribution_exactly(small, small_of):
     target, quantized = small
     assert distance(on(speculative, quantized), target, [0, 2, 1], 3, gamma=1) < EXACT
@@ -332,6 +333,7 @@ def test_a_draft_in_four_bits_keeps_the_targets_distribution_exactly(small, smal
     assert distance(on(speculative, quantized), target, [1], 3, gamma=2) < EXACT
 
 
+@pytest.mark.slow
 def test_a_target_in_four_bits_has_a_distribution_of_its_own_which_speculation_keeps(small):
     target, quantized = small
 

@@ -101,6 +101,7 @@ def test_several_threads_of_a_program_decode_at_once(threads):
     assert len(found) == 4 and all(one.equal(expected) for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_has_threads_of_its_own():
     code = """
