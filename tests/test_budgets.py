@@ -1,11 +1,11 @@
-"""Thinking budgets: where a thought ends, by hand; that methods keep it exact is in test_lossless.py."""
+"""Warps that stop: where, by hand; that methods keep them exact is in test_lossless.py."""
 
 import math
 
 import pytest
 import torch
 
-from tutorlib import Seeded, TableLM, run, sample, thinking_budget
+from tutorlib import Seeded, TableLM, run, sample, stop_when_unsure, thinking_budget
 from tutorlib.sampling.warp import probabilities
 
 LM = TableLM({"": [0.1, 0.2, 0.3, 0.4]}, stop_tokens=[3])
@@ -88,3 +88,30 @@ def test_tokens_of_another_model_and_missing_histories_are_named_when_it_is_used
     with pytest.raises(ValueError, match="no token is left in row 0"):
         only_the_end = torch.tensor([[-math.inf, 0.0, -math.inf]])
         probabilities(only_the_end, [thinking_budget([0], [1], at_most=4, at_least=2)], [[0]])
+
+
+def test_a_row_whose_best_tokens_are_nearly_equal_is_the_end():
+    rows = torch.tensor([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0]]).log()
+    confidence = [-math.log(0.5), -(math.log(0.9) + math.log(0.1)) / 2]
+    assert confidence[0] < 1 < confidence[1]
+    warped = probabilities(rows, [stop_when_unsure(2, below=1, best=2)])
+    assert warped.tolist() == [[0, 0, 1], pytest.approx([0.9, 0.1, 0])]
+    assert probabilities(rows, [stop_when_unsure(2, below=1)]).argmax(-1).tolist() == [0, 0], "log 0 is sure"
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"stop_token": -1}, "id of the token that ends a text, a whole number of 0 or more, got -1"),
+        ({"best": 0}, "in best how many tokens count"),
+        ({"below": math.nan}, "in below a finite number, the threshold, got nan"),
+    ],
+)
+def test_a_wrong_threshold_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        stop_when_unsure(**{"stop_token": 2, "below": 1.0} | wrong)
+
+
+def test_a_stop_token_of_another_model_is_named_when_it_is_used():
+    with pytest.raises(ValueError, match=r"stop_when_unsure\(7, below=1\): the stop token is outside .* of 3 tokens"):
+        probabilities(torch.zeros(1, 3), [stop_when_unsure(7, below=1.0)])

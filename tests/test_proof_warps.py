@@ -160,6 +160,15 @@ def thinking_budget(begin, end, most, least=0, wait=None, stop=()):
     return budget
 
 
+def stop_when_unsure(stop_token, below, top_k):
+    def unsure(logits, history):
+        best = sorted(softmax(logits))[-top_k:]
+        confidence = sum(-math.log(prob) if prob > 0 else INF for prob in best) / len(best)
+        return only([stop_token], [0.0] * len(logits)) if confidence < below else logits
+
+    return unsure
+
+
 def direct(next_logits, prompt, definitions):
     """All texts of LENGTH tokens, each with the product of its tokens' probabilities."""
     distribution = {(): 1.0}
@@ -199,6 +208,7 @@ SINGLE = [
     [("no_repeat_ngram", 2)],
     [("no_repeat_ngram", 3)],
     [("thinking_budget", [0], [1], 2)],
+    [("stop_when_unsure", 3, 1.0, 2)],
     [("thinking_budget", [2, 0], [1, 1], 2, 1, 2)],
     [("thinking_budget", [2, 0], [1, 2], 4, 3, 0, [2])],
     [("thinking_budget", [0], [2, 1], 5, 1, None, [1, 3])],
@@ -224,15 +234,19 @@ def label(case):
     return ", ".join(f"{name}{setting}" for name, *setting in case)
 
 
-def ours(case):
-    return [
-        thinking(*settings) if name == "thinking_budget" else getattr(warps, name)(*settings)
-        for name, *settings in case
-    ]
-
-
 def thinking(begin, end, most, least=0, wait=None, stop=()):
     return budgets.thinking_budget(begin, end, at_most=most, at_least=least, wait=wait, stop_tokens=stop)
+
+
+def unsure(stop_token, below, best):
+    return budgets.stop_when_unsure(stop_token, below=below, best=best)
+
+
+STOPS = {"thinking_budget": thinking, "stop_when_unsure": unsure}
+
+
+def ours(case):
+    return [(STOPS.get(name) or getattr(warps, name))(*settings) for name, *settings in case]
 
 
 def definitions(case):

@@ -55,7 +55,7 @@ from .running.decoder import decoder
 from .running.decoding import run, run_batch
 from .running.step import Step
 from .running.trace import Trace
-from .sampling.budgets import thinking_budget
+from .sampling.budgets import stop_when_unsure, thinking_budget
 from .sampling.penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 from .sampling.randomness import Exhaustive, Greedy, Seeded
 from .sampling.warp import min_p, temperature, top_k, top_p, typical
@@ -126,6 +126,7 @@ __all__ = [
     "speculative",
     "speculative_batch",
     "static_tree",
+    "stop_when_unsure",
     "storyworld",
     "string_match",
     "suffix_lookup",

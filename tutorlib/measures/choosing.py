@@ -43,8 +43,8 @@ def best_of_n(answers: Sequence[Answer], judge: Callable[[Answer], float]) -> Ch
     Cost: n calls of the judge, besides drawing the n answers. The choice is as good as the judge: a judge that is wrong
     about one answer of n is asked n times, and the answer about which it is most wrong in the answer's favour wins.
 
-    Source: Stiennon et al. (2020), "Learning to Summarize from Human Feedback", section 4.3 and appendix G.2; with a
-    judge of single steps, Cobbe et al. (2021), "Training Verifiers to Solve Math Word Problems", section 4.
+    Source: Stiennon et al. (2020), "Learning to Summarize from Human Feedback" ("best-of-N", with a model of human
+    preferences as the judge); Cobbe et al. (2021), "Training Verifiers to Solve Math Word Problems", section 4.2.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def minimum_bayes_risk(answers: Sequence[Answer], utility: Callable[[Answer, Ans
     Cost: n (n - 1) calls of `utility`, and no call of a model besides drawing the n answers.
 
     Source: Eikema and Aziz (2020), "Is MAP Decoding All You Need? The Inadequacy of the Mode in Neural Machine
-    Translation", section 4.2 (the estimate by samples).
+    Translation", who estimate the expected utility from samples.
 
     Parameters
     ----------

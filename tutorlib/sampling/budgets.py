@@ -1,4 +1,4 @@
-"""How long a model thinks before it answers: a warp that ends its thinking after so many tokens, and not before.
+"""When a model stops: warps that end its thinking after so many tokens, and not before, or its text where it is unsure.
 
 What this file does not do: stop a run (`run` has a budget of its own, and cuts an answer wherever it is).
 """
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..arguments import check_whole_number, ints
-from .checks import Warp, named, one_history_each
+from ..arguments import check_whole_number, ints, is_number, number_text
+from .checks import Filter, Warp, named, one_history_each
 from .known_text import KnownText, Memory
 
 
@@ -139,3 +139,46 @@ def thinking_budget(
         return logits
 
     return named(thinking_budget_warp, name)
+
+
+def stop_when_unsure(stop_token: int, *, below: float, best: int = 20) -> Filter:
+    """Write the stop token where the model's confidence in the next token is below a threshold.
+
+    The confidence of a row is the mean of -log p over its `best` most likely tokens: the more of the probability goes
+    to one token, the less is left for the others, and the larger is the mean. Let it be the first warp, so that it
+    reads the model's own probabilities.
+
+    Source: Fu et al. (2025), "Deep Think with Confidence", section 2. The paper takes the mean over a window of tokens.
+    A warp cannot: the rows of earlier tokens are not among its arguments, and if it remembered them from earlier calls,
+    the text would depend on what was drafted. With a window of one token, only the row itself decides. So this is exact
+    under every method that keeps the target's distribution.
+
+    Parameters
+    ----------
+    stop_token : int
+        What ends a text, such as ``lm.stop_tokens[0]``.
+    below : float
+        The threshold; finite, otherwise ValueError.
+    best : int
+        How many tokens, at least 1. Of a smaller vocabulary, all count.
+
+    Raises
+    ------
+    ValueError
+        For a bad argument; for a stop token outside the vocabulary, when the warp is used.
+    """
+    check_whole_number(stop_token, 0, "stop_when_unsure needs the id of the token that ends a text")
+    check_whole_number(best, 1, "stop_when_unsure needs in best how many tokens count")
+    if not is_number(below):
+        raise ValueError(f"stop_when_unsure needs in below a finite number, the threshold, got {below!r}")
+    name = f"stop_when_unsure({stop_token}, below={number_text(below)})"
+
+    def stop_when_unsure_warp(logits, histories=None):
+        if stop_token >= logits.shape[-1]:
+            raise ValueError(f"{name}: the stop token is outside the vocabulary of {logits.shape[-1]} tokens")
+        confidence = -logits.log_softmax(-1).topk(min(best, logits.shape[-1])).values.mean(-1, keepdim=True)
+        only = torch.full_like(logits, -math.inf)
+        only[:, stop_token] = 0.0
+        return torch.where(confidence < below, only, logits)
+
+    return named(stop_when_unsure_warp, name)
