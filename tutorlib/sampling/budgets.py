@@ -148,7 +148,7 @@ def stop_when_unsure(stop_token: int, *, below: float, best: int = 20) -> Filter
     to one token, the less is left for the others, and the larger is the mean. Let it be the first warp, so that it
     reads the model's own probabilities.
 
-    Source: Fu et al. (2025), "Deep Think with Confidence", section 2. The paper takes the mean over a window of tokens.
+    Source: Fu et al. (2025), "Deep Think with Confidence". The paper takes the mean over a window of tokens.
     A warp cannot: the rows of earlier tokens are not among its arguments, and if it remembered them from earlier calls,
     the text would depend on what was drafted. With a window of one token, only the row itself decides. So this is exact
     under every method that keeps the target's distribution.

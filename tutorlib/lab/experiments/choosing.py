@@ -27,7 +27,7 @@ from . import Experiment, Setting, bundled, village_prompts
 SETTING: Setting = {
     "stories": {"model": "storyworld target", "draft": "storyworld draft", "prompts": 60, "tokens": 60, "most": 16},
     "questions": {"model": "storyworld draft", "prompts": 120, "tokens": 4, "most": 32},
-    "sums": {"model": "SmolLM2-135M-Instruct in eight bits", "prompts": 20, "tokens": 32, "most": 16},
+    "sums": {"model": "SmolLM2-135M-Instruct in eight bits", "prompts": 40, "tokens": 32, "most": 16},
     "temperature": {"stories": 1.0, "questions": 1.0, "sums": 0.7},
     "gamma": 4,
 }
@@ -109,7 +109,7 @@ def curves(drawn: Sequence[Sequence[Any]], right: Sequence[Sequence[bool]], rule
     return made
 
 
-def calls(traces: Sequence[Sequence]) -> dict:
+def calls(traces: Sequence[Sequence], drafting: bool = False) -> dict:
     """Target calls for 1, 2, 4, … answers, on average over the prompts: one after the other, and all at once."""
     most = len(traces[0])
     counts = [2**power for power in range(most.bit_length())]
@@ -123,11 +123,10 @@ def calls(traces: Sequence[Sequence]) -> dict:
         ]
 
     written = mean(sum, lambda trace: len(trace.tokens)), mean(max, lambda trace: len(trace.tokens))
-    return {
-        "one after the other": written[0],
-        "together": written[1],
-        "together, with a draft": mean(max, lambda trace: len(trace.steps)),
-    }
+    made = {"one after the other": written[0], "together": written[1]}
+    if drafting:
+        made["together, with a draft"] = mean(max, lambda trace: len(trace.steps))
+    return made
 
 
 def greedily(lm, prompts, tokens: int, is_right: Callable[[int, str], bool]) -> dict:
@@ -174,7 +173,7 @@ def stories(family, setting: dict) -> dict:
     return {
         "greedy": greedily(lm, prompts, setting["tokens"], lambda number, text: is_true(prompts[number], text)),
         **curves(texts, right, rules),
-        "calls": calls(traces),
+        "calls": calls(traces, drafting=True),
     }
 
 
