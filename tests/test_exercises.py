@@ -497,7 +497,7 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "choosing", "check_pass_at", 1 - 21 / 45, (0.51, "draw one answer twice"), (21 / 45, "none"),
             (0.6, "counted twice"), (0.3, "one answer"), (0.09, "all of them"), (0.8, "only wrong answers"),
-            k=2, right=3, drawn=10,
+            k=2, correct=3, drawn=10,
         ),
         answers(
             "choosing", "check_case_for_voting", [(0.3, False), (0.25, True), (0.25, True), (0.2, True)],

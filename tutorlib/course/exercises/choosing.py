@@ -14,18 +14,18 @@ from .verdicts import Verdict, right, wrong
 
 
 @checker
-def check_pass_at(answer, k, right, drawn) -> Verdict:
+def check_pass_at(answer, k, correct, drawn) -> Verdict:
     """Judge the estimate of pass@k from some drawn answers, of which some are right."""
-    share = right / drawn
+    share = correct / drawn
     return compare(
         answer,
-        pass_at(k, right, drawn),
+        pass_at(k, correct, drawn),
         {
             1
             - (1 - share)
             ** k: "You may draw one answer twice. Of the answers that are there, choose a set: the second "
             "one is a different one.",
-            1 - pass_at(k, right, drawn): "That is how often *none* of them is right.",
+            1 - pass_at(k, correct, drawn): "That is how often *none* of them is right.",
             k * share: "You added the probabilities. Sets with two right answers are then counted twice.",
             share: "That is one answer. How often is at least one of several right?",
             share**k: "That is roughly how often all of them are right.",
@@ -60,7 +60,12 @@ check_vote = Exercise(
     {
         "None is not a final answer, and must not get votes.": {"counted": lambda final: True},
         "Of two final answers with equally many votes, the one that was drawn first wins.": (
-            lambda finals: vote(finals, best=lambda places, key: max(reversed(places), key=key)),
+            lambda finals: vote(
+                finals,
+                best=lambda places, key: max(
+                    places, key=lambda place: (key(place), finals.index(finals[place]), -place)
+                ),
+            ),
             lambda finals: vote(
                 finals, best=lambda places, key: min(places, key=lambda place: (-key(place), finals[place], place))
             ),
