@@ -12,14 +12,15 @@ from statistics import fmean
 from typing import Any
 
 from ... import measures
-from ...decoders.greedy import greedy
+from ...decoders.sample import sample
 from ...decoders.sample_batch import sample_batch
 from ...decoders.speculative_batch import speculative_batch
 from ...measures.choosing import best_of_n, minimum_bayes_risk, self_consistency
 from ...model.eight_bits import EightBits
 from ...running.decoding import run, run_batch
+from ...sampling.budgets import thinking_budget
 from ...sampling.randomness import Seeded
-from ...sampling.warp import temperature
+from ...sampling.warp import Warp, temperature
 from ...storyworld import words
 from ...storyworld.questions import questions
 from . import Experiment, Setting, bundled, village_prompts
@@ -30,6 +31,7 @@ SETTING: Setting = {
     "sums": {"model": "SmolLM2-135M-Instruct in eight bits", "prompts": 40, "tokens": 32, "most": 16},
     "temperature": {"stories": 1.0, "questions": 1.0, "sums": 0.7},
     "gamma": 4,
+    "long": {"at_least": 30, "at_most": 40, "tokens": 48},
 }
 VALUES = {
     "who has it": words.NAMES,
@@ -129,9 +131,9 @@ def calls(traces: Sequence[Sequence], drafting: bool = False) -> dict:
     return made
 
 
-def greedily(lm, prompts, tokens: int, is_right: Callable[[int, str], bool]) -> dict:
+def greedily(lm, prompts, tokens: int, is_right: Callable[[int, str], bool], warp: Sequence[Warp] = ()) -> dict:
     """How often one greedy answer is right, and its target calls."""
-    traces = [run(greedy(lm, prompt), tokens, progress=False) for prompt in prompts]
+    traces = [run(sample(lm, prompt, warp=warp), tokens, progress=False) for prompt in prompts]
     marks = [is_right(number, trace.text) for number, trace in enumerate(traces)]
     return {
         "right": fmean(marks),
@@ -216,9 +218,21 @@ def row(family, name: str) -> dict:
             [question.answer.strip() for question in asked],
         )
     family, asked = bundled("smollm2"), sums(setting["prompts"])
+    lm, due = EightBits(family.target), [answer for _, answer in asked]
     prompts = [family.chat(question) for question, _ in asked]
-    read = lambda number, text: result_in(text)  # noqa: E731
-    return short_answers(EightBits(family.target), prompts, setting, name, read, [answer for _, answer in asked])
+    long = SETTING["long"]
+    return short_answers(lm, prompts, setting, name, lambda number, text: result_in(text), due) | {
+        "one long greedy": greedily(
+            lm, prompts, long["tokens"], lambda number, text: result_in(text) == due[number], [waiting(family.target)]
+        )
+    }
+
+
+def waiting(lm) -> Warp:
+    """SmolLM2 thinks for `SETTING["long"]` tokens, with "Wait" in place of an earlier end, and then says its answer."""
+    begin, end, wait = map(lm.tokenizer.encode, ("<|im_start|>assistant\n", "\nThe answer is", " Wait"))
+    budget = {key: SETTING["long"][key] for key in ("at_least", "at_most")}
+    return thinking_budget(begin, end, **budget, wait=wait[0], stop_tokens=lm.stop_tokens)
 
 
 EXPERIMENT = Experiment("choosing", SETTING, dict.fromkeys(("stories", "questions", "sums")), row)
