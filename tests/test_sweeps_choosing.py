@@ -64,6 +64,8 @@ def test_the_stored_rows_say_what_the_chapter_says():
             assert all(chosen <= most for chosen, most in zip(rule["right"], ceiling, strict=True)), name
     assert rows["questions"]["rules"]["vote"]["right"][-1] <= rows["questions"]["greedy"]["right"]
     assert rows["sums"]["rules"]["vote"]["right"][-1] > 2 * rows["sums"]["greedy"]["right"]
+    low, high = rows["sums"]["one long greedy"]["interval"]
+    assert low < rows["sums"]["rules"]["vote"]["right"][1] < high, "they cannot be told apart"
     assert rows["stories"]["greedy"]["right"] == 1 > rows["stories"]["rules"]["most likely"]["right"][-1]
 
 
