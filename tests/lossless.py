@@ -47,6 +47,7 @@ from tutorlib.model.lm import LM
 from tutorlib.model.own_cache import OwnCache
 from tutorlib.model.session import NaNLogits, Session
 from tutorlib.model.table import TableLM, TableTokenizer
+from tutorlib.sampling.budgets import stop_when_unsure, thinking_budget
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import (
     frequency_penalty,
@@ -71,6 +72,9 @@ WARPS = {
     "temperature and top-p": [temperature(0.6), top_p(0.83)],
     "penalty and temperature": [frequency_penalty(0.4), temperature(1.3)],
     "penalty and top-k": [no_repeat_ngram(4), top_k(2)],
+    # The prompts end in a thought, which begins after each "a" and ends with "cb".
+    "thinking": [thinking_budget([0], [2, 1], at_most=4, at_least=3, wait=0)],
+    "unsure and temperature": [stop_when_unsure(1, below=1.0, best=2), temperature(1.3)],
 }
 SIZES = {"vocab_size": 3, "bos_token_id": None, "eos_token_id": None}
 LAYERS = {

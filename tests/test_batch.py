@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutorlib.model.lm import LM
+from tutorlib.model.session import NaNLogits
 
 BATCH_VERBS = ("feed", "feed", "rollback", "reorder")
 tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
@@ -142,3 +143,39 @@ def test_running_out_of_memory_says_how_much_was_asked(llama, monkeypatch):
     monkeypatch.setattr(llama.model, "forward", forward)
     with pytest.raises(torch.OutOfMemoryError, match="2 rows of 3 new tokens after 0"):
         batch.feed([[], []])
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "looped_llama"])
+def test_equal_prompts_are_read_once_for_all_rows(family):
+    lm = LM(random_model(family, torch.float32 if "looped" in family else torch.float64))
+    prompt, new = [1, 2, 3, 4] * 6, [[5], [], [6, 7]]
+    alone, together = lm.batch([prompt] * 3), lm.batch([prompt] * 3)
+    read = []
+    kind = type(together._cache)
+    with pytest.MonkeyPatch.context() as patch:
+        name = "_compute" if "looped" in family else "_pass"
+        whole = getattr(kind, name)
+        patch.setattr(kind, name, lambda cache, rows, *a, **k: read.append(rows) or whole(cache, rows, *a, **k))
+        rows = together.feed(new)
+        assert read == [[prompt[:-1]], [prompt[-1:] + tokens for tokens in new]] and lm.calls == together.calls == 1
+        patch.setattr(kind, "read_for_all", lambda *_: False)
+        expected = alone.feed(new)
+    for logits, others in zip(rows, expected, strict=True):
+        assert len(logits) and ("looped" not in family or logits.equal(others))
+        torch.testing.assert_close(logits, others)
+    together.rollback([1, 0, 2])
+    for logits, tokens in zip(together.feed([[2]] * 3), together.tokens, strict=True):
+        assert_rows(logits, recomputed(lm.model, tokens)[-1:])
+
+
+def test_a_shared_prompt_that_gives_nan_leaves_the_batch_as_it_was(llama):
+    batch = llama.batch([[1] * 20] * 2)
+    with torch.no_grad():
+        weights = llama.model.get_input_embeddings().weight
+        before = weights.clone()
+        weights[1] = math.nan
+        with pytest.raises(NaNLogits):
+            batch.feed([[], [2]])
+        weights.copy_(before)
+    for logits, tokens in zip(batch.feed([[3], []]), batch.tokens, strict=True):
+        assert_rows(logits, recomputed(llama.model, tokens)[-len(logits) :])

@@ -495,6 +495,17 @@ def answers(chapter, name, right, *wrong, **given):
             ({"p": [0, 1], "q": [1, 0]}, "both a and b"), ({"p": [1], "q": [1]}, "two probabilities"),
         ),
         answers(
+            "choosing", "check_pass_at", 1 - 21 / 45, (0.51, "draw one answer twice"), (21 / 45, "none"),
+            (0.6, "counted twice"), (0.3, "one answer"), (0.09, "all of them"), (0.8, "only wrong answers"),
+            k=2, correct=3, drawn=10,
+        ),
+        answers(
+            "choosing", "check_case_for_voting", [(0.3, False), (0.25, True), (0.25, True), (0.2, True)],
+            ([(0.4, True), (0.3, False), (0.3, True)], "a most probable text is right"),
+            ([(0.6, False), (0.4, True)], "at least 0.7"), ([(0.5, False), (0.4, True)], "sum to 0.9"),
+            ([(1.0, True)], "two to five pairs"), ([(0.5, 1), (0.5, 0)], "True or False"),
+        ),
+        answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),
             (ONE_LEVEL | {"empty map": "the same"}, "Every guess"), (dict.fromkeys(ONE_LEVEL, 1), "neither"),
             ({"a": 1}, "keys"),

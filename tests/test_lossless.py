@@ -82,7 +82,7 @@ def test_it_keeps_the_targets_distribution_under_every_warp(name, warp):
     assert far(name, with_zeros(3), [0, 2, 0], 3, WARPS[warp]) < EXACT
 
 
-@pytest.mark.parametrize("warp", ["penalty and top-k", pytest.param("no warp", marks=SLOW)])
+@pytest.mark.parametrize("warp", ["penalty and top-k", "thinking", pytest.param("no warp", marks=SLOW)])
 @every_method
 def test_it_keeps_it_with_drafts_that_may_say_anything(name, warp):
     assert far(name, tables(3), [0, 2, 0], 3, WARPS[warp]) < EXACT

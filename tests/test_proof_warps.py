@@ -17,6 +17,7 @@ from lossless import EXACT
 from tutorlib.decoders import sample
 from tutorlib.measures.proof import exact_distribution, total_variation
 from tutorlib.model.table import TableLM
+from tutorlib.sampling import budgets
 from tutorlib.sampling import warp as warps
 
 INF = math.inf
@@ -124,6 +125,50 @@ def no_repeat_ngram(n):
     return forbid
 
 
+def thinking_budget(begin, end, most, least=0, wait=None, stop=()):
+    """The thoughts of a text are found from its first token on, each time anew."""
+
+    def thought(history):
+        text, found = list(history), None
+        for place in range(len(text)):
+            if found is None and text[max(0, place + 1 - len(begin)) : place + 1] == list(begin):
+                found = place + 1
+            elif found is not None and text[max(found, place + 1 - len(end)) : place + 1] == list(end):
+                found = None
+        return None if found is None else text[found:]
+
+    def budget(logits, history):
+        text = thought(history)
+        if text is None:
+            return logits
+        done = max(
+            count for count in range(len(end)) if count <= len(text) and text[len(text) - count :] == end[:count]
+        )
+        if len(text) >= most:
+            return only([end[done]], [max(logit, -1e300) for logit in logits])
+        early = len(text) - done < least
+        probs = softmax(logits)
+        for token in [*stop, *end[-1:]]:
+            if (token in stop or early and done == len(end) - 1) and token != (wait if early else end[done]):
+                moved, probs[token] = probs[token], 0.0
+                if not early:
+                    probs[end[done]] += moved
+                elif wait is not None:
+                    probs[wait] += moved
+        return [math.log(prob) if prob > 0 else -INF for prob in probs]
+
+    return budget
+
+
+def stop_when_unsure(stop_token, below, top_k):
+    def unsure(logits, history):
+        best = sorted(softmax(logits))[-top_k:]
+        confidence = sum(-math.log(prob) if prob > 0 else INF for prob in best) / len(best)
+        return only([stop_token], [0.0] * len(logits)) if confidence < below else logits
+
+    return unsure
+
+
 def direct(next_logits, prompt, definitions):
     """All texts of LENGTH tokens, each with the product of its tokens' probabilities."""
     distribution = {(): 1.0}
@@ -162,6 +207,11 @@ SINGLE = [
     [("presence_penalty", 1.1, 4)],
     [("no_repeat_ngram", 2)],
     [("no_repeat_ngram", 3)],
+    [("thinking_budget", [0], [1], 2)],
+    [("stop_when_unsure", 3, 1.0, 2)],
+    [("thinking_budget", [2, 0], [1, 1], 2, 1, 2)],
+    [("thinking_budget", [2, 0], [1, 2], 4, 3, 0, [2])],
+    [("thinking_budget", [0], [2, 1], 5, 1, None, [1, 3])],
 ]
 # Each in both orders, which are two cases.
 PAIRS = [
@@ -175,6 +225,7 @@ PAIRS = [
     [("presence_penalty", 1.1, 4), ("top_k", 2)],
     [("no_repeat_ngram", 3), ("top_p", 0.72)],
     [("frequency_penalty", 0.7), ("min_p", 0.4)],
+    [("thinking_budget", [2, 0], [1, 1], 4, 4, 2, [3]), ("temperature", 0.4)],
 ]
 CASES = SINGLE + PAIRS + [pair[::-1] for pair in PAIRS]
 
@@ -183,8 +234,19 @@ def label(case):
     return ", ".join(f"{name}{setting}" for name, *setting in case)
 
 
+def thinking(begin, end, most, least=0, wait=None, stop=()):
+    return budgets.thinking_budget(begin, end, at_most=most, at_least=least, wait=wait, stop_tokens=stop)
+
+
+def unsure(stop_token, below, best):
+    return budgets.stop_when_unsure(stop_token, below=below, best=best)
+
+
+STOPS = {"thinking_budget": thinking, "stop_when_unsure": unsure}
+
+
 def ours(case):
-    return [getattr(warps, name)(*settings) for name, *settings in case]
+    return [(STOPS.get(name) or getattr(warps, name))(*settings) for name, *settings in case]
 
 
 def definitions(case):

@@ -44,6 +44,7 @@ from .drafting.rules import block, match, match_drawn, ratio
 from .hugging_face.generate import custom_generate
 from .loading import models
 from .measures import proof
+from .measures.choosing import best_of_n, minimum_bayes_risk, self_consistency
 from .model.eight_bits import EightBits
 from .model.lm import LM
 from .model.session import NaNLogits
@@ -54,6 +55,7 @@ from .running.decoder import decoder
 from .running.decoding import run, run_batch
 from .running.step import Step
 from .running.trace import Trace
+from .sampling.budgets import stop_when_unsure, thinking_budget
 from .sampling.penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 from .sampling.randomness import Exhaustive, Greedy, Seeded
 from .sampling.warp import min_p, temperature, top_k, top_p, typical
@@ -82,6 +84,7 @@ __all__ = [
     "adaptive_gamma",
     "beam_search",
     "best_first_beam_search",
+    "best_of_n",
     "block",
     "chain_draft",
     "checking",
@@ -107,6 +110,7 @@ __all__ = [
     "medusa",
     "metrics",
     "min_p",
+    "minimum_bayes_risk",
     "models",
     "no_repeat_ngram",
     "presence_penalty",
@@ -118,13 +122,16 @@ __all__ = [
     "run_batch",
     "sample",
     "sample_batch",
+    "self_consistency",
     "speculative",
     "speculative_batch",
     "static_tree",
+    "stop_when_unsure",
     "storyworld",
     "string_match",
     "suffix_lookup",
     "temperature",
+    "thinking_budget",
     "token_intersection",
     "top_k",
     "top_p",

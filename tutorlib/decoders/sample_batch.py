@@ -25,8 +25,9 @@ def sample_batch(
     no row waits for another.
 
     Cost: one call of `lm` per round, with one row for each text that has not ended; the first call also reads the
-    prompts. As long as most of a call's time goes into reading the weights from memory, a call for several rows takes
-    little longer than a call for one. Rows that have ended are removed from the cache.
+    prompts (once for all rows if they are equal). As long as most of a call's time goes into reading the weights from
+    memory, a call for several rows takes little longer than a call for one. Rows that have ended are removed from the
+    cache.
 
     Parameters
     ----------

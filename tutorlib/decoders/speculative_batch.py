@@ -115,7 +115,8 @@ def speculative_batch(
     tokens, so their lengths differ more and more; each row forgets only its own rejected tokens.
 
     Cost: each round takes one call of `target` and up to γ calls of `draft`. Each call has one row for every text that
-    has not ended, and is as wide as its longest row. Rows that have ended are removed from both caches.
+    has not ended, and is as wide as its longest row. Rows that have ended are removed from both caches. If all prompts
+    are equal, they are read once.
 
     Source: as for `speculative`. Rows of uneven length are the subject of Qian et al. (2024), "BASS: Batched Attention-
     optimized Speculative Sampling".

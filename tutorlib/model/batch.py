@@ -26,7 +26,8 @@ class Batch:
     room : list of int
         How many more tokens fit into the context, row by row.
     calls : int
-        Calls so far. Prompts of very different lengths are computed in two passes of the model, counted as one call.
+        Calls so far. Prompts of very different lengths, and several equal prompts (which are read once for all rows),
+        are computed in two passes of the model, counted as one call.
     """
 
     def __init__(self, lm: Sequences, prompts: Sequence[str | Sequence[int]]):
@@ -78,7 +79,8 @@ class Batch:
         for row, (tokens, room) in enumerate(zip(given, self.room, strict=True)):
             if len(tokens) > room:
                 raise ValueError(f"row {row}: {len(tokens)} tokens to feed, room for {room}: cut them to batch.room")
-        pending = [tokens[computed:] for tokens, computed in zip(self._tokens, self._computed, strict=True)]
+        starts = self._computed
+        pending = [tokens[computed:] for tokens, computed in zip(self._tokens, starts, strict=True)]
         new = [old + tokens for old, tokens in zip(pending, given, strict=True)]
         if not any(new):
             raise ValueError("feed: no row has anything to compute: give at least one of them a token")
@@ -87,9 +89,13 @@ class Batch:
             computed = [tokens[:count] for tokens, count in zip(self._tokens, self._computed, strict=True)]
             self._cache = self.lm.reach(self._cache, computed, length)
         self.calls += 1
+        prompt = self._tokens[0][:-1]
+        are_equal = len(self) > 1 and all(tokens == self._tokens[0] for tokens in self._tokens)
+        if are_equal and not any(starts) and self._cache.read_for_all(prompt, len(self)):
+            starts, new = [len(prompt)] * len(self), [tokens[len(prompt) :] for tokens in new]
         # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
         keep = [len(tokens) + bool(old) for old, tokens in zip(pending, given, strict=True)]
-        rows, _ = self._cache.call(new, self._computed, keep)
+        rows, _ = self._cache.call(new, starts, keep)
         refuse_nan(rows, self._cache, self._computed)
         for row, tokens in enumerate(given):
             self._tokens[row] += tokens

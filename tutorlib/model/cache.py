@@ -33,6 +33,9 @@ from .tree import TokenTree
 TREE_SLOTS = 128
 # Up to this many columns of logits where one is needed, one pass of the model is quicker than two.
 _COLUMNS_FOR_ONE = 4
+# From so many tokens of a prompt on, one more pass of a model takes less time than another row, or its draft, takes to
+# read them.
+WORTH_SHARING = 16
 # The smallest number of spare slots that a growing cache gets each time it is enlarged.
 _SPARE_SLOTS = 64
 
@@ -101,6 +104,18 @@ class KeyValues:
             ) from error
         places = [columns.index(first) if count else 0 for first, count in zip(firsts, keep, strict=True)]
         return [row[place : place + count] for row, place, count in zip(logits, places, keep, strict=True)], states
+
+    def read_for_all(self, tokens: list[int], rows: int) -> bool:
+        """Read the beginning of a prompt that all rows have in common once, as part of the call that follows.
+
+        Returns whether this was done.
+        """
+        if len(tokens) < WORTH_SHARING:
+            return False
+        self.reorder([0], 0)  # a call that failed may have left more rows
+        self._pass([tokens], [0], [len(tokens) - 1], [tokens])
+        self.reorder([0] * rows, len(tokens))
+        return True
 
     def forget(self, starts: list[int]) -> None:
         """Clear the slots of each row i from `starts[i]` on: NaN in them would spoil later calls, masked or not."""

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from .cache import TREE_SLOTS, check_static, grown, returned_cache
+from .cache import TREE_SLOTS, WORTH_SHARING, check_static, grown, returned_cache
 from .fingerprint import fingerprint, has_hooks, original
 from .team import CAN_GIVE_WAY, Team, together
 from .tree import TokenTree
@@ -39,8 +39,6 @@ _THREADS = 2
 _SHARED = 50e6
 # From so many tokens on, a matrix product is quicker than the loops.
 MANY = 32
-# From so many tokens on, one more pass of a model takes less time than its draft takes to read them.
-WORTH_SHARING = 16
 PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                 "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
 
@@ -258,15 +256,27 @@ class LoopCache:
         tokens, or if the model returns NaN.
         """
         count = len(tokens)
-        if type(other) is not LoopCache or other.lm.model is not self.lm.model or count < WORTH_SHARING:
-            return False
-        self._compute([tokens], [0], [0])
-        if np.isnan(self.keys[-1, 0, :, :count]).any():
+        if type(other) is not LoopCache or other.lm.model is not self.lm.model or not self._reads(tokens):
             return False
         other._make_room(count)
         for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
             theirs[:, 0, :, :count] = mine[:, 0, :, :count]
         return True
+
+    def read_for_all(self, tokens: list[int], rows: int) -> bool:
+        """Read the beginning of a prompt that all rows have in common once; see `cache.KeyValues.read_for_all`."""
+        if not self._reads(tokens):
+            return False
+        for states in (self.keys, self.values):
+            states[:, 1:, :, : len(tokens)] = states[:, :1, :, : len(tokens)]
+        return True
+
+    def _reads(self, tokens: list[int]) -> bool:
+        """Read tokens into the first row, in no call of its own, if they are enough; returns whether it holds them."""
+        if len(tokens) < WORTH_SHARING:
+            return False
+        self._compute([tokens], [0], [0])
+        return not np.isnan(self.keys[-1, 0, :, : len(tokens)]).any()
 
     def forget(self, starts: list[int]) -> None:
         """Nothing is to be cleared: slots from `starts` on are seen by nobody until they are written again."""

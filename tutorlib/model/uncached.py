@@ -58,6 +58,10 @@ class TokenCache:
                 if columns:
                     answer.put(row, columns, *self.lm.in_full(text, len(columns), answer.hidden))
 
+    def read_for_all(self, tokens: list[int], rows: int) -> bool:
+        """Nothing can be read for several rows at once; see `cache.KeyValues.read_for_all`."""
+        return False
+
     def forget(self, starts: list[int]) -> None:
         """Forget the tokens of each row i from position `starts[i]` on."""
         for slots, start in zip(self.slots, starts, strict=True):
