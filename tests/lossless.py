@@ -49,13 +49,24 @@ from tutorlib.model.session import NaNLogits, Session
 from tutorlib.model.table import TableLM, TableTokenizer
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import (
+    dry,
+    dynamic_temperature,
+    eta_cutoff,
+    exactly_k,
     frequency_penalty,
+    green_list,
+    logit_bias,
     min_p,
     no_repeat_ngram,
+    presence_penalty,
     repetition_penalty,
+    synthid,
     temperature,
+    top_h,
     top_k,
+    top_n_sigma,
     top_p,
+    xtc,
 )
 
 EXACT = 1e-9
@@ -71,6 +82,12 @@ WARPS = {
     "temperature and top-p": [temperature(0.6), top_p(0.83)],
     "penalty and temperature": [frequency_penalty(0.4), temperature(1.3)],
     "penalty and top-k": [no_repeat_ngram(4), top_k(2)],
+    "bias, window and exactly k": [logit_bias({1: 0.7}), presence_penalty(0.6, last=2), exactly_k(2)],
+    "n-sigma and dynamic temperature": [top_n_sigma(1.13), dynamic_temperature(1.2, 0.7)],
+    "top-h and eta": [top_h(0.87), eta_cutoff(0.31)],
+    "DRY and XTC": [dry(0.9, allowed_length=1), xtc(0.6, 0.21, [temperature(1.4)])],
+    "green list": [green_list(5, 1.5)],
+    "SynthID": [synthid([1, 2], width=2)],
 }
 SIZES = {"vocab_size": 3, "bos_token_id": None, "eos_token_id": None}
 LAYERS = {
