@@ -54,6 +54,7 @@ from .running.decoder import decoder
 from .running.decoding import run, run_batch
 from .running.step import Step
 from .running.trace import Trace
+from .sampling.engines import as_in
 from .sampling.filters import (
     epsilon_cutoff,
     eta_cutoff,
@@ -94,6 +95,7 @@ __all__ = [
     "TokenTree",
     "Trace",
     "adaptive_gamma",
+    "as_in",
     "beam_search",
     "best_first_beam_search",
     "block",

@@ -17,6 +17,7 @@ import torch
 
 from ..arguments import concrete
 from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
+from .engines import as_in
 from .filters import (
     ROUNDING,
     epsilon_cutoff,
@@ -42,6 +43,7 @@ __all__ = [
     "Filter",
     "ROUNDING",
     "Warp",
+    "as_in",
     "checked_histories",
     "checked_warp",
     "draft_probabilities",
