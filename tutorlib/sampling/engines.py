@@ -9,6 +9,7 @@ The chains were compared with the engines themselves: see `tutorlib.lab.experime
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -50,7 +51,7 @@ IGNORED = {
 }
 
 
-def as_in(engine: str, *, prompt_length: int | None = None, **settings) -> list[Warp]:
+def as_in(engine: str, *, prompt_length: int | None = None, **settings: Any) -> list[Warp]:
     """The warps that give the distribution from which an engine draws with these settings.
 
     Parameters

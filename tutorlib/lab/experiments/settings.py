@@ -119,7 +119,7 @@ def environment(engine: str) -> Path:
 def row(family, engine: str) -> dict:
     """The settings of each question, with what the engine answered. The family is not used."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [environment(engine), Path(__file__).with_name("_ask_engines.py"), engine, folder]
+        command = [str(environment(engine)), str(Path(__file__).with_name("_ask_engines.py")), engine, folder]
         asked, surroundings = json.dumps(questions(engine)), os.environ | {"KERAS_BACKEND": "torch"}
         surroundings.pop("PYTHONPATH", None)
         ran = subprocess.run(command, input=asked, env=surroundings, capture_output=True, text=True, check=False)
