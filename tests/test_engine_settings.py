@@ -7,8 +7,9 @@ import transformers
 from scipy.stats import chisquare
 
 from tutorlib import Seeded, TableLM, as_in, match, run, sample, speculative
+from tutorlib.course import settings_table
 from tutorlib.lab import experiments
-from tutorlib.lab.experiments import settings
+from tutorlib.lab.experiments import min_p, settings
 from tutorlib.sampling import engines, warp
 from tutorlib.sampling.known_text import History
 from tutorlib.sampling.warp import probabilities
@@ -175,3 +176,50 @@ def test_what_an_engine_would_ignore_or_does_not_have_is_named(given, says):
 def test_a_prompt_length_must_be_a_number():
     with pytest.raises(ValueError, match="prompt_length how many tokens the prompt has, a whole number .* got 'a'"):
         as_in("openvino-genai", prompt_length="a")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The chapter's tables, and its experiment
+
+
+PARTS = [settings_table.FILTERS, settings_table.DEFAULTS, settings_table.PENALTIES, settings_table.TEXTS]
+
+
+def test_the_tables_have_a_cell_for_each_engine_and_say_what_as_in_does():
+    for columns, cells in PARTS:
+        assert list(cells) == list(settings_table.VERSIONS) == ["tutorlib", *engines.CHAINS]
+        assert all(len(row) == len(columns) for row in cells.values())
+    last = {engine: cells[0].endswith(" T") for engine, cells in settings_table.FILTERS[1].items()}
+    for engine, hot in (("llama.cpp", {"temperature": 2, "top_p": 0.8}), ("mlx-lm", {"temp": 2.0, "top_p": 0.8})):
+        assert last[engine] and as_in(engine, **hot)[-1].__name__ == "temperature(2)"
+    for engine in ("transformers", "openvino-genai"):
+        chain = as_in(engine, do_sample=True, temperature=2.0, top_p=0.8, top_k=5)
+        assert not last[engine] and chain[0].__name__ == "temperature(2)"
+    for engine, cells in settings_table.DEFAULTS[1].items():
+        if settings_table.IGNORED in cells[1]:
+            name = {"ctranslate2": "sampling_topp", "node-llama-cpp": "topP"}.get(engine, "top_p")
+            with pytest.raises(ValueError, match=f"ignores {name}|accepts {name} and ignores it"):
+                as_in(engine, **{name: 0.9})
+
+
+def test_each_way_has_eight_settings_and_the_choice_is_made_on_the_tuning_half():
+    stored = experiments.results("min_p")
+    assert stored["setting"] == min_p.SETTING and list(stored["rows"]) == list(min_p.ROWS)
+    assert {len(found) for found in min_p.WAYS.values()} == {8}
+    rows = {
+        "top-p, temperature 1, 0.4": {"tuning": {"true": 0.95, "distinct_2": 0.2}, "test": {"distinct_2": 0.9}},
+        "top-p, temperature 1, 0.6": {"tuning": {"true": 0.93, "distinct_2": 0.3}, "test": {"distinct_2": 0.1}},
+        "top-p, temperature 2, 0.6": {"tuning": {"true": 0.50, "distinct_2": 0.8}, "test": {"distinct_2": 0.8}},
+    }
+    assert min_p.chosen(rows, 0.9) == {
+        "temperature alone": None, "top-p": "top-p, temperature 1, 0.6", "min-p": None,
+    }  # fmt: skip
+
+
+def test_a_row_of_the_dispute_counts_true_sentences_in_both_halves(monkeypatch):
+    monkeypatch.setitem(min_p.SETTING, "prompts", 4)
+    monkeypatch.setitem(min_p.SETTING, "max_new_tokens", 12)
+    found = min_p.row(experiments.bundled(), "min-p, temperature 1, 0.3")
+    assert found.keys() == {"tuning", "test"} and found["tuning"] != found["test"]
+    for half in found.values():
+        assert half["true"] == half["readable"] * half["consistent"] and half["sentences"] >= 2
