@@ -162,6 +162,12 @@ $(ENGINES_READY):
 	$(ENGINES_VENV)/bin/python -m pip install -q --no-deps -r tests/engine_requirements.txt
 	@touch $@
 
+# Seven other engines, each in an environment of its own: what they draw from, stored and compared with `as_in`.
+.PHONY: settings
+settings: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m tutorlib experiment settings
+	$(BIN)/python -m pytest -q tests/test_engine_settings.py
+
 # `uv` resolves to the lower bounds of what is declared; what that needs in turn may be newer. The exact lint rules and
 # outputs are those of the pinned versions, so only unit tests run here.
 .PHONY: check-newest check-lowest

@@ -50,13 +50,24 @@ from tutorlib.model.table import TableLM, TableTokenizer
 from tutorlib.sampling.budgets import stop_when_unsure, thinking_budget
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import (
+    dry,
+    dynamic_temperature,
+    eta_cutoff,
+    exactly_k,
     frequency_penalty,
+    green_list,
+    logit_bias,
     min_p,
     no_repeat_ngram,
+    presence_penalty,
     repetition_penalty,
+    synthid,
     temperature,
+    top_h,
     top_k,
+    top_n_sigma,
     top_p,
+    xtc,
 )
 
 EXACT = 1e-9
@@ -75,6 +86,12 @@ WARPS = {
     # The prompts end in a thought, which begins after each "a" and ends with "cb".
     "thinking": [thinking_budget([0], [2, 1], at_most=4, at_least=3, wait=0)],
     "unsure and temperature": [stop_when_unsure(1, below=1.0, best=2), temperature(1.3)],
+    "bias, window and exactly k": [logit_bias({1: 0.7}), presence_penalty(0.6, last=2), exactly_k(2)],
+    "n-sigma and dynamic temperature": [top_n_sigma(1.13), dynamic_temperature(1.2, 0.7)],
+    "top-h and eta": [top_h(0.87), eta_cutoff(0.31)],
+    "DRY and XTC": [dry(0.9, allowed_length=1), xtc(0.6, 0.21, [temperature(1.4)])],
+    "green list": [green_list(5, 1.5)],
+    "SynthID": [synthid([1, 2], width=2)],
 }
 SIZES = {"vocab_size": 3, "bos_token_id": None, "eos_token_id": None}
 LAYERS = {

@@ -185,6 +185,7 @@ STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10
 LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 tokens, no 3-gram twice": 10}
 THREE = {"expert": [0.6, 0.39, 0.01], "amateur": [0.8, 0.1999, 0.0001]}
 P, Q = (0.6, 0.3, 0.1), (0.3, 0.2, 0.5)
+REQUEST = {"temperature": 2, "top_p": 0.8, "samplers": ["temperature", "top_p"]}
 SHARES = {"match_drawn": 0.29, "match": 0.1, "ratio": 0.6}
 FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
@@ -504,6 +505,22 @@ def answers(chapter, name, right, *wrong, **given):
             ([(0.4, True), (0.3, False), (0.3, True)], "a most probable text is right"),
             ([(0.6, False), (0.4, True)], "at least 0.7"), ([(0.5, False), (0.4, True)], "sum to 0.9"),
             ([(1.0, True)], "two to five pairs"), ([(0.5, 1), (0.5, 0)], "True or False"),
+        ),
+        answers(
+            "other_engines", "check_kept", {"first": 8, "last": 5}, ({"first": 5, "last": 8}, "the wrong way round"),
+            ({"first": 7, "last": 5}, "crosses the threshold"), ({"first": 8, "last": 4}, "crosses the threshold"),
+            ({"first": 3, "last": 5}, "It divides them"), ({"first": 16, "last": 5}, "too large. (first)"),
+            ({"first": 8}, "keys"), logits=[3 - 0.4 * token for token in range(16)], temperature=2, p=0.8,
+        ),
+        answers(
+            "other_engines", "check_request", REQUEST,
+            ({"temperature": 2, "top_p": 0.8, "top_k": 0, "min_p": 0}, "Only the order is missing"),
+            (REQUEST | {"samplers": ["top_k", "temperature", "top_p"]}, "Only top_k is missing"),
+            (REQUEST | {"samplers": ["temperature", "top_p", "min_p"]}, "Only min_p is missing"),
+            ({"top_p": 0.8, "samplers": ["temperature", "top_p"]}, "0.8 unless you set it"),
+            ({"temperature": 2, "samplers": ["temperature", "top_p"]}, "0.95 unless you set it"),
+            ({"temperature": 2}, "The distributions differ"), ({"top_q": 1}, "no setting 'top_q'"), ([1], "a dict"),
+            temperature=2.0, p=0.8,
         ),
         answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),

@@ -39,7 +39,7 @@ from tutorlib.model.session import NaNLogits
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import run
 from tutorlib.sampling.randomness import Seeded
-from tutorlib.sampling.warp import frequency_penalty, temperature, top_k
+from tutorlib.sampling.warp import frequency_penalty, mirostat, temperature, top_k
 
 SLOW = pytest.mark.slow
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -80,6 +80,17 @@ def under_warps():
 @pytest.mark.parametrize("name, warp", list(under_warps()))
 def test_it_keeps_the_targets_distribution_under_every_warp(name, warp):
     assert far(name, with_zeros(3), [0, 2, 0], 3, WARPS[warp]) < EXACT
+
+
+@pytest.mark.parametrize("name", slow_unless(lambda name: name in ("speculative", "suffix_lookup", "eagle, dynamic")))
+def test_it_keeps_that_of_sampling_under_a_warp_whose_limit_follows_the_text(name):
+    """Mirostat remembers rows, but of the target alone, and for each beginning of a text."""
+    (target, draft), warp = with_zeros(3), [mirostat(0.8, 0.9)]
+    with exactly(torch.float64):
+        made = exact_distribution(lambda rng: METHODS[name](target, draft, [0, 2, 0], 2, rng=rng, warp=warp), 4)
+        due = exact_distribution(lambda rng: sample(target, [0, 2, 0], rng=rng, warp=warp), 4)
+        unlimited = exact_distribution(lambda rng: sample(target, [0, 2, 0], rng=rng), 4)
+    assert total_variation(made, due) < EXACT < 0.1 < total_variation(due, unlimited)
 
 
 @pytest.mark.parametrize("warp", ["penalty and top-k", "thinking", pytest.param("no warp", marks=SLOW)])

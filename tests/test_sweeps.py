@@ -249,6 +249,7 @@ AGAIN = [
     ("eagle", "EAGLE-3, sampling, 4 nodes", 0, set()),
     ("lossy", "above(0.03)", 0.03, {"per_call", "readable", "consistent"}),
     ("medusa", "greedy, 16 nodes", 0, set()),
+    ("min_p", "top-p, temperature 1, 0.6", 0.02, {"true", "readable", "consistent"}),
     ("penalties", "greedy, no_repeat_ngram 4", 0.02, {"repetition_4", "readable", "consistent"}),
     ("rules", "block, γ = 8", 0.03, {"per_call"}),
     ("sampling", "top-p 0.7", 0.005, set()),

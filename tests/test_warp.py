@@ -23,25 +23,38 @@ from tutorlib.course.exercises.sampling import nucleus
 from tutorlib.sampling.known_text import Followers, History, TokenCounts
 from tutorlib.sampling.warp import (
     checked_warp,
+    dry,
+    dynamic_temperature,
+    epsilon_cutoff,
+    eta_cutoff,
+    exactly_k,
     frequency_penalty,
+    green_list,
+    logit_bias,
     min_p,
     no_repeat_ngram,
     one_hot,
     presence_penalty,
     probabilities,
     repetition_penalty,
+    synthid,
     temperature,
+    top_h,
     top_k,
+    top_n_sigma,
     top_p,
     typical,
+    xtc,
 )
 
 # That sampling under every warp has the distribution it should is shown in test_proof_warps.py.
 
 INF = math.inf
-FILTERS = [top_k(2), top_p(0.7), min_p(0.3), typical(0.6), one_hot]
-PENALTIES = [repetition_penalty(1.3), frequency_penalty(0.5), presence_penalty(0.5), no_repeat_ngram(2)]
-EVERY_WARP = [temperature(0.7), *FILTERS, *PENALTIES]
+FILTERS = [top_k(2), top_p(0.7), min_p(0.3), typical(0.6), one_hot, exactly_k(2), top_n_sigma(1), top_h(0.6)]
+FILTERS += [epsilon_cutoff(0.2), eta_cutoff(0.3), xtc(0.5, 0.2), xtc(0.5, 0.2, [temperature(2)])]
+PENALTIES = [repetition_penalty(1.3), frequency_penalty(0.5), presence_penalty(0.5, last=2), no_repeat_ngram(2)]
+PENALTIES += [dry(0.8, allowed_length=1), green_list(7), synthid([3, 4])]
+EVERY_WARP = [temperature(0.7), dynamic_temperature(1, 0.5), logit_bias({0: -1.0, 2: 1.0}), *FILTERS, *PENALTIES]
 by_name = {"ids": lambda warp: getattr(warp, "__name__", None)}
 
 

@@ -56,9 +56,24 @@ from .running.decoding import run, run_batch
 from .running.step import Step
 from .running.trace import Trace
 from .sampling.budgets import stop_when_unsure, thinking_budget
-from .sampling.penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
+from .sampling.engines import as_in
+from .sampling.filters import (
+    epsilon_cutoff,
+    eta_cutoff,
+    exactly_k,
+    min_p,
+    top_h,
+    top_k,
+    top_n_sigma,
+    top_p,
+    typical,
+    xtc,
+)
+from .sampling.mirostat import mirostat
+from .sampling.penalties import dry, frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
 from .sampling.randomness import Exhaustive, Greedy, Seeded
-from .sampling.warp import min_p, temperature, top_k, top_p, typical
+from .sampling.temperatures import dynamic_temperature, logit_bias, temperature
+from .sampling.watermarks import green_list, synthid
 
 __version__ = "0.1.0"
 
@@ -82,6 +97,7 @@ __all__ = [
     "TokenTree",
     "Trace",
     "adaptive_gamma",
+    "as_in",
     "beam_search",
     "best_first_beam_search",
     "best_of_n",
@@ -98,11 +114,18 @@ __all__ = [
     "dola",
     "drawn_chain",
     "drawn_tree",
+    "dry",
+    "dynamic_temperature",
     "dynamic_tree",
     "eagle",
+    "epsilon_cutoff",
+    "eta_cutoff",
     "exact",
+    "exactly_k",
     "frequency_penalty",
     "greedy",
+    "green_list",
+    "logit_bias",
     "lookahead",
     "lower_layers",
     "match",
@@ -111,6 +134,7 @@ __all__ = [
     "metrics",
     "min_p",
     "minimum_bayes_risk",
+    "mirostat",
     "models",
     "no_repeat_ngram",
     "presence_penalty",
@@ -130,14 +154,18 @@ __all__ = [
     "storyworld",
     "string_match",
     "suffix_lookup",
+    "synthid",
     "temperature",
     "thinking_budget",
     "token_intersection",
+    "top_h",
     "top_k",
+    "top_n_sigma",
     "top_p",
     "typical",
     "typical_acceptance",
     "upper_layers",
     "walk",
     "with_lookup",
+    "xtc",
 ]

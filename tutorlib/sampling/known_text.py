@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -107,22 +107,69 @@ class KnownText:
 
 
 class TokenCounts(KnownText):
-    """How often each token occurs after the first `ignored` ones: `counts`, shape (vocab,)."""
+    """How often tokens occur, in `counts` (vocab,), after the first `ignored` tokens and among the `last` ones."""
 
-    def __init__(self, vocab: int, ignored: int = 0):
+    def __init__(self, vocab: int, ignored: int = 0, last: int | None = None):
         super().__init__(vocab)
-        self.ignored = ignored
+        self.ignored, self.last = ignored, last
         self.counts = np.zeros(vocab, dtype=np.int64)
 
     def push(self, token):
         super().push(token)
-        if len(self.tokens) > self.ignored:
-            self.counts[token] += 1
+        self._count(len(self.tokens) - 1, 1)
+        if self.last is not None:
+            self._count(len(self.tokens) - 1 - self.last, -1)  # it leaves the window
 
     def pop(self):
-        if len(self.tokens) > self.ignored:
-            self.counts[self.tokens[-1]] -= 1
+        self._count(len(self.tokens) - 1, -1)
+        if self.last is not None:
+            self._count(len(self.tokens) - 1 - self.last, 1)
         return super().pop()
+
+    def _count(self, place: int, change: int) -> None:
+        if place >= self.ignored:
+            self.counts[self.tokens[place]] += change
+
+
+LONGEST = 100
+
+
+class Places(KnownText):
+    """Where each token stands in the text."""
+
+    def __init__(self, vocab: int):
+        super().__init__(vocab)
+        self._places: dict[int, list[int]] = defaultdict(list)
+
+    def push(self, token):
+        self._places[token].append(len(self.tokens))
+        super().push(token)
+
+    def pop(self):
+        token = super().pop()
+        self._places[token].pop()
+        return token
+
+    def repeated(self, breakers: Set[int] = frozenset(), last: int | None = None) -> dict[int, int]:
+        """For each token that has followed the end of the text: how long the longest such end is.
+
+        An end holds no token of `breakers`, and only the `last` tokens of the text are read. Lengths are counted up to
+        `LONGEST`, so that a text that goes round in circles takes no time.
+        """
+        text, found = self.tokens, {}
+        begin = 0 if last is None else max(0, len(text) - last)
+        # The token of a place is the last one of an earlier copy of the end, and what comes after it may come again.
+        for place in self._places.get(text[-1], ())[:-1] if text else ():
+            length = 0
+            while (
+                length < LONGEST
+                and place - length >= begin
+                and text[place - length] == text[-1 - length] not in breakers
+            ):
+                length += 1
+            if length:
+                found[text[place + 1]] = max(found.get(text[place + 1], 0), length)
+        return found
 
 
 class Followers(KnownText):

@@ -6,33 +6,59 @@ by setting their logits to -inf, and ignore the histories. *Penalties* lower the
 histories, and raise ValueError if there are none. The order matters, because a filter works on what the warps before it
 have left. Nothing here draws a token.
 
-Filters compare probabilities and their sums with a threshold. Numbers that are equal on paper may differ in floating
-point: 0.1 + 0.2 is not 0.3. So a filter treats numbers as equal if they differ by less than 1e-12, and keeps the tokens
-that it would keep with exact fractions.
+The warps themselves are in `temperatures`, `filters`, `penalties`, `mirostat` and `watermarks`; most can be imported
+from here as well. What this file does: apply them.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import torch
 
-from ..arguments import check_whole_number, concrete, is_number, number_text
+from ..arguments import concrete
 from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
+from .engines import as_in
+from .filters import (
+    ROUNDING,
+    epsilon_cutoff,
+    eta_cutoff,
+    exactly_k,
+    min_p,
+    one_hot,
+    top_h,
+    top_k,
+    top_n_sigma,
+    top_p,
+    typical,
+    xtc,
+)
 from .known_text import History
-from .penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
+from .mirostat import mirostat
+from .penalties import dry, frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
+from .temperatures import dynamic_temperature, logit_bias, temperature
+from .watermarks import green_list, green_score, synthid, synthid_score
 
-# With the names of `checks` and `penalties` that can be imported from here as well.
+# With the names of the other modules of this room that can be imported from here as well.
 __all__ = [
     "Filter",
     "ROUNDING",
     "Warp",
+    "as_in",
     "checked_histories",
     "checked_warp",
     "draft_probabilities",
+    "dry",
+    "dynamic_temperature",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "exactly_k",
     "frequency_penalty",
+    "green_list",
+    "green_score",
     "in_float64",
+    "logit_bias",
     "min_p",
+    "mirostat",
     "named",
     "no_repeat_ngram",
     "one_hot",
@@ -42,15 +68,19 @@ __all__ = [
     "reads_histories",
     "refuse_not_finite",
     "repetition_penalty",
+    "synthid",
+    "synthid_score",
     "takes",
     "temperature",
+    "top_h",
     "top_k",
+    "top_n_sigma",
     "top_p",
     "typical",
     "warp_names",
+    "xtc",
 ]
 
-ROUNDING = 1e-12  # numbers that are equal on paper differ by less
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
 _CONCRETE = frozenset([list, History])
@@ -122,8 +152,10 @@ def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
     """Like `probabilities`, for the logits of a draft: a list of rows, with None for a row that cannot be warped.
 
     Nothing is drafted after such a row. This is not an error, because the text may never get there. Logits that are NaN
-    or +inf are an error, as always.
+    or +inf are an error, as always. A warp that remembers the target's rows has a version for drafts, `of_drafts`,
+    which remembers nothing.
     """
+    warp = [getattr(function, "of_drafts", function) for function in warp]
     try:
         return list(probabilities(logits, warp, histories).unbind())
     except Exception:  # a warp may be anybody's, and raise anything
@@ -149,172 +181,6 @@ def refuse_not_finite(logits: torch.Tensor) -> None:
     if logits.numel() and not float(logits.max()) < math.inf:
         row = int((logits.amax(-1) < math.inf).int().argmin())
         raise ValueError(f"row {row} of the logits holds NaN or +inf: look at the model they came from")
-
-
-def temperature(t: float) -> Filter:
-    """Divide the logits by `t`: below 1, likely tokens become more likely; above 1, unlikely tokens do.
-
-    Source: Ackley, Hinton and Sejnowski (1985), "A Learning Algorithm for Boltzmann Machines"; for language models
-    Holtzman et al. (2020), section 3.3.
-
-    Parameters
-    ----------
-    t : float
-        Above 0 and finite; otherwise ValueError. Values near 0 are nearly greedy; for greedy decoding pass
-        ``rng=None``.
-
-    Examples
-    --------
-    >>> probabilities(torch.tensor([[0.0, 1.0]]), [temperature(0.5)])
-    tensor([[0.1192, 0.8808]], dtype=torch.float64)
-    """
-    if not is_number(t) or t <= 0:
-        raise ValueError(f"temperature needs a finite number above 0, got {t!r}: for greedy decoding pass rng=None")
-
-    def temperature_warp(logits, histories=None):
-        return logits / t
-
-    return named(temperature_warp, f"temperature({number_text(t)})")
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Filters: they decide which tokens may still be drawn
-
-
-def top_k(k: int) -> Filter:
-    """Keep the `k` largest logits of each row, and any that equal the smallest of them.
-
-    Source: Fan, Lewis and Dauphin (2018), "Hierarchical Neural Story Generation", section 5.4.
-
-    Parameters
-    ----------
-    k : int
-        At least 1; otherwise ValueError. If `k` is at least the size of the vocabulary, all tokens stay. If several
-        logits equal the k-th largest, more than `k` tokens stay, so ``top_k(1)`` is greedy only if the best token has
-        no equal.
-    """
-    check_whole_number(k, 1, "top_k needs how many tokens to keep")
-
-    def top_k_warp(logits, histories=None):
-        kth = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
-        return logits.masked_fill(logits < kth, -math.inf)
-
-    return named(top_k_warp, f"top_k({k})")
-
-
-def top_p(p: float) -> Filter:
-    """Keep the nucleus: the smallest number of most likely tokens in each row whose probabilities sum to `p` or more.
-
-    A token is dropped if the tokens that are more likely already sum to `p`, so the token that crosses the threshold is
-    kept. If logits are equal, the lower id comes first.
-
-    Source: Holtzman et al. (2020), "The Curious Case of Neural Text Degeneration", section 3.1, equation 2.
-
-    Parameters
-    ----------
-    p : float
-        Above 0 and at most 1; otherwise ValueError. 1 keeps all tokens. However small `p` is, one token is kept.
-    """
-    if not is_number(p) or not 0 < p <= 1:
-        raise ValueError(f"top_p needs a probability above 0 and at most 1 (which keeps all tokens), got {p!r}")
-
-    def top_p_warp(logits, histories=None):
-        if p == 1:
-            return logits
-        # Least likely first: summed from that end, small probabilities are not lost to rounding.
-        ranked = ascending(logits)
-        up_to_here = ranked.softmax(-1).cumsum(-1)
-        # Tokens are in the tail if the more likely ones sum to p or more.
-        tail = torch.searchsorted(up_to_here, torch.full_like(up_to_here[..., :1], 1 - p + ROUNDING), right=True)
-        tail = tail.clamp(max=logits.shape[-1] - 1)
-        least = ranked.gather(-1, tail)  # the smallest logit that is kept
-        dropped = logits < least
-        fewer = torch.searchsorted(ranked, least)
-        if not fewer.equal(tail):  # of several logits that equal it, those of the highest ids are dropped
-            equal = logits == least
-            dropped |= equal & (equal.flip(-1).cumsum(-1).flip(-1) <= tail - fewer)
-        return logits.masked_fill(dropped, -math.inf)
-
-    return named(top_p_warp, f"top_p({number_text(p)})")
-
-
-def ascending(logits: torch.Tensor) -> torch.Tensor:
-    """The logits of each row (n, vocab), the smallest first."""
-    if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64):
-        return torch.from_numpy(np.sort(logits.detach().numpy(), axis=-1))  # ten times faster than PyTorch's sort
-    return logits.sort(dim=-1).values
-
-
-def min_p(p: float) -> Filter:
-    """Keep the tokens whose probability is at least `p` times that of the most likely token in the row.
-
-    Source: Nguyen et al. (2024), "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs",
-    section 3.
-
-    Parameters
-    ----------
-    p : float
-        From 0, which keeps all tokens, to 1, which keeps only the most likely token and any equally likely ones;
-        otherwise ValueError.
-    """
-    if not is_number(p) or not 0 <= p <= 1:
-        raise ValueError(f"min_p needs a share of the highest probability, from 0 (keeps all tokens) to 1, got {p!r}")
-
-    def min_p_warp(logits, histories=None):
-        probs = logits.softmax(-1)
-        return logits.masked_fill(probs < p * (1 - ROUNDING) * probs.amax(-1, keepdim=True), -math.inf)
-
-    return named(min_p_warp, f"min_p({number_text(p)})")
-
-
-def typical(mass: float) -> Filter:
-    """Keep the tokens whose surprise is closest to its expected value, until their probabilities sum to `mass`.
-
-    The surprise of a token is -log p, and its expected value is the entropy H = -Σ p log p. Tokens are taken in the
-    order of ``|-log p - H|``, up to and including the token that crosses the threshold, and any that are exactly as far
-    from H. The most likely token may be dropped, because its surprise may be far below H.
-
-    Source: Meister, Pimentel, Wiher and Cotterell (2023), "Locally Typical Sampling".
-
-    Parameters
-    ----------
-    mass : float
-        Above 0 and below 1; otherwise ValueError. However small `mass` is, one token is kept.
-    """
-    if not is_number(mass) or not 0 < mass < 1:
-        raise ValueError(f"typical needs a probability between 0 and 1, both excluded, got {mass!r}")
-
-    def typical_warp(logits, histories=None):
-        log_probs = logits.log_softmax(-1)
-        probs = log_probs.exp()
-        entropy = -(probs * log_probs).nansum(-1, keepdim=True)  # 0 · log 0, a NaN, counts as 0
-        distance = (-log_probs - entropy).abs()
-        nearest_first = distance.argsort(dim=-1, stable=True)
-        up_to_here = probs.gather(-1, nearest_first).cumsum(-1)
-        # Rounding may leave the total below a mass close to 1: then the last token counts as the one that crosses.
-        crossing = (up_to_here < mass - ROUNDING).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
-        furthest = distance.gather(-1, nearest_first.gather(-1, crossing)) + ROUNDING
-        return logits.masked_fill(distance > furthest, -math.inf)
-
-    return named(typical_warp, f"typical({number_text(mass)})")
-
-
-def one_hot(logits: torch.Tensor, histories=None) -> torch.Tensor:
-    """The filter that keeps one token: the largest logit of each row; if several are equal, the one with the lowest id.
-
-    After the softmax the rows are one-hot. With ``rng=None`` this warp makes every method greedy, so methods need no
-    code of their own for it (see `running.decoder.decoder`). A row in which all logits are -inf is not changed.
-
-    Parameters
-    ----------
-    logits : tensor of floats, shape (n, vocab)
-
-    Returns
-    -------
-    tensor of the same type and shape
-    """
-    best = logits.argmax(-1, keepdim=True)
-    return torch.full_like(logits, -math.inf).scatter_(-1, best, logits.gather(-1, best))
 
 
 def reads_histories(warp: Iterable[Warp]) -> bool:

@@ -7,9 +7,10 @@ it, where it was published (if a publication was found), what the correct method
 with what it should do.
 
 `ENGINE_SPECIMENS` has more of them: mistakes of programs that serve models, for the chapter on how to check a draft.
+`SETTING_SPECIMENS` are mistakes in what settings mean, for the chapter on the same settings in other engines.
 
 To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to one of the
-two lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
+three lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
@@ -40,13 +41,21 @@ from .rules import (
     score_only,
     unwarped_bonus,
 )
-from .specimens import ENGINE_SPECIMENS, MARK, SPECIMENS, Specimen, named
+from .setting_specimens import SETTING_SPECIMENS
+from .settings import (
+    one_stream_for_all_rows,
+    penalty_from_the_shortest_prompt,
+    penalty_that_rewards,
+    prompt_in_the_length,
+)
+from .specimens import ENGINE_SPECIMENS, MARK, SPECIMENS, Specimen
 from .vocabularies import foreign_ids, map_in_hash_order
 from .warps import top_k_one_for_greedy, top_p_without_the_crossing
 
 __all__ = [
     "ENGINE_SPECIMENS",
     "MARK",
+    "SETTING_SPECIMENS",
     "SPECIMENS",
     "Specimen",
     "beam_starts_at_one",
@@ -65,14 +74,18 @@ __all__ = [
     "map_in_hash_order",
     "mixed_with_prediction",
     "named",
+    "one_stream_for_all_rows",
     "other_warp",
     "padding_as_text",
     "padding_is_token_zero",
+    "penalty_from_the_shortest_prompt",
     "past_the_end",
     "penalty_of_before_the_draft",
+    "penalty_that_rewards",
     "penalty_without_the_prompt",
     "perplexity_threshold",
     "prefixes_as_rows",
+    "prompt_in_the_length",
     "raw_logits_as_q",
     "rejected_in_the_state",
     "resample_from_target",
@@ -87,3 +100,12 @@ __all__ = [
     "unwarped_bonus",
     "unwarped_check",
 ]
+
+
+def named(*names: str) -> list[Specimen]:
+    """The specimens with these names, in this order; a notebook displays each with its wrong line and its source."""
+    known = {specimen.name: specimen for specimen in SPECIMENS + ENGINE_SPECIMENS + SETTING_SPECIMENS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"the zoo has no {unknown[0]!r}; it has {', '.join(known)}")
+    return [known[name] for name in names]

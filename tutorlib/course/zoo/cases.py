@@ -128,3 +128,31 @@ def best_text(method):
     best = max(every, key=lambda tokens: torch.tensor(every[tokens]).log() / len(tokens))
     winner = run(method(lm, "a", beams=16, max_new_tokens=3, length_penalty=1.0), 3).tokens
     return {tuple(winner): 1.0}, {best: 1.0}
+
+
+def frequency_penalised(penalty):
+    """Texts under a frequency penalty. The logits of a table are logarithms of probabilities, so all are below zero."""
+    target, _ = tables()
+    made = exact_distribution(lambda rng: sample(target, "b", rng=rng, warp=[penalty(0.5)]), 3, stop=())
+    return made, target_distribution(target, "b", 3, warp=[frequency_penalty(0.5)], stop=())
+
+
+def two_rows(method):
+    """The texts after two equal prompts of a batch, as a pair."""
+    target, made = tables()[0], {}
+    for rng in Exhaustive():
+        traces = run_batch(method(target, ["b", "b"], rngs=[rng, rng]), 2, stop=())
+        pair = tuple(tuple(trace.tokens) for trace in traces)
+        made[pair] = made.get(pair, 0.0) + rng.weight
+    alone = target_distribution(target, "b", 2, stop=())
+    return made, {(one, other): alone[one] * alone[other] for one in alone for other in alone}
+
+
+def penalised_row(method):
+    """The text after a long prompt under a penalty, beside a short prompt whose random draws are fixed."""
+    target, made, warp = tables()[0], {}, [frequency_penalty(0.5)]
+    for rng in Exhaustive():
+        traces = run_batch(method(target, ["b", "abb"], rngs=[Seeded(0), rng], warp=warp), 3, stop=())
+        tokens = tuple(traces[1].tokens)
+        made[tokens] = made.get(tokens, 0.0) + rng.weight
+    return made, target_distribution(target, "abb", 3, warp=warp, stop=())

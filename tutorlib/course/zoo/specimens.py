@@ -1,4 +1,4 @@
-"""The lists of specimens: what the correct method is, why people write the mistake, and where it was published."""
+"""Two lists of specimens: what the correct method is, why people write the mistake, and where it was published."""
 
 import inspect
 import re
@@ -359,12 +359,3 @@ ENGINE_SPECIMENS = [
         f"SGLang, pull request 28242, where it is called relaxed: {GITHUB}sgl-project/sglang/pull/28242",
     ),
 ]  # fmt: skip
-
-
-def named(*names: str) -> list[Specimen]:
-    """The specimens with these names, in this order; a notebook displays each with its wrong line and its source."""
-    known = {specimen.name: specimen for specimen in SPECIMENS + ENGINE_SPECIMENS}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"the zoo has no {unknown[0]!r}; it has {', '.join(known)}")
-    return [known[name] for name in names]
