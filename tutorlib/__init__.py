@@ -8,6 +8,7 @@ import sys
 
 from . import measures as metrics
 from . import storyworld
+from .constraints.grammar import grammar
 from .decoders import (
     adaptive_gamma,
     beam_search,
@@ -99,6 +100,7 @@ __all__ = [
     "eagle",
     "exact",
     "frequency_penalty",
+    "grammar",
     "greedy",
     "lookahead",
     "lower_layers",

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..arguments import check_whole_number, concrete, is_number, number_text
+from ..sequences import Prompted
 from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
 from .known_text import History
 from .penalties import frequency_penalty, no_repeat_ngram, presence_penalty, repetition_penalty
@@ -53,7 +54,7 @@ __all__ = [
 ROUNDING = 1e-12  # numbers that are equal on paper differ by less
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
-_CONCRETE = frozenset([list, History])
+_CONCRETE = frozenset([list, Prompted, History])
 
 
 def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
@@ -115,7 +116,7 @@ def readable(histories, function: Warp):
     """The histories as a warp reads them: those of this room know `History`, and anybody else's gets lists."""
     if histories is None or str(getattr(function, "__module__", None)).startswith(f"{__package__}."):
         return histories
-    return [history[:] if type(history) is History else history for history in histories]
+    return [history.as_list() if type(history) is History else history for history in histories]
 
 
 def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:
