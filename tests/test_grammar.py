@@ -10,7 +10,7 @@ import torch
 from conftest import VOCAB, random_model
 from lossless import METHODS, distance, on
 
-from tutorlib import LM, Seeded, TableLM, beam_search, run, sample, temperature, top_k
+from tutorlib import LM, Seeded, TableLM, beam_search, jump_ahead, run, sample, temperature, top_k
 from tutorlib.constraints.automaton import DEAD, Automaton, Vocabulary, Words
 from tutorlib.constraints.grammar import grammar, vocabulary
 from tutorlib.measures.proof import target_distribution
@@ -330,3 +330,35 @@ if HAS_ENGINE:  # an optional package: `make` installs it
 def test_a_vocabulary_is_read_once_for_each_model():
     lm, _ = pair()
     assert vocabulary(lm) is vocabulary(lm) is vocabulary(lm.counted())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Jumping ahead
+
+
+def test_jump_ahead_drafts_what_must_follow_and_the_end_if_only_that_is_left():
+    lm, _ = pair()
+    trace = run(jump_ahead(lm, "b", grammar=grammar("abab(a|b)ab", lm), rng=Seeded(3)), 9)
+    assert trace.steps[0].drafted == [2, 2] and trace.text in ("ababaab", "ababbab") and trace.tokens[-1] == 3
+    assert any(step.drafted == [2, 3] for step in trace.steps)
+
+
+def test_jump_ahead_keeps_the_distribution_where_a_forced_text_has_several_tokens():
+    lm = TableLM.random(["a", "b", "ab", "."], 1, 5, stop_tokens=["."])
+    forced = grammar("aba?bab?", lm)
+
+    def written(lm, prompt, rng=None, warp=()):
+        return jump_ahead(lm, prompt, grammar=forced, rng=rng, warp=warp[1:])
+
+    assert distance(written, lm, [1], 5, [forced, temperature(0.7)], stop=None) < 1e-9
+
+
+def test_jump_ahead_writes_the_text_of_sample_with_fewer_calls():
+    lm = TableLM.random([*"abcdefgh, ."], 1, 4, stop_tokens=["."])
+    forced = grammar("(abcdef(g|h), ){3}", lm)
+    plain = run(sample(lm, "a", rng=Seeded(6), warp=[forced]), 40)
+    jumped = run(jump_ahead(lm, "a", grammar=forced, rng=Seeded(6)), 40)
+    assert jumped.tokens == plain.tokens and len(plain.tokens) > 8
+    assert jumped.target_calls <= plain.target_calls / 3
+    with pytest.raises(ValueError, match=r"needs a grammar, as grammar\('\[0-9\]\+', lm\) makes it, got 3"):
+        jump_ahead(lm, "a", grammar=3)

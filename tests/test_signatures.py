@@ -29,7 +29,12 @@ NOT_LOSSLESS = {
     "sample", "greedy", "beam_search", "best_first_beam_search", "dola", "context_contrast",
     "contrastive_search", "contrastive_decoding", "contrastive_sampling", "contrastive_beam_search",
 }  # fmt: skip
-NOT_MEASURED = {"best_first_beam_search", "contrastive_beam_search", "contrastive_sampling"}  # as others, or slower
+NOT_MEASURED = {
+    "best_first_beam_search",
+    "contrastive_beam_search",
+    "contrastive_sampling",
+    "jump_ahead",
+}  # as others, or slower, or in need of a grammar
 # Not to be left out in one place, and with a default in another: top_k(k), searches, which have no end without one, and
 # the weight of a context, which depends on the task.
 NEEDED_SOMEWHERE = {"k", "method", "max_new_tokens", "weight"}

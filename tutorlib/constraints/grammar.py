@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ..model.lm import LM
-from ..model.vocabularies import found_once, spellings
+from ..model.vocabularies import found_once, spellings, tokens_of, whole_characters
 from ..sampling.checks import one_history_each
 from .automaton import Automaton, Vocabulary, Words
 from .json_schema import json_schema
@@ -106,10 +106,20 @@ class Grammar:
             return ENDED if state is ENDED or self.language.ends(state) else None
         return None if state is ENDED else self.language.step(state, token)
 
-    def forced(self, tokens: tuple[int, ...]) -> bytes:
-        """The bytes that must follow these new tokens; they may be none."""
-        state = self.state(tokens)
-        return b"" if state is ENDED else self.language.forced(state)
+    def forced_tokens(self, history: Sequence[int]) -> list[int]:
+        """What every text of the language has next, in tokens as the tokenizer would write it. It is only a guess:
+        other tokens may spell the same text.
+        """
+        state = self.state(self.new_tokens(history))
+        if state is ENDED:
+            return []
+        guess = tokens_of(self.lm, whole_characters(self.language.forced(state))) or []
+        for place, token in enumerate(guess):
+            state = self._after(state, token)
+            if state is None:
+                return guess[:place]
+        ended = self.language.ends(state) and not self.language.allowed(state).any()
+        return guess + list(self.lm.stop_tokens[:1]) * ended
 
     def __repr__(self) -> str:
         return self.__name__
