@@ -94,7 +94,8 @@ def test_a_method_is_in_every_place_that_the_contributors_page_names():
 
 def test_a_parameter_of_one_name_has_one_default_wherever_it_may_be_left_out():
     found = defaultdict(lambda: defaultdict(set))
-    specimens = {specimen.name: specimen.mistaken for specimen in zoo.SPECIMENS + zoo.ENGINE_SPECIMENS}
+    lists = zoo.SPECIMENS, zoo.ENGINE_SPECIMENS, zoo.GRAMMAR_SPECIMENS
+    specimens = {specimen.name: specimen.mistaken for some in lists for specimen in some}
     for name, function in ({name: FRONT_DOOR[name] for name in RETURNED} | specimens).items():
         for parameter in inspect.signature(function).parameters.values():
             if name not in specimens or parameter.name in OF_ALL_METHODS:

@@ -7,9 +7,10 @@ it, where it was published (if a publication was found), what the correct method
 with what it should do.
 
 `ENGINE_SPECIMENS` has more of them: mistakes of programs that serve models, for the chapter on how to check a draft.
+`GRAMMAR_SPECIMENS` has two mistakes with grammars, for the chapter on constraints.
 
 To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to one of the
-two lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
+lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
@@ -26,6 +27,7 @@ from .engines import (
     shared_noise,
     unwarped_check,
 )
+from .grammars import grammar_advanced_by_drafts, rollback_of_all_rejected
 from .rules import (
     feature_predictor,
     fixed_threshold,
@@ -40,12 +42,13 @@ from .rules import (
     score_only,
     unwarped_bonus,
 )
-from .specimens import ENGINE_SPECIMENS, MARK, SPECIMENS, Specimen, named
+from .specimens import ENGINE_SPECIMENS, GRAMMAR_SPECIMENS, MARK, SPECIMENS, Specimen, named
 from .vocabularies import foreign_ids, map_in_hash_order
 from .warps import top_k_one_for_greedy, top_p_without_the_crossing
 
 __all__ = [
     "ENGINE_SPECIMENS",
+    "GRAMMAR_SPECIMENS",
     "MARK",
     "SPECIMENS",
     "Specimen",
@@ -57,6 +60,7 @@ __all__ = [
     "fixed_threshold",
     "foreign_ids",
     "forgets_at_least_one",
+    "grammar_advanced_by_drafts",
     "greedy_drafts",
     "greedy_with_coins",
     "inverted_coin",
@@ -76,6 +80,7 @@ __all__ = [
     "raw_logits_as_q",
     "rejected_in_the_state",
     "resample_from_target",
+    "rollback_of_all_rejected",
     "rollback_too_short",
     "rows_one_late",
     "score_only",
