@@ -185,6 +185,7 @@ STOPS = {"only presence stops it": [2, 1.5], "only repetition stops it": [12, 10
 LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 tokens, no 3-gram twice": 10}
 THREE = {"expert": [0.6, 0.39, 0.01], "amateur": [0.8, 0.1999, 0.0001]}
 P, Q = (0.6, 0.3, 0.1), (0.3, 0.2, 0.5)
+MISLED = {"first short": 0.05, "first long": 0.45, "rest short": 1, "rest long": 0.01}
 SHARES = {"match_drawn": 0.29, "match": 0.1, "ratio": 0.6}
 FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
@@ -493,6 +494,18 @@ def answers(chapter, name, right, *wrong, **given):
             ({"p": [0.1, 0.9], "q": [0.5, 0.5]}, "their product is 1 or more"),
             ({"p": [0.3, 0.7], "q": [0.7, 0.3]}, "at most 0.2"), ({"p": [0.5, 0.6], "q": [0.5, 0.5]}, "sum to 1"),
             ({"p": [0, 1], "q": [1, 0]}, "both a and b"), ({"p": [1], "q": [1]}, "two probabilities"),
+        ),
+        answers(
+            "constraints", "check_allowed", ["el", "elve", "en", "ent"],
+            (["el", "elve", "en"], "'ent' is missing"), (["t", "tw"], "it would make 'twt'. The token is added"),
+            (["el", "ve"], "No word of the language"), (["q"], "'q' is not one of"), ([], "'el' is missing"),
+        ),
+        answers(
+            "constraints", "check_misled", MISLED,
+            (MISLED | {"first long": 0.3}, "make that of the long answer likelier"),
+            (MISLED | {"rest long": 1}, "Make the rest of the long answer less likely"),
+            (MISLED | {"first long": 0.96}, "sum to 1 or less"), (MISLED | {"rest long": 0}, "above 0 and at most 1"),
+            ({"a": 1}, "keys"),
         ),
         answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from .expressions import NOTHING, Expression, accepts_empty, derivative, first_bytes, read
+from .expressions import NOTHING, Expression, accepts_empty, derivative, first_bytes, read, short
 
 DEAD = 0  # the state after a wrong byte: no text is right any more
 MOST_STATES = 10_000
@@ -52,10 +52,12 @@ class Automaton:
                     number[after] = len(number)
                     queue.append(after)
                     if len(number) > MOST_STATES:
-                        raise ValueError(f"the regular expression {pattern!r} needs more than {MOST_STATES:,} states")
+                        raise ValueError(
+                            f"the regular expression {short(pattern)} needs more than {MOST_STATES:,} states"
+                        )
                 row[alike] = number[after]
         if whole == NOTHING:
-            raise ValueError(f"no text matches the regular expression {pattern!r}")
+            raise ValueError(f"no text matches the regular expression {short(pattern)}")
         self.table = np.stack([rows[state] for state in range(len(rows))])
         self.accepting = np.array([accepts_empty(state) for state in number])
 

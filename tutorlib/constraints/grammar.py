@@ -18,6 +18,7 @@ from ..model.lm import LM
 from ..model.vocabularies import found_once, spellings, tokens_of, whole_characters
 from ..sampling.checks import one_history_each
 from .automaton import Automaton, Vocabulary, Words
+from .expressions import short
 from .json_schema import json_schema
 
 KEPT = 4096  # of this many texts, the state is kept
@@ -167,7 +168,7 @@ def grammar(language: str | Mapping, lm: LM) -> Grammar:
         raise ValueError("a grammar needs a model with a tokenizer, to know the text of each token")
     lm = getattr(lm, "original", lm)
     if isinstance(language, str):
-        return Grammar(Words(Automaton(language), vocabulary(lm)), lm, f"grammar({language!r})")
+        return Grammar(Words(Automaton(language), vocabulary(lm)), lm, f"grammar({short(language)})")
     if isinstance(language, Mapping):
         return Grammar(json_schema(language, vocabulary(lm)), lm, "grammar(schema)")
     raise ValueError(f"a grammar is a regular expression (str) or a JSON schema (dict), got {language!r}")

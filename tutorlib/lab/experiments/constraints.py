@@ -16,7 +16,7 @@ from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from . import Experiment, Setting, counts
 
-SETTING: Setting = {"model": "SmolLM2-135M-Instruct", "tokens": 60, "gamma": 8, "tree": [8, 4, 4]}
+SETTING: Setting = {"model": "SmolLM2-135M-Instruct", "tokens": 50, "gamma": 8, "tree": [8, 4, 4]}
 NUMBER, WORD = {"type": "integer", "minimum": 0, "maximum": 200}, {"type": "string", "maxLength": 20}
 
 
@@ -36,7 +36,7 @@ SCHEMAS = {
     "the capital of France": thing(city=WORD, country={"const": "France"}),
     "three colours": some(WORD, 3, 3),
     "a cat": thing(name=WORD, age={"type": ["integer", "null"], "minimum": 0}, sounds=some(WORD, 1, 2)),
-    "the weather today": thing(sunny={"type": "boolean"}, temperature={"type": "number", "minimum": -40, "maximum": 50}),
+    "the weather today": thing(sunny={"type": "boolean"}, degrees={"type": "number", "minimum": -40, "maximum": 50}),
     "two friends": some(thing(first_name=WORD, age_in_years=NUMBER), 2, 2),
     "three fruits": some(thing(fruit_name=WORD, is_sweet={"type": "boolean"}), 3, 3),
     "a short shopping list": thing(items=some(thing(item_name=WORD, quantity=NUMBER), 2, 3)),
@@ -53,7 +53,7 @@ METHODS = {
     "EAGLE-3": lambda family, prompt, language, rng: eagle(
         family.target, family.eagle3, prompt, shape=dynamic_tree(*SETTING["tree"]), rng=rng, warp=[language]),
 }  # fmt: skip
-SETTINGS = {f"{name}, {way}": (name, way) for way in ("greedy", "seed 1", "seed 2") for name in METHODS}
+SETTINGS = {f"{name}, {way}": (name, way) for way in ("greedy", "seed 1") for name in METHODS}
 
 
 def prompt_for(family, what: str) -> list[int]:
