@@ -3,6 +3,8 @@
 import pytest
 
 from tutorlib import TableLM, grammar, sample
+from tutorlib.lab.experiments import constraints as sweep
+from tutorlib.lab.experiments import results
 from tutorlib.measures import proof
 from tutorlib.measures.constrained import aligned, answers, futures
 
@@ -45,3 +47,21 @@ def test_expected_futures_give_the_models_own_distribution_of_texts_in_the_langu
 def test_a_language_with_too_many_texts_is_refused():
     with pytest.raises(ValueError, match="more than 50 beginnings: it must be small, with bounded repeats"):
         futures(LM, "y", grammar("[yno]*", LM), most=50)
+
+
+def test_json_of_the_sweep_is_judged_by_jsonschema():
+    schema = sweep.SCHEMAS["a person called Ada"]
+    assert sweep.follows('{"name": "Ada", "age": 25}', schema)
+    assert not sweep.follows('{"name": "Ada", "age": 250}', schema) and not sweep.follows('{"name": "Ada"}', schema)
+
+
+def test_what_the_chapter_says_of_the_sweep():
+    rows = results("constraints")["rows"]
+    assert set(rows) == set(sweep.SETTINGS)
+    for way in ("greedy", "seed 1"):
+        plain = rows[f"plain, {way}"]
+        for name in sweep.METHODS:
+            row = rows[f"{name}, {way}"]
+            assert row["texts"] == plain["texts"] and row["valid"] == row["finished"] >= 8
+        assert rows[f"jump_ahead, {way}"]["repeating"] > 3
+        assert rows[f"prompt_lookup, {way}"]["repeating"] > rows[f"prompt_lookup, {way}"]["per_call"]

@@ -16,7 +16,7 @@ import torch
 
 from ..model.lm import LM
 from ..model.vocabularies import found_once, spellings, tokens_of, whole_characters
-from ..sampling.checks import one_history_each
+from ..sampling.checks import one_history_each, prompt_length
 from .automaton import Automaton, Vocabulary, Words
 from .expressions import short
 from .json_schema import json_schema
@@ -69,13 +69,7 @@ class Grammar:
 
     def new_tokens(self, history: Sequence[int]) -> tuple[int, ...]:
         """The tokens after the prompt; ValueError if the history does not know where the prompt ends."""
-        begin = getattr(history, "prompt_length", None)
-        if begin is None:
-            raise ValueError(
-                f"{self.__name__} needs to know where the prompt ends: pass histories as "
-                "tutorlib.sequences.Prompted(tokens, prompt_length), as the methods do"
-            )
-        return tuple(history[begin:])
+        return tuple(history[prompt_length(history, self.__name__) :])
 
     def allowed(self, tokens: tuple[int, ...]) -> np.ndarray:
         """Which tokens may follow these new tokens, bool, shape (vocab,)."""

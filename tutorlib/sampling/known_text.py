@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arguments import ints
 from ..sequences import Prompted, shared_beginning
+from .checks import prompt_length
 
 
 class History(Sequence[int]):
@@ -119,12 +120,21 @@ class KnownText:
 
 
 class TokenCounts(KnownText):
-    """How often each token occurs after the first `ignored` ones: `counts`, shape (vocab,)."""
+    """How often each token occurs after the first `ignored` ones: `counts`, shape (vocab,).
 
-    def __init__(self, vocab: int, ignored: int = 0):
+    If `ignored` is None, those of each text's prompt are ignored.
+    """
+
+    def __init__(self, vocab: int, ignored: int | None = 0):
         super().__init__(vocab)
-        self.ignored = ignored
+        self.ignored, self._without_prompt = ignored or 0, ignored is None
         self.counts = np.zeros(vocab, dtype=np.int64)
+
+    def become(self, history, name):
+        if self._without_prompt and (length := prompt_length(history, name)) != self.ignored:
+            self.tokens, self._read, self.ignored = [], None, length
+            self.counts[:] = 0
+        super().become(history, name)
 
     def push(self, token):
         super().push(token)

@@ -15,7 +15,7 @@ from .checks import Warp, named, one_history_each
 from .known_text import Followers, Memory, TokenCounts
 
 
-def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
+def repetition_penalty(theta: float, ignore_first: int | None = 0) -> Warp:
     """For tokens in the history, divide positive logits by `theta` and multiply negative logits by it.
 
     Both lower the logit if `theta` is above 1. It does not matter how often a token has occurred. Adding a constant to
@@ -30,9 +30,9 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
     theta : float
         Above 0 and finite; otherwise ValueError. 1 changes nothing, and values below 1 reward repetition. The paper
         used 1.2.
-    ignore_first : int
-        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
-        otherwise ValueError.
+    ignore_first : int or None
+        How many tokens at the beginning of each history do not count, 0 or more; otherwise ValueError. With None, the
+        tokens of each text's own prompt do not count, also in a batch of prompts of different lengths.
     """
     if not is_number(theta) or theta <= 0:
         raise ValueError(f"repetition_penalty needs a finite number above 0 (1 changes nothing), got {theta!r}")
@@ -45,7 +45,7 @@ def repetition_penalty(theta: float, ignore_first: int = 0) -> Warp:
     return named(repetition_penalty_warp, name)
 
 
-def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
+def frequency_penalty(strength: float, ignore_first: int | None = 0) -> Warp:
     """Subtract `strength` from a token's logit each time it occurs in the history: logit - count · strength.
 
     Source: OpenAI's API reference, "Frequency and presence penalties".
@@ -54,9 +54,9 @@ def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
     ----------
     strength : float
         Finite; otherwise ValueError. 0 changes nothing, and a negative number rewards repetition.
-    ignore_first : int
-        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
-        otherwise ValueError.
+    ignore_first : int or None
+        How many tokens at the beginning of each history do not count, 0 or more; otherwise ValueError. With None, the
+        tokens of each text's own prompt do not count, also in a batch of prompts of different lengths.
     """
     if not is_number(strength):
         raise ValueError(f"frequency_penalty needs a finite number (0 changes nothing), got {strength!r}")
@@ -68,7 +68,7 @@ def frequency_penalty(strength: float, ignore_first: int = 0) -> Warp:
     return named(frequency_penalty_warp, name)
 
 
-def presence_penalty(strength: float, ignore_first: int = 0) -> Warp:
+def presence_penalty(strength: float, ignore_first: int | None = 0) -> Warp:
     """Subtract `strength` once from the logit of each token in the history: logit - [count > 0] · strength.
 
     Parameters and source are those of `frequency_penalty`.
@@ -107,8 +107,8 @@ def no_repeat_ngram(n: int) -> Warp:
     return named(no_repeat_ngram_warp, name)
 
 
-def _counting(ignore_first: int) -> Memory:
-    """Remembers how often each token occurs after the first `ignore_first` ones."""
+def _counting(ignore_first: int | None) -> Memory:
+    """Remembers how often each token occurs after the first `ignore_first` ones; None: after the prompt."""
     return Memory(functools.partial(TokenCounts, ignored=ignore_first))
 
 
@@ -125,7 +125,8 @@ def occurrences(logits: torch.Tensor, histories, name: str, memory: Memory) -> t
     return torch.from_numpy(counts).to(logits.device, logits.dtype)
 
 
-def penalty_name(name: str, strength: float, ignore_first: int) -> str:
+def penalty_name(name: str, strength: float, ignore_first: int | None) -> str:
     """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks `ignore_first`."""
-    check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
-    return f"{name}({number_text(strength)}{f', ignore_first={ignore_first}' if ignore_first else ''})"
+    if ignore_first is not None:
+        check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
+    return f"{name}({number_text(strength)}{'' if ignore_first == 0 else f', ignore_first={ignore_first}'})"
