@@ -105,7 +105,7 @@ def answers(lm: LM, prompt: str | Sequence[int], grammar: Grammar, most: int = 5
     """
     following = next_probs(lm, prompt, grammar, most)
     found: dict[str, list[tuple[float, float]]] = {}
-    open_ways = {(): (1.0, 1.0)}
+    open_ways: dict[tuple[int, ...], tuple[float, float]] = {(): (1.0, 1.0)}
     while open_ways:
         longer: dict[tuple[int, ...], tuple[float, float]] = {}
         for tokens, (mass, local) in open_ways.items():
