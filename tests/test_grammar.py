@@ -10,7 +10,20 @@ import torch
 from conftest import VOCAB, random_model
 from lossless import METHODS, distance, on
 
-from tutorlib import LM, Seeded, TableLM, beam_search, jump_ahead, run, sample, temperature, top_k
+from tutorlib import (
+    LM,
+    Seeded,
+    TableLM,
+    beam_search,
+    jump_ahead,
+    run,
+    run_batch,
+    sample,
+    sample_batch,
+    speculative_batch,
+    temperature,
+    top_k,
+)
 from tutorlib.constraints.automaton import DEAD, Automaton, Vocabulary, Words
 from tutorlib.constraints.grammar import grammar, vocabulary
 from tutorlib.measures.proof import target_distribution
@@ -119,6 +132,19 @@ def test_every_lossless_method_stays_lossless_under_a_grammar(name, pattern, gam
     target, draft = (TableLM.random(["a", "ab", "."], 1, seed, stop_tokens=["."]) for seed in (5, 3))
     method = on(lambda lm, draft, prompt, **how: METHODS[name](lm, draft, prompt, gamma, **how), draft)
     assert distance(method, target, [0, 2, 0, 1], 3, [grammar(pattern, target)], stop=None) < 1e-9
+
+
+def test_in_a_batch_the_form_is_asked_of_each_new_text_whatever_the_length_of_its_prompt():
+    target, draft = (TableLM.random(["a", "b", "."], 1, seed, stop_tokens=["."]) for seed in (5, 3))
+    prompts, warp = ["b", "abaab", "bb"], [grammar("ab{1,3}a?", target)]
+    rngs = [Seeded(number) for number in range(3)]
+    made = run_batch(sample_batch(target, prompts, rngs=rngs, warp=warp), 9)
+    for number, prompt in enumerate(prompts):
+        assert made[number].tokens == run(sample(target, prompt, rng=Seeded(number), warp=warp), 9).tokens
+    for seed in range(10):
+        rngs = [Seeded(10 * seed + number) for number in range(3)]
+        for trace in run_batch(speculative_batch(target, draft, prompts, rngs=rngs, warp=warp), 9):
+            assert re.fullmatch("ab{1,3}a?", trace.text)
 
 
 def test_only_texts_of_the_language_are_written_whatever_the_prompt_holds():
@@ -295,7 +321,8 @@ if HAS_ENGINE:  # an optional package: `make` installs it
         fresh = [grammar(PERSON, lm).allowed(tokens[:length]).tolist() for length in range(len(tokens) + 1)]
         assert backwards[::-1] == fresh
         assert all(row[token] for row, token in zip(fresh, tokens)) and fresh[-1][-1] and not fresh[-2][-1]
-        assert engine.forced(()) == b'{"name": "' and engine.forced(tokens) == b""
+        assert lm.decode(engine.forced_tokens(Prompted([0], 1))) == '{"name": "'
+        assert engine.forced_tokens(Prompted([0, *tokens], 1)) == list(lm.stop_tokens)
         for wrong in ('{"age"', '{ "', '{"name": "x", "age": 131', '{"name": "x"}'):
             with pytest.raises(ValueError, match=r"grammar\(schema\): the new text .* is outside the language"):
                 engine.state(tuple(lm.encode(wrong)))
