@@ -15,6 +15,7 @@ from tutorlib import (
     Seeded,
     TableLM,
     beam_search,
+    context_contrast,
     jump_ahead,
     run,
     run_batch,
@@ -181,6 +182,8 @@ def test_searches_and_candidates_know_where_the_prompt_ends():
     assert run(beam_search(lm, "abab", beams=3, max_new_tokens=6, warp=warp)).text in ("abb", "bab")
     trace = run(sample(lm, "abab", rng=Seeded(1), warp=warp), 6)
     assert [token for token, _ in trace.steps[-1].candidates[0]] == [3]
+    steps = context_contrast(lm, "abab", without="b", weight=0.5, rng=Seeded(1), warp=warp)
+    assert {token for token, _ in run(steps, 6).steps[0].candidates[0]} <= {0, 1, 2}
     alone = Candidates(torch.zeros(1, 4), warp=warp[:1], histories=[History(Prompted([0, 1, 2], 2))])
     assert {token for token, _ in alone[0]} == {1}
 
