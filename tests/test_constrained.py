@@ -3,6 +3,7 @@
 import pytest
 
 from tutorlib import TableLM, grammar, sample
+from tutorlib.constraints.healing import heal
 from tutorlib.lab.experiments import constraints as sweep
 from tutorlib.lab.experiments import results
 from tutorlib.measures import proof
@@ -65,3 +66,19 @@ def test_what_the_chapter_says_of_the_sweep():
             assert row["texts"] == plain["texts"] and row["valid"] == row["finished"] >= 8
         assert rows[f"jump_ahead, {way}"]["repeating"] > 3
         assert rows[f"prompt_lookup, {way}"]["repeating"] > rows[f"prompt_lookup, {way}"]["per_call"]
+
+
+def test_a_healed_prompt_has_the_models_distribution_given_how_the_text_begins():
+    lm = TableLM.random(["a", "b", "ab", "aba", "abb"], 2, 3)
+    shorter, warp = heal(lm, [1, 0, 3])  # the last token is aba, and its text may also be a + b + a, ab + a, a + ba ...
+    assert shorter == [1, 0]
+    made = proof.exact_distribution(lambda rng: sample(lm, shorter, rng=rng, warp=[warp]), 4)
+    due = {
+        tokens: prob
+        for tokens, prob in proof.target_distribution(lm, shorter, 4).items()
+        if lm.decode(tokens).startswith("aba")
+    }
+    total = sum(due.values())
+    assert proof.total_variation(made, {tokens: prob / total for tokens, prob in due.items()}) < 1e-9
+    with pytest.raises(ValueError, match="a prompt of two tokens or more"):
+        heal(lm, [3])
