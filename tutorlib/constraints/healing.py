@@ -44,7 +44,8 @@ def heal(lm: LM, prompt: str | Sequence[int]) -> tuple[list[int], Warp]:
     tail = known[last]
     inside = {token: data for token, data in known.items() if len(data) < len(tail) and data in tail}
     # All ways to write a beginning of the tail, and what is then left of it.
-    ways, left, parents = [()], [tail], []
+    ways: list[tuple[int, ...]] = [()]
+    left, parents = [tail], []
     for number, way in enumerate(ways):  # it grows meanwhile
         for token, data in inside.items():
             if left[number].startswith(data) and data != left[number]:
