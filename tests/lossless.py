@@ -26,6 +26,8 @@ from transformers import (
 from two_tokenizers import renumbered
 
 from tutorlib.decoders import (
+    greedy,
+    jump_ahead,
     lookahead,
     prompt_lookup,
     sample_batch,
@@ -47,6 +49,7 @@ from tutorlib.model.lm import LM
 from tutorlib.model.own_cache import OwnCache
 from tutorlib.model.session import NaNLogits, Session
 from tutorlib.model.table import TableLM, TableTokenizer
+from tutorlib.running.decoding import run
 from tutorlib.sampling.budgets import stop_when_unsure, thinking_budget
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import (
@@ -247,6 +250,19 @@ def heads_of(lm, draft, heads):
     return KnowingHeads(draft, heads) if lm.model is None else random_heads(lm, heads)
 
 
+class Forcing:
+    """As a grammar that allows everything, and says that what a draft would write has to follow."""
+
+    def __init__(self, draft, gamma):
+        self.draft, self.gamma = draft, gamma
+
+    def __call__(self, logits, histories=None):
+        return logits
+
+    def forced_tokens(self, history):
+        return run(greedy(self.draft, history[-self.draft.context + 1 :]), self.gamma, stop=()).tokens
+
+
 def looking_up(draft):
     """The draft with a lookup of its own, if it is a model at all: some tests pass others, which are refused."""
     return with_lookup(draft, ahead=2, ngrams=(2, 1)) if isinstance(draft, LM) else draft
@@ -304,6 +320,7 @@ SAME_TEXT = {
     "sample_batch": lambda lm, draft, prompt, gamma, **how: Row(sample_batch, lm, prompt=prompt, **how),
     "prompt_lookup": lambda lm, draft, prompt, gamma, **how: prompt_lookup(lm, prompt, gamma=gamma, **how),
     "suffix_lookup": lambda lm, draft, prompt, gamma, **how: suffix_lookup(lm, prompt, gamma=gamma, least=0.0, **how),
+    "jump_ahead": lambda lm, draft, prompt, gamma, **how: jump_ahead(lm, prompt, grammar=Forcing(draft, gamma), **how),
     "lookahead": lambda lm, draft, prompt, gamma, **how: lookahead(lm, prompt, window=gamma, guesses=2, **how),
     "string_match": lambda lm, draft, prompt, gamma, **how: string_match(
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
@@ -349,6 +366,7 @@ METHODS = SAME_TEXT | SAME_DISTRIBUTION
 # What the contract has to know of a method besides.
 WITHOUT_A_COUNT = (
     "sample_batch",
+    "jump_ahead",
     "medusa",
     "eagle, static",
     "eagle, dynamic",

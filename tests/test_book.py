@@ -91,7 +91,14 @@ def test_requirements_repeat_the_dependencies_of_the_package():
 
 def test_every_dependency_is_pinned_and_the_pin_satisfies_its_bound():
     pins = [Requirement(line) for line in requirement_lines("constraints.txt")]
-    for line in [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"], *EXTRAS["smollm2"], *EXTRAS["qti"]]:
+    for line in [
+        *PROJECT["dependencies"],
+        *EXTRAS["book"],
+        *EXTRAS["test"],
+        *EXTRAS["smollm2"],
+        *EXTRAS["qti"],
+        *EXTRAS["schemas"],
+    ]:
         bound = Requirement(line)
         pinned = [pin for pin in pins if pin.name.lower() == bound.name.lower()]
         assert pinned, f"{bound.name} has no pin in constraints.txt"

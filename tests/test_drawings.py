@@ -11,6 +11,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from tutorlib import TableLM, TokenTree, beam_search, run
+from tutorlib.constraints.automaton import Automaton
+from tutorlib.course.drawings import automaton
 from tutorlib.course.drawings.beam_tree import beam_tree
 from tutorlib.course.drawings.best_first import queue_tree
 from tutorlib.course.drawings.branches import branches
@@ -394,3 +396,14 @@ def test_every_part_of_an_engine_is_named_and_a_round_leads_from_the_requests_to
     assert {*BOXES, "guesses", "states", "next round"} < set(texts(ax))
     arrows = [text for text in ax.texts if getattr(text, "arrow_patch", None)]
     assert len(arrows) == 7, "six parts in a row, states back to the head, and the next round"
+
+
+def test_the_automaton_drawn_is_that_of_its_two_words():
+    ax = automaton.two_words(plt.subplots()[1])
+    words, states = Automaton("twelve|twenty"), {"0": Automaton.start}
+    for begin, end, letter in automaton.LETTERS:
+        states[end] = words.after(letter.encode(), states[begin])
+    assert set(states) == set(automaton.STATES) and 0 not in states.values()
+    assert [name for name, state in states.items() if words.accepting[state]] == ["6", "9"]
+    assert all(words.after(token.encode()) == states[str(letters)] for token, letters in automaton.TOKENS)
+    assert {text.get_text() for text in ax.texts} >= {"t", "w", "e", "start"}

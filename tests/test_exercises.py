@@ -186,6 +186,7 @@ LONGEST = {"2 tokens, no 2-gram twice": 5, "3 tokens, no 2-gram twice": 10, "2 t
 THREE = {"expert": [0.6, 0.39, 0.01], "amateur": [0.8, 0.1999, 0.0001]}
 P, Q = (0.6, 0.3, 0.1), (0.3, 0.2, 0.5)
 REQUEST = {"temperature": 2, "top_p": 0.8, "samplers": ["temperature", "top_p"]}
+MISLED = {"first short": 0.05, "first long": 0.45, "rest short": 1, "rest long": 0.01}
 SHARES = {"match_drawn": 0.29, "match": 0.1, "ratio": 0.6}
 FAULTS = {
     "the map d2t is read as ids": "near 0", "layer 9 is read three times": "about half",
@@ -521,6 +522,18 @@ def answers(chapter, name, right, *wrong, **given):
             ({"temperature": 2, "samplers": ["temperature", "top_p"]}, "0.95 unless you set it"),
             ({"temperature": 2}, "The distributions differ"), ({"top_q": 1}, "no setting 'top_q'"), ([1], "a dict"),
             temperature=2.0, p=0.8,
+        ),
+        answers(
+            "constraints", "check_allowed", ["el", "elve", "en", "ent"],
+            (["el", "elve", "en"], "'ent' is missing"), (["t", "tw"], "it would make 'twt'. The token is added"),
+            (["el", "ve"], "No word of the language"), (["q"], "'q' is not one of"), ([], "'el' is missing"),
+        ),
+        answers(
+            "constraints", "check_misled", MISLED,
+            (MISLED | {"first long": 0.3}, "make that of the long answer likelier"),
+            (MISLED | {"rest long": 1}, "Make the rest of the long answer less likely"),
+            (MISLED | {"first long": 0.96}, "sum to 1 or less"), (MISLED | {"rest long": 0}, "above 0 and at most 1"),
+            ({"a": 1}, "keys"),
         ),
         answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),

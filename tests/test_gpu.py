@@ -42,6 +42,9 @@ DRAWING = {
     "prompt_lookup": lambda f, **how: tutorlib.prompt_lookup(f.target, PROMPT, gamma=3, **how),
     "suffix_lookup": lambda f, **how: tutorlib.suffix_lookup(f.target, PROMPT, gamma=3, **how),
     "lookahead": lambda f, **how: tutorlib.lookahead(f.target, PROMPT, **how),
+    "jump_ahead": lambda f, **how: tutorlib.jump_ahead(
+        f.target, PROMPT, grammar=tutorlib.grammar(" had the red kite\\.( [A-Za-z ,]+\\.)*", f.target), **how
+    ),
     "string_match": lambda f, **how: tutorlib.string_match(f.target, f.other_draft, PROMPT, **how),
     "token_intersection": lambda f, **how: tutorlib.token_intersection(f.target, f.other_draft, PROMPT, **how),
     "dola": lambda f, **how: tutorlib.dola(f.target, PROMPT, layers=[2, 4], **how),

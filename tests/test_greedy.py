@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from conftest import WINDOW, exactly
-from lossless import unlike
+from lossless import Forcing, unlike
 
 from tutorlib import decoders
 from tutorlib.decoders import greedy
@@ -58,6 +58,7 @@ METHODS = {
     "contrastive_decoding": {"amateur": TableLM.random(3, 1, 0)},
     "contrastive_sampling": {"amateur": TableLM.random(3, 1, 0), "rng": None},
     "contrastive_beam_search": {"amateur": TableLM.random(3, 1, 0), "beams": 2, "max_new_tokens": 2},
+    "jump_ahead": {"grammar": Forcing(TableLM.random(3, 1, 0), 2)},
     "lookahead": {},
     "prompt_lookup": {"gamma": 2},
     "suffix_lookup": {"gamma": 2},

@@ -33,9 +33,7 @@ NOT_FOR_THIS_CHECK = {
     "foreign_ids", "penalty_that_rewards", "prompt_in_the_length", "one_stream_for_all_rows",
     "penalty_from_the_shortest_prompt",
 }  # fmt: skip
-BY_NAME = {
-    specimen.name: specimen.mistaken for specimen in zoo.SPECIMENS + zoo.ENGINE_SPECIMENS + zoo.SETTING_SPECIMENS
-}
+BY_NAME = {specimen.name: specimen.mistaken for specimen in zoo.EVERY}
 
 
 def checked(name, **options):

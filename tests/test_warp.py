@@ -1,5 +1,6 @@
 """Warps, each against transformers or by hand, and the softmax after them."""
 
+import functools
 import math
 from collections import Counter
 from fractions import Fraction
@@ -20,7 +21,11 @@ from transformers import (
 )
 
 from tutorlib.course.exercises.sampling import nucleus
+from tutorlib.decoders import sample, sample_batch
+from tutorlib.model.table import TableLM
+from tutorlib.running.decoding import run, run_batch
 from tutorlib.sampling.known_text import Followers, History, TokenCounts
+from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import (
     checked_warp,
     dry,
@@ -508,7 +513,7 @@ def test_a_bad_setting_is_refused_when_the_warp_is_made(make, bad, words):
 @pytest.mark.parametrize("penalty", [repetition_penalty, frequency_penalty, presence_penalty])
 def test_a_bad_ignore_first_is_refused_when_the_penalty_is_made(penalty):
     words = f"{penalty.__name__} needs in ignore_first .* a whole number of 0 or more"
-    for bad in (-1, 1.0, True, None, "3"):
+    for bad in (-1, 1.0, True, math.nan, "3"):
         with pytest.raises(ValueError, match=words):
             penalty(1.2, ignore_first=bad)
 
@@ -616,3 +621,16 @@ def test_a_warp_may_answer_in_another_precision_and_change_what_it_was_given():
     logits = torch.tensor([[0.0, 1.0]]).double()
     assert probabilities(logits, [in_place]).dtype == torch.float64
     assert logits.tolist() == [[0.0, 1.0]], "what the model said is not changed"
+
+
+def test_a_penalty_may_ignore_the_prompt_of_each_text_whatever_its_length():
+    """One number serves one prompt: in a batch of several, each row has a number of its own."""
+    lm, prompts = TableLM.random(3, 1, 2), [[0], [1, 2, 0, 0, 1], [2, 2]]
+    for penalty in (functools.partial(frequency_penalty, 0.7), functools.partial(repetition_penalty, 1.7)):
+        rngs = [Seeded(number) for number in range(3)]
+        made = run_batch(sample_batch(lm, prompts, rngs=rngs, warp=[penalty(ignore_first=None)]), 12)
+        for number, prompt in enumerate(prompts):
+            warp = [penalty(ignore_first=len(prompt))]
+            assert made[number].tokens == run(sample(lm, prompt, rng=Seeded(number), warp=warp), 12).tokens
+        with pytest.raises(ValueError, match=r"ignore_first=None\) needs to know where the prompt ends"):
+            penalty(ignore_first=None)(torch.zeros(1, 3), [[0, 1]])

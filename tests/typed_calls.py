@@ -19,7 +19,9 @@ from tutorlib import (
     dynamic_tree,
     eagle,
     exact,
+    grammar,
     greedy,
+    jump_ahead,
     medusa,
     prompt_lookup,
     repetition_penalty,
@@ -66,6 +68,8 @@ def right(target: LM, draft: LM, table: TableLM, heads: MedusaHeads, head: Eagle
     run(medusa(target, heads, "Once", shape=[(0,), (0, 1)], rule=typical_acceptance(0.09, 0.3)), 40)
     run(medusa(target, heads, "Once", rule=exact), 40)
     run(eagle(target, head, "Once", shape=dynamic_tree(8, 4, 4)), 40)
+    run(sample(target, "Once", warp=[grammar("[0-9]+", target), temperature(0.7)]), 40)
+    run(jump_ahead(target, "Once", grammar=grammar({"type": "string"}, target), rng=Seeded(7)), 40)
     run_batch(sample_batch(target, ["Once", [1, 2]], rngs=[Seeded(0), Coin()]), 40)
     probabilities(top_k(5)(torch.zeros(1, 9)), [temperature(2)])
     return run(parrot(target, "Once"), 40)

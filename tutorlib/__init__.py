@@ -8,6 +8,7 @@ import sys
 
 from . import measures as metrics
 from . import storyworld
+from .constraints.grammar import grammar
 from .decoders import (
     adaptive_gamma,
     beam_search,
@@ -20,6 +21,7 @@ from .decoders import (
     dola,
     eagle,
     greedy,
+    jump_ahead,
     lookahead,
     lower_layers,
     medusa,
@@ -123,9 +125,11 @@ __all__ = [
     "exact",
     "exactly_k",
     "frequency_penalty",
+    "grammar",
     "greedy",
     "green_list",
     "logit_bias",
+    "jump_ahead",
     "lookahead",
     "lower_layers",
     "match",

@@ -1,6 +1,17 @@
-"""How far two sequences of tokens agree."""
+"""Sequences of tokens: where a text's prompt ends, and how far two texts agree."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+
+class Prompted(list[int]):
+    """The tokens of a text, which know how many of them are the prompt's: `prompt_length`, at the beginning.
+
+    Copies and slices are plain lists, which do not know it.
+    """
+
+    def __init__(self, tokens: Iterable[int], prompt_length: int):
+        super().__init__(tokens)
+        self.prompt_length = prompt_length
 
 
 def shared_beginning(one: Sequence[int], other: Sequence[int]) -> int:

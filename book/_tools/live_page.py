@@ -63,7 +63,7 @@ def palette():
 def bugs():
     """The text of bugs.js: the zoo's decoders, line by line, and which line is wrong. Names that tell are left out."""
     found = []
-    for specimen in zoo.SPECIMENS + zoo.ENGINE_SPECIMENS + zoo.SETTING_SPECIMENS:
+    for specimen in zoo.EVERY:
         lines = [line for line in specimen.code.replace(f"def {specimen.name}(", "def method(", 1).splitlines() if line]
         wrong = [number for number, line in enumerate(lines) if MARK in line]
         if len(lines) < 7:

@@ -8,6 +8,7 @@ from .contrastive_search import contrastive_search
 from .dola import dola, lower_layers, upper_layers
 from .eagle import eagle
 from .greedy import greedy
+from .jump_ahead import jump_ahead
 from .lookahead import lookahead
 from .medusa import medusa
 from .prompt_lookup import prompt_lookup
@@ -31,6 +32,7 @@ __all__ = [
     "dola",
     "eagle",
     "greedy",
+    "jump_ahead",
     "lookahead",
     "lower_layers",
     "medusa",

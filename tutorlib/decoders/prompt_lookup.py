@@ -12,6 +12,7 @@ from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
+from ..sequences import Prompted
 
 
 class NGrams:
@@ -21,6 +22,8 @@ class NGrams:
     ----------
     longest : int
         The largest n.
+    prompt_length : int
+        How many of the tokens are the prompt's.
 
     Attributes
     ----------
@@ -35,9 +38,9 @@ class NGrams:
     [3, 1, 2]
     """
 
-    def __init__(self, longest: int):
+    def __init__(self, longest: int, prompt_length: int = 0):
         self.longest = longest
-        self.tokens: list[int] = []
+        self.tokens = Prompted([], prompt_length)
         self._after: dict[tuple[int, ...], int] = {}  # n-gram -> the position of the token that last followed it
 
     def extend(self, tokens) -> None:
@@ -112,7 +115,7 @@ def prompt_lookup(
     ValueError
         When called with a bad argument.
     """
-    text = NGrams(max_ngram)
+    text = NGrams(max_ngram, len(prompt))
     text.extend(prompt)
     session = lm.session(prompt)
     session.rollback(1)  # the last token is fed with the draft

@@ -35,7 +35,8 @@ def sample(lm: LM, prompt: Prompt, *, rng: Randomness | None = None, warp: Seque
     Step
         One token per step, without end.
     """
-    text, session = list(prompt), lm.session(prompt)
+    session = lm.session(prompt)
+    text = session.tokens
     logits = session.feed()  # (1, vocab): what may follow the prompt
     while True:
         history = [History(text)]

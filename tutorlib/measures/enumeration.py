@@ -18,6 +18,7 @@ from ..running.step import Step
 from ..sampling.checks import checked_warp
 from ..sampling.randomness import Exhaustive, Randomness
 from ..sampling.warp import Warp, probabilities
+from ..sequences import Prompted
 
 if TYPE_CHECKING:
     from ..model.lm import LM
@@ -164,7 +165,7 @@ def next_token_probs(lm: LM, prompt, warp: Iterable[Warp]) -> Callable[[Sequence
     warp = checked_warp(warp)
 
     def next_probs(tokens):
-        text = [*prompt, *tokens]
+        text = Prompted([*prompt, *tokens], len(prompt))
         return probabilities(lm.session(text).feed(), warp, [text])[-1].cpu().numpy()
 
     return next_probs

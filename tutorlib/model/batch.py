@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..arguments import concrete, ints
+from ..sequences import Prompted
 from .session import refuse_nan
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Batch:
             raise ValueError(f"a batch needs a list of at least one prompt, got {prompts!r}")
         self.lm = lm
         self.calls = 0
-        self._tokens = [lm.prompt_tokens(prompt) for prompt in prompts]
+        self._tokens = [Prompted(tokens, len(tokens)) for tokens in map(lm.prompt_tokens, prompts)]
         self._computed = [0] * len(prompts)
         self._cache = lm.open_cache(rows=len(prompts))
 
@@ -48,7 +49,7 @@ class Batch:
 
     @property
     def tokens(self) -> list[list[int]]:
-        return [list(row) for row in self._tokens]
+        return [Prompted(row, row.prompt_length) for row in self._tokens]
 
     @property
     def room(self) -> list[int]:
@@ -125,7 +126,7 @@ class Batch:
         if rows == list(range(len(self))):
             return
         self._cache.reorder(rows, max(self._computed))
-        self._tokens = [list(self._tokens[row]) for row in rows]
+        self._tokens = [Prompted(self._tokens[row], self._tokens[row].prompt_length) for row in rows]
         self._computed = [self._computed[row] for row in rows]
 
     def _expect_one_each(self, values, verb: str) -> None:

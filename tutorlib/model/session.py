@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..arguments import ints
-from ..sequences import shared_beginning
+from ..sequences import Prompted, shared_beginning
 from .llama import LoopCache
 from .tree import TokenTree
 
@@ -80,8 +80,11 @@ class Session:
 
     @property
     def tokens(self) -> list[int]:
-        """All tokens so far, including the prompt (a copy). Tokens of a tree are included once they are kept."""
-        return list(self._tokens)
+        """All tokens so far, including the prompt (a copy). Tokens of a tree are included once they are kept.
+
+        The list knows where the prompt ends (see `Prompted`).
+        """
+        return Prompted(self._tokens, self.prompt_length)
 
     @property
     def room(self) -> int:
@@ -166,7 +169,7 @@ class Session:
         (rows, vocab) tensor
             As for `feed`. The last row belongs to the token after the sequence.
         """
-        tokens = tokens if type(tokens) is list else self.lm.check_tokens(tokens, "tokens")
+        tokens = tokens if isinstance(tokens, list) else self.lm.check_tokens(tokens, "tokens")
         if not tokens:
             raise ValueError("advance_to needs the whole sequence wanted, prompt included, but got no tokens")
         self._refuse_open_tree("advance_to")

@@ -108,7 +108,7 @@ _BYTE_OF = _byte_level_alphabet()
 # A vocabulary
 
 
-def _found_once(find):
+def found_once(find):
     """Let a function of an `LM` compute its result once for each `LM`, and remember it while the `LM` exists."""
     found = weakref.WeakKeyDictionary()
 
@@ -122,7 +122,7 @@ def _found_once(find):
     return call
 
 
-@_found_once
+@found_once
 def spellings(lm: LM) -> dict[int, bytes]:
     """The bytes of every ordinary token of a model, by id in ascending order, without special tokens.
 
@@ -182,7 +182,7 @@ def shared_tokens(target: LM, draft: LM) -> SharedTokens:
     return SharedTokens(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), ordinary)
 
 
-@_found_once
+@found_once
 def _tokens_by_bytes(lm: LM) -> dict[bytes, int]:
     tokens: dict[bytes, int] = {}
     spelled_bytes = {}

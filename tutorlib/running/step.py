@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..model.tree import TokenTree
+from ..sampling.known_text import History
 from ..sampling.warp import in_float64, one_hot, probabilities
 
 
@@ -36,9 +37,7 @@ class Candidates(Sequence):
         self._logits: torch.Tensor | None = logits
         self._count = count
         self._warp = warp[:-1] if warp and warp[-1] is one_hot else warp
-        # A slice in place of a history says which part of the text it is (see `share`).
         self._histories: list | None = None if histories is None or not self._warp else list(histories)
-        self._text: Sequence[int] = ()
         self._lists: list[list[tuple[int, float]]] = []
 
     @property
@@ -62,25 +61,21 @@ class Candidates(Sequence):
         histories = self._histories or []
         for row, history in enumerate(histories):
             if isinstance(history, list) and history == text[: start + row]:
-                self._text, histories[row] = text, slice(start + row)
+                histories[row] = History(text, same=start + row)
 
     def settled(self) -> list[list[tuple[int, float]]]:
         """Compute the lists, if that has not been done yet, and release the logits."""
         if self._logits is not None:
             rows = in_float64(self._logits)
-            histories = self._histories and [
-                self._text[history] if isinstance(history, slice) else history for history in self._histories
-            ]
-            probs = probabilities(rows, self._warp, histories) if self._warp else rows.softmax(-1)
+            probs = probabilities(rows, self._warp, self._histories) if self._warp else rows.softmax(-1)
             self._lists = [likeliest(row, self._count) for row in probs]
             self._logits = self._histories = None
-            self._text = ()
         return self._lists
 
     def __getitem__(self, index):
         if isinstance(index, slice) and self._logits is not None:
             part = Candidates(self._logits[index], self._count, warp=self._warp)
-            part._histories, part._text = self._histories and self._histories[index], self._text
+            part._histories = self._histories and self._histories[index]
             return part
         return self.settled()[index]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import ints
+from ..sequences import Prompted
 from .step import Candidates, Step
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Text:
         self.tokens: list[int] = []
         self.stopped: str | None = None
         self._steps: list[Step] = []
-        self._whole = list(prompt)  # with the new tokens; shared by the candidates of all steps
+        self._whole = Prompted(prompt, len(prompt))  # with the new tokens; shared by the candidates of all steps
         self._candidate_bytes = 0
         self._most_candidate_bytes = CANDIDATE_BYTES // len(getattr(steps, "prompts", [prompt]))
 

@@ -72,6 +72,17 @@ def one_history_each(histories, logits: torch.Tensor, name: str) -> list[Sequenc
     return histories
 
 
+def prompt_length(history: Sequence[int], name: str) -> int:
+    """How many tokens of a history are the prompt's; raise ValueError if it does not know."""
+    length = getattr(history, "prompt_length", None)
+    if length is None:
+        raise ValueError(
+            f"{name} needs to know where the prompt ends: pass histories as "
+            "tutorlib.sequences.Prompted(tokens, prompt_length), as the methods do"
+        )
+    return length
+
+
 def checked_histories(histories, logits: torch.Tensor, name: str) -> list[list[int]]:
     """Return the histories as lists, one for each row; raise ValueError if they are wrong."""
     histories, vocab = [list(history) for history in one_history_each(histories, logits, name)], logits.shape[-1]

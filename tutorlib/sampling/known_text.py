@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ..arguments import ints
-from ..sequences import shared_beginning
+from ..sequences import Prompted, shared_beginning
+from .checks import prompt_length
 
 
 class History(Sequence[int]):
@@ -28,6 +29,13 @@ class History(Sequence[int]):
         It may grow afterwards, but what it holds must not change: a method's own text, for instance.
     more : sequence of int
         Drafted tokens, for instance. They are copied.
+    same : int, optional
+        How many tokens of the list count; all that it holds now if it is not given.
+
+    Attributes
+    ----------
+    prompt_length : int or None
+        How many of the tokens are the prompt's, if the list knows it (see `Prompted`).
 
     Examples
     --------
@@ -38,10 +46,11 @@ class History(Sequence[int]):
     ([5, 6, 7], 7, [6, 7])
     """
 
-    __slots__ = ("more", "same", "text")
+    __slots__ = ("more", "prompt_length", "same", "text")
 
-    def __init__(self, text: list, more: Sequence[int] = ()):
-        self.text, self.same, self.more = text, len(text), list(more)
+    def __init__(self, text: list, more: Sequence[int] = (), same: int | None = None):
+        self.text, self.same, self.more = text, len(text) if same is None else same, list(more)
+        self.prompt_length: int | None = getattr(text, "prompt_length", None)
 
     def __len__(self) -> int:
         return self.same + len(self.more)
@@ -60,6 +69,10 @@ class History(Sequence[int]):
 
     def __repr__(self) -> str:
         return repr(self[:])
+
+    def as_list(self) -> list[int]:
+        """A copy of all tokens, which knows where the prompt ends if this history does."""
+        return self[:] if self.prompt_length is None else Prompted(self[:], self.prompt_length)
 
 
 class KnownText:
@@ -81,7 +94,7 @@ class KnownText:
 
     def become(self, history: Sequence[int], name: str) -> None:
         """Change to another text; ValueError if a token is outside the vocabulary (the text is then unchanged)."""
-        history = history if type(history) in (list, History) else list(history)
+        history = history if type(history) in (list, Prompted, History) else list(history)
         read = history if isinstance(history, History) else None
         # Two histories of one text are alike as far as both are this text, so only the rest has to be compared.
         known = min(self._read.same, read.same) if self._read and read and self._read.text is read.text else 0
@@ -107,12 +120,21 @@ class KnownText:
 
 
 class TokenCounts(KnownText):
-    """How often tokens occur, in `counts` (vocab,), after the first `ignored` tokens and among the `last` ones."""
+    """How often tokens occur, in `counts` (vocab,), after the first `ignored` tokens and among the `last` ones.
 
-    def __init__(self, vocab: int, ignored: int = 0, last: int | None = None):
+    If `ignored` is None, the tokens of each text's prompt are ignored.
+    """
+
+    def __init__(self, vocab: int, ignored: int | None = 0, last: int | None = None):
         super().__init__(vocab)
-        self.ignored, self.last = ignored, last
+        self.ignored, self._without_prompt, self.last = ignored or 0, ignored is None, last
         self.counts = np.zeros(vocab, dtype=np.int64)
+
+    def become(self, history, name):
+        if self._without_prompt and (length := prompt_length(history, name)) != self.ignored:
+            self.tokens, self._read, self.ignored = [], None, length
+            self.counts[:] = 0
+        super().become(history, name)
 
     def push(self, token):
         super().push(token)

@@ -18,7 +18,7 @@ from .known_text import Followers, Memory, Places, TokenCounts
 LARGEST_POWER = 500  # a penalty of 2^500 forbids a token, and is still a number
 
 
-def repetition_penalty(theta: float, ignore_first: int = 0, last: int | None = None) -> Warp:
+def repetition_penalty(theta: float, ignore_first: int | None = 0, last: int | None = None) -> Warp:
     """For tokens in the history, divide positive logits by `theta` and multiply negative logits by it.
 
     Both lower the logit if `theta` is above 1. It does not matter how often a token has occurred. Adding a constant to
@@ -33,9 +33,9 @@ def repetition_penalty(theta: float, ignore_first: int = 0, last: int | None = N
     theta : float
         Above 0 and finite; otherwise ValueError. 1 changes nothing, and values below 1 reward repetition. The paper
         used 1.2.
-    ignore_first : int
-        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
-        otherwise ValueError.
+    ignore_first : int or None
+        How many tokens at the beginning of each history do not count, 0 or more; otherwise ValueError. With None, the
+        tokens of each text's own prompt do not count, also in a batch of prompts of different lengths.
     last : int or None
         Count only the last so many tokens of each history, as most engines do: llama.cpp the last 64, mlx-lm the last
         20. 1 or more; otherwise ValueError. None counts all.
@@ -51,7 +51,7 @@ def repetition_penalty(theta: float, ignore_first: int = 0, last: int | None = N
     return named(repetition_penalty_warp, name)
 
 
-def frequency_penalty(strength: float, ignore_first: int = 0, last: int | None = None) -> Warp:
+def frequency_penalty(strength: float, ignore_first: int | None = 0, last: int | None = None) -> Warp:
     """Subtract `strength` from a token's logit each time it occurs in the history: logit - count · strength.
 
     Source: OpenAI's API reference, "Frequency and presence penalties".
@@ -60,9 +60,9 @@ def frequency_penalty(strength: float, ignore_first: int = 0, last: int | None =
     ----------
     strength : float
         Finite; otherwise ValueError. 0 changes nothing, and a negative number rewards repetition.
-    ignore_first : int
-        How many tokens at the beginning of each history do not count, for example the length of the prompt. 0 or more;
-        otherwise ValueError.
+    ignore_first : int or None
+        How many tokens at the beginning of each history do not count, 0 or more; otherwise ValueError. With None, the
+        tokens of each text's own prompt do not count, also in a batch of prompts of different lengths.
     last : int or None
         Count only the last so many tokens of each history, as most engines do: llama.cpp the last 64, mlx-lm the last
         20. 1 or more; otherwise ValueError. None counts all.
@@ -77,7 +77,7 @@ def frequency_penalty(strength: float, ignore_first: int = 0, last: int | None =
     return named(frequency_penalty_warp, name)
 
 
-def presence_penalty(strength: float, ignore_first: int = 0, last: int | None = None) -> Warp:
+def presence_penalty(strength: float, ignore_first: int | None = 0, last: int | None = None) -> Warp:
     """Subtract `strength` once from the logit of each token in the history: logit - [count > 0] · strength.
 
     Parameters and source are those of `frequency_penalty`.
@@ -167,8 +167,10 @@ def dry(
     return named(dry_warp, name)
 
 
-def _counting(ignore_first: int, last: int | None = None) -> Memory:
-    """Remembers how often each token occurs after the first `ignore_first` ones, and among the `last` ones."""
+def _counting(ignore_first: int | None, last: int | None = None) -> Memory:
+    """Remembers how often each token occurs after the first `ignore_first` ones (None: after the prompt), and among
+    the `last` ones.
+    """
     return Memory(functools.partial(TokenCounts, ignored=ignore_first, last=last))
 
 
@@ -185,11 +187,13 @@ def occurrences(logits: torch.Tensor, histories, name: str, memory: Memory) -> t
     return torch.from_numpy(counts).to(logits.device, logits.dtype)
 
 
-def penalty_name(name: str, strength: float, ignore_first: int, last: int | None = None) -> str:
+def penalty_name(name: str, strength: float, ignore_first: int | None, last: int | None = None) -> str:
     """The name of a penalty, such as ``repetition_penalty(1.2, ignore_first=8)``; also checks its window."""
-    check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
+    if ignore_first is not None:
+        check_whole_number(ignore_first, 0, f"{name} needs in ignore_first how many tokens not to count")
     _check_last(name, last)
-    window = f"{f', ignore_first={ignore_first}' if ignore_first else ''}{f', last={last}' if last is not None else ''}"
+    window = "" if ignore_first == 0 else f", ignore_first={ignore_first}"
+    window += "" if last is None else f", last={last}"
     return f"{name}({number_text(strength)}{window})"
 
 

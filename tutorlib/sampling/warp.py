@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from ..arguments import concrete
+from ..sequences import Prompted
 from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
 from .engines import as_in
 from .filters import (
@@ -83,7 +84,7 @@ __all__ = [
 
 # Kinds of device that have no float64: Apple's GPUs.
 _WITHOUT_FLOAT64 = {"mps"}
-_CONCRETE = frozenset([list, History])
+_CONCRETE = frozenset([list, Prompted, History])
 
 
 def in_float64(rows: torch.Tensor, copy: bool = False) -> torch.Tensor:
@@ -145,7 +146,7 @@ def readable(histories, function: Warp):
     """The histories as a warp reads them: those of this room know `History`, and anybody else's gets lists."""
     if histories is None or str(getattr(function, "__module__", None)).startswith(f"{__package__}."):
         return histories
-    return [history[:] if type(history) is History else history for history in histories]
+    return [history.as_list() if type(history) is History else history for history in histories]
 
 
 def draft_probabilities(logits, warp, histories) -> list[torch.Tensor | None]:

@@ -116,6 +116,11 @@ def _compile(template):
 _PATTERNS = [(kind, _compile(template)) for kind, templates in TEMPLATES.items() for template in templates]
 
 
+def expression() -> str:
+    """One regular expression, without named groups, that every sentence of the village matches."""
+    return _any(re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for _, pattern in _PATTERNS)
+
+
 def render(template, slots, *, pronoun=False, colour=True):
     """Fill the slots of a template.
 

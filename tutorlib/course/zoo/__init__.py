@@ -8,9 +8,10 @@ with what it should do.
 
 `ENGINE_SPECIMENS` has more of them: mistakes of programs that serve models, for the chapter on how to check a draft.
 `SETTING_SPECIMENS` are mistakes in what settings mean, for the chapter on the same settings in other engines.
+`GRAMMAR_SPECIMENS` has two mistakes with grammars, for the chapter on constraints. `EVERY` is all of them.
 
 To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to one of the
-three lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
+lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
@@ -27,6 +28,7 @@ from .engines import (
     shared_noise,
     unwarped_check,
 )
+from .grammars import grammar_advanced_by_drafts, rollback_of_all_rejected
 from .rules import (
     feature_predictor,
     fixed_threshold,
@@ -48,12 +50,16 @@ from .settings import (
     penalty_that_rewards,
     prompt_in_the_length,
 )
-from .specimens import ENGINE_SPECIMENS, MARK, SPECIMENS, Specimen
+from .specimens import ENGINE_SPECIMENS, GRAMMAR_SPECIMENS, MARK, SPECIMENS, Specimen
 from .vocabularies import foreign_ids, map_in_hash_order
 from .warps import top_k_one_for_greedy, top_p_without_the_crossing
 
+EVERY = SPECIMENS + ENGINE_SPECIMENS + GRAMMAR_SPECIMENS + SETTING_SPECIMENS
+
 __all__ = [
     "ENGINE_SPECIMENS",
+    "EVERY",
+    "GRAMMAR_SPECIMENS",
     "MARK",
     "SETTING_SPECIMENS",
     "SPECIMENS",
@@ -66,6 +72,7 @@ __all__ = [
     "fixed_threshold",
     "foreign_ids",
     "forgets_at_least_one",
+    "grammar_advanced_by_drafts",
     "greedy_drafts",
     "greedy_with_coins",
     "inverted_coin",
@@ -89,6 +96,7 @@ __all__ = [
     "raw_logits_as_q",
     "rejected_in_the_state",
     "resample_from_target",
+    "rollback_of_all_rejected",
     "rollback_too_short",
     "rows_one_late",
     "score_only",
@@ -104,7 +112,7 @@ __all__ = [
 
 def named(*names: str) -> list[Specimen]:
     """The specimens with these names, in this order; a notebook displays each with its wrong line and its source."""
-    known = {specimen.name: specimen for specimen in SPECIMENS + ENGINE_SPECIMENS + SETTING_SPECIMENS}
+    known = {specimen.name: specimen for specimen in EVERY}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"the zoo has no {unknown[0]!r}; it has {', '.join(known)}")

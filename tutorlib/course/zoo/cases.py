@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from ...constraints.grammar import grammar
 from ...decoders.greedy import greedy
 from ...decoders.sample import sample
 from ...measures.proof import Sequences, exact_distribution, target_distribution
@@ -85,6 +86,15 @@ def ended_texts(method):
     target, draft = (TableLM.random(3, order, seed, stop_tokens=[2]) for order, seed in ((2, 5), (1, 3)))
     made = exact_distribution(lambda rng: method(target, draft, "b", gamma=2, rng=rng), 3, stop=())
     return made, target_distribution(target, "b", 3)
+
+
+def constrained_texts(method):
+    """Texts of a small grammar, which counts: two letters, and the end."""
+    rows = {"": [0.5, 0.3, 0.2], "a": [0.2, 0.5, 0.3]}, {"": [0.2, 0.5, 0.3], "a": [0.5, 0.2, 0.3]}
+    target, draft = (TableLM(table, ["a", "b", "."], stop_tokens=["."]) for table in rows)
+    warp = [grammar("[ab]{2}", target)]
+    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=1, rng=rng, warp=warp), 4)
+    return made, target_distribution(target, "b", 4, warp=warp)
 
 
 def nucleus(top):

@@ -12,7 +12,7 @@ from ...decoders.speculative_batch import speculative_batch
 from ...decoders.token_intersection import token_intersection
 from ...measures.proof import samples_needed, token_distribution, total_variation
 from ...sampling.warp import top_p
-from . import batches_and_ends, beams, bookkeeping, cases, engines, rules, vocabularies, warps
+from . import batches_and_ends, beams, bookkeeping, cases, engines, grammars, rules, vocabularies, warps
 
 MARK = "# the mistake"
 NOT_FOUND = "Not found published, but easy to make."
@@ -357,5 +357,23 @@ ENGINE_SPECIMENS = [
         "convenient. But plain sampling computes it anew after each token.",
         cases.penalised_texts, 0.03,
         f"SGLang, pull request 28242, where it is called relaxed: {GITHUB}sgl-project/sglang/pull/28242",
+    ),
+]  # fmt: skip
+
+
+# Mistakes with a grammar that has a state. They are shown in the chapter on constraints.
+GRAMMAR_SPECIMENS = [
+    Specimen(
+        grammars.grammar_advanced_by_drafts, speculative,
+        "Each row needs the state after the drafted tokens before it, so the state has to be advanced before anybody "
+        "knows which of them are kept. The rejected tokens are dropped from the text and from the cache, and the state "
+        "is forgotten.",
+        cases.constrained_texts, 0.1,
+    ),
+    Specimen(
+        grammars.rollback_of_all_rejected, speculative,
+        "In the cache, all drafted tokens are there, so all rejected ones are taken back. But a grammar refuses a "
+        "token that may not follow, and then the rollback takes back tokens of the text.",
+        cases.constrained_texts, 0.1,
     ),
 ]  # fmt: skip
