@@ -31,7 +31,7 @@ NOT_FOR_THIS_CHECK = {
     "greedy_with_coins", "padding_as_text", "top_p_without_the_crossing", "top_k_one_for_greedy", "beam_starts_at_one",
     "length_off_by_one", "first_finished_beam", "mixed_with_prediction", "map_in_hash_order", "past_the_end",
     "foreign_ids", "penalty_that_rewards", "prompt_in_the_length", "one_stream_for_all_rows",
-    "penalty_from_the_shortest_prompt",
+    "penalty_from_the_shortest_prompt", "grammar_advanced_by_drafts", "rollback_of_all_rejected",
 }  # fmt: skip
 BY_NAME = {specimen.name: specimen.mistaken for specimen in zoo.EVERY}
 
