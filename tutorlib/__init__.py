@@ -17,8 +17,10 @@ from .decoders import (
     contrastive_decoding,
     contrastive_sampling,
     contrastive_search,
+    dflash,
     dola,
     eagle,
+    early_exit,
     greedy,
     lookahead,
     lower_layers,
@@ -35,6 +37,7 @@ from .decoders import (
 )
 from .drafting import checking
 from .drafting.checking import exact, walk
+from .drafting.dflash_head import DFlashHead
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.eagle_head import Eagle3Head, EagleHead
 from .drafting.lookup_draft import with_lookup
@@ -66,6 +69,7 @@ adaptive, chain, dynamic, static = adaptive_gamma, chain_draft, dynamic_tree, st
 sys.meta_path.insert(0, Moved())
 
 __all__ = [
+    "DFlashHead",
     "Eagle3Head",
     "EagleHead",
     "EightBits",
@@ -92,11 +96,13 @@ __all__ = [
     "contrastive_search",
     "custom_generate",
     "decoder",
+    "dflash",
     "dola",
     "drawn_chain",
     "drawn_tree",
     "dynamic_tree",
     "eagle",
+    "early_exit",
     "exact",
     "frequency_penalty",
     "greedy",

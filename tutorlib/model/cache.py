@@ -14,6 +14,7 @@ window is part of the mask.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -101,6 +102,13 @@ class KeyValues:
             ) from error
         places = [columns.index(first) if count else 0 for first, count in zip(firsts, keep, strict=True)]
         return [row[place : place + count] for row, place, count in zip(logits, places, keep, strict=True)], states
+
+    def first_layers(self, lm) -> KeyValues:
+        """The same keys and values, for the model `lm` that ends after some first layers of this one."""
+        other = copy.copy(self)
+        other.lm, other.forward = lm, lm.forward
+        other.cache = Cache(layers=self.cache.layers[: lm.layers])
+        return other
 
     def forget(self, starts: list[int]) -> None:
         """Clear the slots of each row i from `starts[i]` on: NaN in them would spoil later calls, masked or not."""

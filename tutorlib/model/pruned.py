@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import ints
+from ..arguments import check_whole_number, ints
 from .fingerprint import original
 from .lm import LM
 
@@ -53,12 +53,7 @@ def pruned(lm: LM, layers: Sequence[int], weights: Mapping[str, torch.Tensor] | 
     check_layers(lm, layers)
     made = without_weights(lm, layers)
     if weights is None:
-        inside = model.get_decoder()
-        weights = {f"norm.{name}": weight for name, weight in inside.norm.state_dict().items()}
-        for number, layer in enumerate(layers):
-            of_layer = inside.layers[layer].state_dict()
-            weights |= {f"layers.{number}.{name}": weight for name, weight in of_layer.items()}
-        weights = {name: weight.detach().clone() for name, weight in weights.items()}
+        weights = {name: weight.clone() for name, weight in _weights_of(model, layers).items()}
     found = {name: weight.shape for name, weight in weights.items()}
     if found != {name: weight.shape for name, weight in own_weights(made).state_dict().items()}:
         raise ValueError(
@@ -72,6 +67,28 @@ def pruned(lm: LM, layers: Sequence[int], weights: Mapping[str, torch.Tensor] | 
     decoder.rotary_emb = model.get_decoder().rotary_emb
     made.generation_config = model.generation_config
     return LM(made, lm.tokenizer, context=lm.context)
+
+
+def ending_after(lm: LM, count: int) -> LM:
+    """The model that ends after its first layers; what is left of it keeps its own weights. See `LM.first_layers`."""
+    check_whole_number(count, 1, "layers is after how many of the target's layers the draft ends")
+    if lm.model is None:
+        raise ValueError(
+            f"{type(lm).__name__} has no layers after which a draft could end: use a model built like Llama"
+        )
+    if count >= lm.layers:
+        raise ValueError(f"layers must be less than the target's {lm.layers}, or nothing is left out; got {count}")
+    return pruned(lm, range(count), _weights_of(original(lm.model), range(count)))
+
+
+def _weights_of(model: Any, layers: Sequence[int]) -> dict[str, torch.Tensor]:
+    """The model's own weights for a draft of these layers, by their names in `own_weights`."""
+    inside = model.get_decoder()
+    weights = {f"norm.{name}": weight for name, weight in inside.norm.state_dict().items()}
+    for number, layer in enumerate(layers):
+        of_layer = inside.layers[layer].state_dict()
+        weights |= {f"layers.{number}.{name}": weight for name, weight in of_layer.items()}
+    return {name: weight.detach() for name, weight in weights.items()}
 
 
 def without_weights(lm: LM, layers: Sequence[int]) -> Any:

@@ -24,7 +24,7 @@ from ...decoders.context_contrast import context_contrast
 from ...decoders.contrastive_decoding import contrastive_decoding
 from ...decoders.contrastive_search import contrastive_search
 from ...decoders.dola import dola, lower_layers
-from ...decoders.eagle import drawn_chain, eagle
+from ...decoders.eagle import eagle
 from ...decoders.lookahead import lookahead
 from ...decoders.medusa import medusa
 from ...decoders.prompt_lookup import prompt_lookup
@@ -34,7 +34,7 @@ from ...decoders.speculative_batch import speculative_batch
 from ...decoders.string_match import string_match
 from ...decoders.suffix_lookup import suffix_lookup
 from ...decoders.token_intersection import token_intersection
-from ...drafting.draft_trees import chain_draft
+from ...drafting.draft_trees import chain_draft, drawn_chain
 from ...model.cache import call_with_cache
 from ...running.decoding import run, run_batch
 from ...running.step import Step
