@@ -16,6 +16,7 @@ import tutorlib
 from tutorlib import (
     Seeded,
     chain_draft,
+    drawn_chain,
     drawn_tree,
     dynamic_tree,
     models,
@@ -48,6 +49,8 @@ DRAWING = {
     "context_contrast": lambda f, **how: tutorlib.context_contrast(f.target, PROMPT, without="Mia", weight=1.0, **how),
     "medusa": lambda f, **how: tutorlib.medusa(f.target, f.medusa, PROMPT, **how),
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
+    "early_exit": lambda f, **how: tutorlib.early_exit(f.target, PROMPT, layers=8, **how),
+    "dflash": lambda f, **how: tutorlib.dflash(f.target, f.dflash, PROMPT, **how),
 }
 BATCHES = {
     "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
@@ -73,6 +76,7 @@ OTHERS = {
     ),
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, shape=dynamic_tree(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
+    "dflash, drawn": lambda f: tutorlib.dflash(f.target, f.dflash, PROMPT, shape=drawn_chain(8), rng=Seeded(1)),
 }
 
 

@@ -162,8 +162,9 @@ class Session:
         overwritten by what is fed to this session next. (Models without such a cache compute the whole sequence again.)
         """
         self._refuse_open_tree("first_layers")
-        shared = getattr(self._cache, "first_layers", None) if early.first_of is self.lm.original else None
-        if shared is None:
+        is_mine = early.first_of is not None and early.first_of is getattr(self.lm, "original", None)
+        shared = getattr(self._cache, "first_layers", None)
+        if not is_mine or shared is None:
             return early.session(self._tokens)
         other = copy.copy(self)
         other.lm, other.calls, other._tokens, other._cache = early, 0, self.tokens, shared(early)

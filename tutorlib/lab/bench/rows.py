@@ -23,8 +23,10 @@ from ...decoders import beam_search, greedy, sample
 from ...decoders.context_contrast import context_contrast
 from ...decoders.contrastive_decoding import contrastive_decoding
 from ...decoders.contrastive_search import contrastive_search
+from ...decoders.dflash import dflash
 from ...decoders.dola import dola, lower_layers
 from ...decoders.eagle import eagle
+from ...decoders.early_exit import early_exit
 from ...decoders.lookahead import lookahead
 from ...decoders.medusa import medusa
 from ...decoders.prompt_lookup import prompt_lookup
@@ -307,6 +309,10 @@ def _copy_alone(target, copy, prompt, **drawn):
     return _one(copy, prompt, **drawn)
 
 
+def _early_exit(target, prompt, **drawn):
+    return early_exit(target, prompt, layers=2 * target.layers // 3, **drawn)
+
+
 def _dola(target, prompt, **drawn):
     return dola(target, prompt, layers=lower_layers(target), **drawn)
 
@@ -351,6 +357,10 @@ ROWS = [
     eagle_row("eagle3"),
     eagle_row("eagle3, 1 guess", shape=chain_draft(1)),
     eagle_row(f"eagle3, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
+    method_row("early_exit, two thirds", _early_exit, peer=GENERATE_ASSISTED),
+    method_row("dflash", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True),
+    method_row("dflash, drawn", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True, shape=drawn_chain(8),
+               greedily=False),
     method_row("token_intersection, gamma=8", token_intersection, "other_draft", gamma=8, drafting=True),
     method_row("string_match, gamma=3", string_match, "other_draft", gamma=3),
     generate_row(GENERATE, at={"in_batches": True}),

@@ -261,8 +261,8 @@ def _heads(chosen, command):
         folder = make(texts, made, chosen.out, **training, **room, command=command, **shared)
         if here.first:
             print(folder)
-            names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
-            if chosen.what != "pruned" and folder.name in names and (folder.parent / "figures.json").exists():
+            names = card.SECTIONS.get(chosen.what, ())
+            if folder.name in names and (folder.parent / "figures.json").exists():
                 card.write_heads_card(folder.parent, names)
     here.leave()
 

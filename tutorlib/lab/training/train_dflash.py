@@ -53,24 +53,24 @@ class DFlashLearner(Learner):
         self.depth, self.layers = head.block - 1, tuple(dict.fromkeys((*head.feature_layers, -1)))
         self.settings = {"block": head.block, "layers": list(head.feature_layers), "loss": compare.__name__}
         self.noted = {"parameters": sum(weight.numel() for weight in head.parameters()), "tree": head.tree}
-        self.compare, self.read = compare, readable(target)
+        self.compare, self.read, self.stride = compare, readable(target), STRIDE
 
     def loss(self, batch, step, steps):
         rows, at = self.index(0, batch.texts, batch.tokens.device)  # further steps guess the same tokens, or fewer
         probs = self.read(batch.hidden[-1][rows, at + 1].float()).softmax(-1)
         labels = Labels(probs, rows, at + 1, batch.tokens.shape)
-        starts = torch.arange(step % STRIDE, batch.tokens.shape[1] - 2, STRIDE, device=rows.device)
+        starts = torch.arange(step % self.stride, batch.tokens.shape[1] - 2, self.stride, device=rows.device)
         states, whole = self.states(batch, starts), batch.hidden[-1].new_zeros((), dtype=torch.float32)
         for j in range(self.depth):
             rows, numbers, at = self.begun(j, batch, starts)
             there, probs = labels.at(rows, at + 1 + j)
             logits = self.read(states[rows[there], numbers[there], j])
-            count = max(1, self.count(j, batch.everybody) / STRIDE)
+            count = max(1, self.count(j, batch.everybody) / self.stride)
             whole = whole + DECAY**j * self.compare(logits, probs) / count
         return whole
 
     def guesses(self, batch):
-        starts = torch.arange(0, batch.tokens.shape[1] - 2, STRIDE, device=batch.tokens.device)
+        starts = torch.arange(0, batch.tokens.shape[1] - 2, self.stride, device=batch.tokens.device)
         states = self.states(batch, starts)
         for j in range(self.depth):
             rows, numbers, at = self.begun(j, batch, starts)
@@ -80,8 +80,8 @@ class DFlashLearner(Learner):
         """(rows, blocks, positions) of the positions of `index` at which a block begins."""
         rows, at = self.index(j, batch.texts, starts.device)
         first = int(starts[0]) if len(starts) else 0
-        chosen = (at >= first) & ((at - first) % STRIDE == 0)
-        return rows[chosen], (at[chosen] - first) // STRIDE, at[chosen]
+        chosen = (at >= first) & ((at - first) % self.stride == 0)
+        return rows[chosen], (at[chosen] - first) // self.stride, at[chosen]
 
     def states(self, batch: TextBatch, starts: torch.Tensor) -> torch.Tensor:
         """The outputs (rows, blocks, block - 1, width) of blocks whose known tokens come after these positions."""
