@@ -275,7 +275,7 @@ def paths_in(tree):
     return set(paths)
 
 
-def drafted_anew(lm, head, expected, trace, warp=()):
+def drafted_anew(lm, head, expected, trace, warp=(), law=law):
     """Fails where a step's tree is not what the network, asked anew about the whole text, would have it.
 
     `expected(guess, room)` makes the paths of a tree.

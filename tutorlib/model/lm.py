@@ -112,7 +112,6 @@ class LM:
         self.forward = Forward(model.eval() if model.training else model)
         self.tokenizer = tokenizer
         self.calls = 0
-        self._first_layers: dict[int, LM] = {}
         self._reader = ReadOut(self.forward)
         config = self.forward.config
         if quantization.depends_on_the_call(model):
@@ -255,7 +254,7 @@ class LM:
         """
         from .pruned import ending_after  # which makes an LM
 
-        made = self.original._first_layers
+        made: dict[int, LM] = vars(self.original).setdefault("_first_layers", {})
         if count not in made:
             made[count] = ending_after(self.original, count)
             made[count].first_of = self.original

@@ -78,6 +78,7 @@ def ending_after(lm: LM, count: int) -> LM:
         )
     if count >= lm.layers:
         raise ValueError(f"layers must be less than the target's {lm.layers}, or nothing is left out; got {count}")
+    check_layers(lm, list(range(count)))
     return pruned(lm, range(count), _weights_of(original(lm.model), range(count)))
 
 
