@@ -51,7 +51,7 @@ def dflash(
     tokens. The first call, which reads the prompt, gives one token.
 
     Source: Chen et al. (2026), "DFlash: Block Diffusion for Flash Speculative Decoding". Trees over the guesses of a
-    block: "DDTree" (2026), arXiv:2604.12989.
+    block: Ringel and Romano (2026), "Accelerating Speculative Decoding with Block Diffusion Draft Trees".
 
     Parameters
     ----------
