@@ -221,12 +221,13 @@ CHAPTERS = [
     ("14_eagle", "features_of(ids), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("14_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
     ("15_eagle3", "features_of(ids, head3), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
+    ("93_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), dflash_by_hand(target, block_head, prompt, 4)"),
     (
         "15_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
     ),
 ]
-WITHOUT_A_MODEL = {"block_by_hand", "draw_and_check", "draws", "one_after_the_other", "wrong_tli"}
+WITHOUT_A_MODEL = {"block_by_hand", "draw_and_check", "draws", "mean_kept", "one_after_the_other", "wrong_tli"}
 
 
 def names(node, context):
@@ -274,7 +275,14 @@ def value(chapter, expression, family):
     rows = lm.session(ids).feed(ids[:2])
     given = {"target": lm, "lm": lm, "expert": lm, "draft": family.draft, "amateur": family.draft}
     given |= {"other": family.other_draft, "village": family, "heads": family.medusa, "head": family.eagle}
-    given |= {"head3": family.eagle3, "prompt": PROMPT, "ids": ids, "rows": rows, "row": rows[-1]}
+    given |= {
+        "head3": family.eagle3,
+        "block_head": family.dflash,
+        "prompt": PROMPT,
+        "ids": ids,
+        "rows": rows,
+        "row": rows[-1],
+    }
     code = ast.Module(needed(chapter, expression, set(given)), [])
     exec(compile(ast.unparse(code), chapter, "exec"), given)
     return tree_map(lambda one: one.tolist() if isinstance(one, torch.Tensor) else one, eval(expression, given))

@@ -53,24 +53,24 @@ def pruned(lm: LM, layers: Sequence[int], weights: Mapping[str, torch.Tensor] | 
     check_layers(lm, layers)
     made = without_weights(lm, layers)
     if weights is None:
-        weights = {name: weight.clone() for name, weight in _weights_of(model, layers).items()}
+        inside = model.get_decoder()
+        weights = {f"norm.{name}": weight for name, weight in inside.norm.state_dict().items()}
+        for number, layer in enumerate(layers):
+            of_layer = inside.layers[layer].state_dict()
+            weights |= {f"layers.{number}.{name}": weight for name, weight in of_layer.items()}
+        weights = {name: weight.detach().clone() for name, weight in weights.items()}
     found = {name: weight.shape for name, weight in weights.items()}
     if found != {name: weight.shape for name, weight in own_weights(made).state_dict().items()}:
         raise ValueError(
             f"the layers of this {type(model).__name__} have other weights than their class says, as if it were "
             "quantized or had an adapter: make the draft of the plain model"
         )
-    decoder = made.get_decoder()
-    decoder.load_state_dict(weights, strict=False, assign=True)
-    made.set_input_embeddings(model.get_input_embeddings())
-    made.set_output_embeddings(model.get_output_embeddings())
-    decoder.rotary_emb = model.get_decoder().rotary_emb
-    made.generation_config = model.generation_config
-    return LM(made, lm.tokenizer, context=lm.context)
+    made.get_decoder().load_state_dict(weights, strict=False, assign=True)
+    return _with_its_ends(made, lm)
 
 
 def ending_after(lm: LM, count: int) -> LM:
-    """The model that ends after its first layers; what is left of it keeps its own weights. See `LM.first_layers`."""
+    """The model that ends after its first layers, which are its own and no copies. See `LM.first_layers`."""
     check_whole_number(count, 1, "layers is after how many of the target's layers the draft ends")
     if lm.model is None:
         raise ValueError(
@@ -79,17 +79,21 @@ def ending_after(lm: LM, count: int) -> LM:
     if count >= lm.layers:
         raise ValueError(f"layers must be less than the target's {lm.layers}, or nothing is left out; got {count}")
     check_layers(lm, list(range(count)))
-    return pruned(lm, range(count), _weights_of(original(lm.model), range(count)))
+    made = without_weights(lm, range(count))
+    model: Any = original(lm.model)
+    decoder, own = made.get_decoder(), model.get_decoder()
+    decoder.layers, decoder.norm = own.layers[:count], own.norm
+    return _with_its_ends(made, lm)
 
 
-def _weights_of(model: Any, layers: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The model's own weights for a draft of these layers, by their names in `own_weights`."""
-    inside = model.get_decoder()
-    weights = {f"norm.{name}": weight for name, weight in inside.norm.state_dict().items()}
-    for number, layer in enumerate(layers):
-        of_layer = inside.layers[layer].state_dict()
-        weights |= {f"layers.{number}.{name}": weight for name, weight in of_layer.items()}
-    return {name: weight.detach() for name, weight in weights.items()}
+def _with_its_ends(made: Any, lm: LM) -> LM:
+    """A model of some layers with the embeddings, the output head and the settings of another one."""
+    model: Any = original(lm.model)
+    made.set_input_embeddings(model.get_input_embeddings())
+    made.set_output_embeddings(model.get_output_embeddings())
+    made.get_decoder().rotary_emb = model.get_decoder().rotary_emb
+    made.generation_config = model.generation_config
+    return LM(made, lm.tokenizer, context=lm.context)
 
 
 def without_weights(lm: LM, layers: Sequence[int]) -> Any:

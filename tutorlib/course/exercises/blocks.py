@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from operator import mul
 
 from .answers import array, compare, filled, number, short
 from .judge import Exercise, checker
@@ -13,7 +14,7 @@ from .verdicts import Verdict, right, wrong
 
 
 @checker
-def check_fits(answer, first) -> Verdict:
+def check_fits(answer, first: float) -> Verdict:
     """Judge what a block drafts of "red kite" and "blue book": a dict with "fits" and "kept".
 
     `first` is the probability of "red kite"; the target writes nothing but these two.
@@ -49,7 +50,7 @@ def check_fits(answer, first) -> Verdict:
 
 
 def tokens_per_call(shares: Sequence[float]) -> float:
-    return 1 + math.fsum(itertools.accumulate(shares, lambda a, b: a * b))
+    return 1 + sum(itertools.accumulate(shares, mul))
 
 
 check_tokens_per_call = Exercise(
