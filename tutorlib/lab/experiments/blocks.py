@@ -9,7 +9,6 @@ from typing import Any
 
 from ...decoders.dflash import dflash
 from ...decoders.eagle import eagle
-from ...decoders.early_exit import early_exit
 from ...decoders.speculative import speculative
 from ...drafting.draft_trees import chain_draft, drawn_chain
 from ...measures import bootstrap_interval
@@ -40,12 +39,6 @@ WAYS: dict[str, Callable[..., Any]] = {
         f.target, f.dflash, prompt, shape=_chain(is_greedy), **how
     ),
     "DFlash, tree": lambda f, is_greedy, prompt, **how: dflash(f.target, f.dflash, prompt, **how),
-    "early exit after 4 layers": lambda f, is_greedy, prompt, **how: early_exit(
-        f.target, prompt, layers=4, gamma=LENGTH, **how
-    ),
-    "early exit after 8 layers": lambda f, is_greedy, prompt, **how: early_exit(
-        f.target, prompt, layers=8, gamma=LENGTH, **how
-    ),
 }
 SETTINGS = {f"{way}, {how}": (way, how) for way in WAYS for how in (GREEDY, SAMPLING)}
 
