@@ -249,8 +249,9 @@ def ending_early(lm, draft):
     """The model itself if it ends after its first layer as a draft; any other with a draft in place of that."""
     if type(getattr(lm, "model", None)).__name__ in ("LlamaForCausalLM", "MistralForCausalLM"):
         return lm
-    other = copy.copy(lm)
-    other.first_layers = lambda layers: draft
+    other, early = copy.copy(lm), copy.copy(draft)
+    early.context = lm.context  # as the model's own layers have it
+    other.first_layers = lambda layers: early
     return other
 
 
