@@ -40,9 +40,7 @@ def check_fits(answer, first: float) -> Verdict:
         found = compare(number(answer[name]), share, mistakes[name], otherwise=f"({name})", tolerance=1e-3)
         if not found.ok:
             return found
-    return right(
-        "Both of the block's distributions are exactly right, and yet it loses about half of its second tokens."
-    )
+    return right("Both of the block's distributions are exactly right, and yet it loses a third of its second tokens.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
