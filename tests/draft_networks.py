@@ -9,6 +9,7 @@ import math
 import torch
 from transformers import LlamaConfig
 
+from tutorlib.drafting.dflash_head import DFlashHead
 from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead
 from tutorlib.model.tree import TokenTree
 
@@ -274,7 +275,7 @@ def paths_in(tree):
     return set(paths)
 
 
-def drafted_anew(lm, head, expected, trace, warp=()):
+def drafted_anew(lm, head, expected, trace, warp=(), law=law):
     """Fails where a step's tree is not what the network, asked anew about the whole text, would have it.
 
     `expected(guess, room)` makes the paths of a tree.
@@ -300,3 +301,39 @@ def drafted_anew(lm, head, expected, trace, warp=()):
         assert [step.tree.tokens[node] for node in step.path] == step.tokens[: step.accepted]
         text += step.tokens
     assert drafted > 10
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# DFlash
+
+
+def dflash_head(lm, seed=0, block=4, layers=None, deep=2, make=DFlashHead, **changes):
+    """A random DFlash network for a target, of two layers; its masks have the target's last token."""
+    layers = (0, lm.layers // 2, lm.layers) if layers is None else layers
+    config = sizes(lm, num_hidden_layers=deep, **changes)
+    return randomised(make(config, layers, block, lm.vocab_size - 1), lm.dtype, seed)
+
+
+def knowing_block(draft, block=4):
+    """Guesses what a table that looks one token back writes after a token, and after that, and so on."""
+
+    class KnowingBlock(DFlashHead):
+        def context(self, features, rotation):
+            config, length = self.config, features.shape[1]
+            states = torch.zeros(1, config.num_key_value_heads, length, config.head_dim)
+            return [(states, states)] * config.num_hidden_layers
+
+        def begun_with(self, token, target):
+            return torch.tensor([[token]])
+
+        def forward(self, embedded, rotation, context, mask=None):
+            rows, token = [torch.zeros(draft.vocab_size)], int(embedded)
+            for _ in range(self.block - 1):
+                rows.append(draft.log_probs([token]))
+                token = int(rows[-1].argmax())
+            return torch.stack(rows)[None]
+
+        def read_out(self, states, target):
+            return states
+
+    return KnowingBlock(sizes(draft), (-1,), block, 0).to(draft.dtype)

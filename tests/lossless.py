@@ -7,13 +7,14 @@ them promise, `tests/test_fuzz.py` tries them on tables with zeros and on warps 
 """
 
 import contextlib
+import copy
 import functools
 import math
 
 import pytest
 import torch
 from conftest import CONTEXT, VOCAB, exactly, random_model
-from draft_networks import eagle1, eagle3, perfect_network, reduced
+from draft_networks import dflash_head, eagle1, eagle3, knowing_block, perfect_network, reduced
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -37,7 +38,9 @@ from tutorlib.decoders import (
     suffix_lookup,
     token_intersection,
 )
+from tutorlib.decoders.dflash import dflash
 from tutorlib.decoders.eagle import eagle
+from tutorlib.decoders.early_exit import early_exit
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from tutorlib.drafting.lookup_draft import with_lookup
@@ -274,6 +277,22 @@ def network_of(make, lm, draft):
 
 
 @functools.cache
+def block_of(lm, draft, gamma):
+    return knowing_block(draft, gamma + 1) if lm.model is None else dflash_head(lm, block=gamma + 1)
+
+
+@functools.cache
+def ending_early(lm, draft):
+    """The model itself if it ends after its first layer as a draft; any other with a draft in place of that."""
+    if type(getattr(lm, "model", None)).__name__ in ("LlamaForCausalLM", "MistralForCausalLM"):
+        return lm
+    other, early = copy.copy(lm), copy.copy(draft)
+    early.context = lm.context  # as the model's own layers have it
+    other.first_layers = lambda layers: early
+    return other
+
+
+@functools.cache
 def other_tokenizer(draft):
     """The draft with its tokens in another order, which a tokenizer of its own knows."""
     return renumbered(draft) if isinstance(getattr(draft, "tokenizer", None), TableTokenizer) else draft
@@ -315,6 +334,17 @@ def _eagle(make, tree):
     )
 
 
+def _early_exit(lm, draft, prompt, gamma, **how):
+    return early_exit(ending_early(lm, draft), prompt, layers=1, gamma=gamma, **how)
+
+
+def _dflash(shape):
+    """DFlash as a line of the table; `shape(gamma)` makes a shape."""
+    return lambda lm, draft, prompt, gamma, **how: dflash(
+        lm, block_of(lm, draft, gamma), prompt, shape=shape(gamma), **how
+    )
+
+
 # With one seed these write the very text that `sample` writes.
 SAME_TEXT = {
     "sample_batch": lambda lm, draft, prompt, gamma, **how: Row(sample_batch, lm, prompt=prompt, **how),
@@ -334,6 +364,10 @@ SAME_TEXT = {
     "eagle, chain": _eagle(eagle1, chain_draft),
     "eagle, static": _eagle(eagle3, lambda gamma: static_tree([(0,) * gamma, (1,) * gamma])),
     "eagle, dynamic": _eagle(reduced, lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
+    "early_exit, match": lambda lm, draft, prompt, gamma, **how: _early_exit(
+        lm, draft, prompt, gamma, rule=match, **how
+    ),
+    "dflash, dynamic": _dflash(lambda gamma: dynamic_tree(2 * gamma, gamma, 2 * gamma)),
 }
 # These take draws of their own: the same distribution, but another text.
 SAME_DISTRIBUTION = {
@@ -360,6 +394,8 @@ SAME_DISTRIBUTION = {
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
     ),
     "eagle, drawn chain": _eagle(eagle1, drawn_chain),
+    "early_exit": _early_exit,
+    "dflash, drawn chain": _dflash(drawn_chain),
     "eagle, drawn tree": _eagle(reduced, lambda gamma: drawn_tree([(0,) * gamma, (1,) + (0,) * (gamma - 1)])),
 }
 METHODS = SAME_TEXT | SAME_DISTRIBUTION
@@ -371,9 +407,16 @@ WITHOUT_A_COUNT = (
     "eagle, static",
     "eagle, dynamic",
     "eagle, drawn tree",
+    "dflash, dynamic",
+    "dflash, drawn chain",
 )  # no gamma to refuse
 WRONG_ON_A_RING = ("sample_batch",)  # no drafts, or drafts that are wrong on a text that repeats one cycle
-AFTER_ONE = [name for name in METHODS if name.startswith(("medusa", "eagle"))]  # their first step drafts nothing
+# What is drawn has not the distribution p even if the draft is the target: a drawn token must be the target's own, or
+# the guesses of a block do not know each other.
+NOT_P = [name for name in SAME_DISTRIBUTION if name.endswith("match_drawn") or name.startswith("dflash")]
+AFTER_ONE = [
+    name for name in METHODS if name.startswith(("medusa", "eagle", "early_exit", "dflash"))
+]  # their first step drafts nothing
 TWO_MODELS = [name for name in METHODS if name.startswith(("speculative", "token_intersection", "string_match"))]
 
 

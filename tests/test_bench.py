@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from tutorlib.decoders import beam_search, greedy
 from tutorlib.decoders.speculative import speculative
 from tutorlib.disk import locked
+from tutorlib.drafting.dflash_head import DFlashHead
 from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab import bench
@@ -91,6 +92,7 @@ def family():
         medusa=MedusaHeads(target.width, target.vocab_size),
         eagle=EagleHead(config).eval(),
         eagle3=Eagle3Head(config, (0, 1, -1)).eval(),
+        dflash=DFlashHead(config, (0, 1, 3), 4, 0).eval(),
     )
 
 
@@ -117,7 +119,7 @@ def made(family):
     for row in ABLE:
         called = Counter()
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("eagle", "eagle3"):
+            for name in ("eagle", "eagle3", "dflash"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
             before = {name: getattr(family, name).calls for name in ("draft", "quantized", "other_draft")}
             output = decoded(row, family, PROMPTS, 8)
@@ -225,7 +227,7 @@ def test_rows_of_ours_count_a_call_a_token_or_fewer(made):
         output, _ = made[row.name]
         if row.name.startswith("generate"):
             assert output.calls is None
-        elif row.is_drafting or row.name.startswith("string_match"):
+        elif row.is_drafting or row.name.startswith(("string_match", "early_exit")):
             assert output.calls <= 16, row.name
         else:
             prompts_own = row.name.startswith("contrastive_search")  # a prompt is read before there are candidates
@@ -311,7 +313,9 @@ def test_rows_run_where_they_can():
         return {row.name for row in rows_at(ROWS, t, batch)}
 
     assert {"beam_search, 4 beams", "contrastive_decoding"} <= names(0.0, 1) - names(0.5, 1)
-    assert {"eagle, 9 drawn", "eagle3, 9 drawn", "sample, filtered", GENERATE_FILTERED} == names(0.5, 1) - names(0.0, 1)
+    assert names(0.5, 1) - names(0.0, 1) == {
+        "eagle, 9 drawn", "eagle3, 9 drawn", "dflash, drawn", "sample, filtered", GENERATE_FILTERED,
+    }  # fmt: skip
     assert names(0.0, 4) == {PLAIN, GENERATE, "speculative, gamma=2", "speculative, gamma=8"} == names(0.0, 16)
     assert names(1.0, 4) - names(0.0, 4) == {"sample, filtered", GENERATE_FILTERED}
     peers = {row.name: row.peer for row in rows_at(ROWS, 1.0, 4)}
@@ -520,7 +524,7 @@ def test_results_along_temperatures_and_batches(family):
 
 WITH_A_COPY = [COPY_ALONE, WITH_COPY, CHAIN_OF_THREE]
 WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
-WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle"))]
+WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle", "dflash"))]
 WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]
 
 
@@ -537,7 +541,7 @@ def printed_by(capsys, *arguments):
     [
         ((), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
         (("draft", "quantized"), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
-        (("medusa", "eagle", "eagle3"), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER}),
+        (("medusa", "eagle", "eagle3", "dflash"), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER}),
     ],
     ids=["a target alone", "a draft", "heads but no draft"],
 )
@@ -573,7 +577,7 @@ def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsy
 
 def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
     random_model("llama").save_pretrained(tmp_path)
-    *_, draft, heads, eagle, eagle3, other = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
+    *_, draft, heads, eagle, eagle3, dflash, other = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
     assert f"the family {tmp_path.name!r} has no draft: " in draft
     assert draft.rpartition(": ")[2].split("; ") == WITH_A_DRAFT
     assert other.rpartition(": ")[2].split("; ") == WITH_ANOTHER_TOKENIZER

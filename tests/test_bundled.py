@@ -8,8 +8,10 @@ import torch
 
 import tutorlib
 from tutorlib import greedy, models, run
+from tutorlib.decoders.dflash import dflash
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
+from tutorlib.drafting.dflash_head import DFlashHead
 from tutorlib.drafting.eagle_head import TREE, Eagle3Head, EagleHead
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.training import accuracy
@@ -61,7 +63,12 @@ def test_the_models_write_stories(family):
 
 @pytest.mark.parametrize(
     ("role", "kind", "method"),
-    [("medusa", MedusaHeads, medusa), ("eagle", EagleHead, eagle), ("eagle3", Eagle3Head, eagle)],
+    [
+        ("medusa", MedusaHeads, medusa),
+        ("eagle", EagleHead, eagle),
+        ("eagle3", Eagle3Head, eagle),
+        ("dflash", DFlashHead, dflash),
+    ],
 )
 def test_the_heads_guess_for_the_target(family, role, kind, method):
     prompt = "Mia, Ben and Ada lived in a small village. Mia was at the mill."
@@ -90,7 +97,7 @@ def test_the_draft_is_accepted_often_but_not_always():
     assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
 
 
-@pytest.mark.parametrize(("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0)])
+@pytest.mark.parametrize(("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0)])
 def test_the_networks_on_the_target_make_enough_tokens_a_call(name, least):
     """Greedily, with the trees that they come with, on openings that nothing bundled has learnt from."""
     assert FIGURES[name]["tokens per call"] >= least

@@ -15,6 +15,7 @@ from tutorlib.constraints.automaton import Automaton
 from tutorlib.course.drawings import automaton
 from tutorlib.course.drawings.beam_tree import beam_tree
 from tutorlib.course.drawings.best_first import queue_tree
+from tutorlib.course.drawings.block_passes import block_passes
 from tutorlib.course.drawings.branches import branches
 from tutorlib.course.drawings.check_rows import check_rows
 from tutorlib.course.drawings.choices import margin_bars, rising_loop
@@ -86,6 +87,7 @@ REFUSED = [
     (tree_outline, (TokenTree([5, 6, 7, 8], [-1, -1, 0, 2]), "abc"), {}, "4 nodes .* got 3 names"),
     (unrolled_training, (), {"position": 3, "steps": 4, "length": 5},
      "4 steps from position 3 do not fit into a text of 5"),
+    (block_passes, ("a", ["b"], [{"c": 1.0}], ["d", "e"]), {}, "1 passes, 1 positions and 2 drawn tokens"),
     (what_fits, ({"16 bits": {"weights": 18.0, "caches": 2.0}, "8 bits": {"weights": 9.0}}, 15, "a T4"), {},
      "the same parts"),
 ]  # fmt: skip
@@ -378,6 +380,19 @@ def test_each_step_of_training_replaces_one_more_state_of_the_target_by_the_netw
     assert rows[1] == ["$g_1$", "$g_2$", "$g_3$", r"$\hat a_4$", "$g_5$"]
     assert rows[2] == ["$g_1$", "$g_2$", "$g_3$", r"$\hat a_4$", r"$\hat a_5$"]
     assert [text for text in shown if text.startswith("token")] == ["token 5?", "token 6?", "token 7?"]
+
+
+def test_a_block_shows_all_guesses_of_a_position_and_the_drawn_ones_in_bold():
+    guesses = [{"red": 0.5, "blue": 0.5}, {"kite": 0.75, "book": 0.25}]
+    ax = drawn(block_passes, "the", ["red", "kite"], guesses, ["red", "book"])
+    shown = {text.get_text(): text.get_weight() for text in ax.texts}
+    assert {"pass 1", "pass 2", "draft: red kite", "draft: red book"} <= set(shown)
+    assert [shown[text] for text in ("red 50%", "blue 50%", "kite 75%", "book 25%")] == [
+        "bold",
+        "normal",
+        "normal",
+        "bold",
+    ]
 
 
 # -- real machines --

@@ -536,6 +536,19 @@ def answers(chapter, name, right, *wrong, **given):
             ({"a": 1}, "keys"),
         ),
         answers(
+            "blocks", "check_fits", {"fits": 0.68, "kept": 1.68}, ({"fits": 0.8, "kept": 1.68}, "writes red kite"),
+            ({"fits": 0.64, "kept": 1.68}, "red kite alone"), ({"fits": 0.32, "kept": 1.68}, "do *not* belong"),
+            ({"fits": 1, "kept": 2}, "reads its first guess"), ({"fits": 0.5, "kept": 1}, "not equally likely"),
+            ({"fits": 0.68, "kept": 1.36}, "is kept all the same"), ({"fits": 0.68, "kept": 0.68}, "one of the two"),
+            ({"fits": 0.68, "kept": 2}, "its first guess"), ({"fits": 0.68, "kept": 2.68}, "that the target adds"),
+            ({"fits": 1}, "keys"), first=0.8,
+        ),
+        answers(
+            "blocks", "check_joint", [[0.49, 0.01], [0.01, 0.49]], ([[0.25, 0.25], [0.25, 0.25]], "loses nothing"),
+            ([[0.9, 0.04], [0.02, 0.04]], "about equally likely"), ([[0.5, 0], [0, 0.5]], "at least 0.01"),
+            ([[0.5, 0.5], [0.5, 0.5]], "sum to 1"), ([0.5, 0.5], "two rows"), ("ab", "two rows"),
+        ),
+        answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),
             (ONE_LEVEL | {"empty map": "the same"}, "Every guess"), (dict.fromkeys(ONE_LEVEL, 1), "neither"),
             ({"a": 1}, "keys"),

@@ -16,6 +16,7 @@ import tutorlib
 from tutorlib import (
     Seeded,
     chain_draft,
+    drawn_chain,
     drawn_tree,
     dynamic_tree,
     models,
@@ -51,6 +52,8 @@ DRAWING = {
     "context_contrast": lambda f, **how: tutorlib.context_contrast(f.target, PROMPT, without="Mia", weight=1.0, **how),
     "medusa": lambda f, **how: tutorlib.medusa(f.target, f.medusa, PROMPT, **how),
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
+    "early_exit": lambda f, **how: tutorlib.early_exit(f.target, PROMPT, layers=8, **how),
+    "dflash": lambda f, **how: tutorlib.dflash(f.target, f.dflash, PROMPT, **how),
 }
 BATCHES = {
     "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
@@ -76,6 +79,7 @@ OTHERS = {
     ),
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, shape=dynamic_tree(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
+    "dflash, drawn": lambda f: tutorlib.dflash(f.target, f.dflash, PROMPT, shape=drawn_chain(8), rng=Seeded(1)),
 }
 
 
@@ -220,12 +224,13 @@ CHAPTERS = [
     ("14_eagle", "features_of(ids), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("14_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
     ("15_eagle3", "features_of(ids, head3), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
+    ("93_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), dflash_by_hand(target, block_head, prompt, 4)"),
     (
         "15_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
     ),
 ]
-WITHOUT_A_MODEL = {"block_by_hand", "draw_and_check", "draws", "one_after_the_other", "wrong_tli"}
+WITHOUT_A_MODEL = {"block_by_hand", "draw_and_check", "draws", "mean_kept", "one_after_the_other", "wrong_tli"}
 
 
 def names(node, context):
@@ -273,7 +278,14 @@ def value(chapter, expression, family):
     rows = lm.session(ids).feed(ids[:2])
     given = {"target": lm, "lm": lm, "expert": lm, "draft": family.draft, "amateur": family.draft}
     given |= {"other": family.other_draft, "village": family, "heads": family.medusa, "head": family.eagle}
-    given |= {"head3": family.eagle3, "prompt": PROMPT, "ids": ids, "rows": rows, "row": rows[-1]}
+    given |= {
+        "head3": family.eagle3,
+        "block_head": family.dflash,
+        "prompt": PROMPT,
+        "ids": ids,
+        "rows": rows,
+        "row": rows[-1],
+    }
     code = ast.Module(needed(chapter, expression, set(given)), [])
     exec(compile(ast.unparse(code), chapter, "exec"), given)
     return tree_map(lambda one: one.tolist() if isinstance(one, torch.Tensor) else one, eval(expression, given))

@@ -36,6 +36,7 @@ from training_runs import (
 
 import tutorlib
 from tutorlib import greedy, models, run, speculative
+from tutorlib.decoders.dflash import dflash
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import locked
@@ -78,7 +79,13 @@ def test_the_shares_of_two_processes_average_to_the_loss_and_gradient_of_the_bat
 
 @pytest.mark.parametrize(
     "kind, rate, share, gain",
-    [("medusa", 0.03, 0.9, 0), ("eagle", 0.01, 0.8, 0.2), ("eagle3", 0.01, 0.8, 0.2), ("pruned", 0.003, 0.95, 0)],
+    [
+        ("medusa", 0.03, 0.9, 0),
+        ("eagle", 0.01, 0.8, 0.2),
+        ("eagle3", 0.01, 0.8, 0.2),
+        ("pruned", 0.003, 0.95, 0),
+        ("dflash", 0.01, 0.8, 0),
+    ],
 )
 def test_heads_learn_what_the_target_will_say(kind, rate, share, gain, tmp_path):
     train, held_out = sampled()
@@ -120,7 +127,7 @@ def guesses_by_hand(one, text):
         for t in range(text.own - 2, length - 2):
             yield t, 0, t + 2, one.draft.session(text.tokens[: t + 2]).feed()[-1]
     else:
-        for t in range(length - 2):
+        for t in range(0, length - 2, getattr(one, "stride", 1)):
             rows = drafted(one.head, one.target, text, t, min(one.depth, length - 2 - t))
             yield from ((t, j, t + 2, row) for j, row in enumerate(rows) if t + 2 + j >= text.own)
 
@@ -189,6 +196,7 @@ OTHER = {
     "medusa joint": ("medusa", {}, "joint True instead of False:"),
     "eagle": ("eagle", {"noise": 0.1}, "noise 0.2 instead of 0.1:"),
     "eagle3": ("eagle", {}, "noise None instead of 0.2, tokens 12 instead of 19:"),
+    "dflash": ("dflash", {"feature_layers": (0, 1, 2)}, r"layers \[0, 1, 3\] instead of \[0, 1, 2\]:"),
     "pruned": ("pruned", {"layers": (0, 1)}, r"layers \[0, 2\] instead of \[0, 1\]:"),
 }
 
@@ -280,8 +288,8 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     head, plain = getattr(family, role), run(greedy(family.target, "Mia was"), 20, stop=())
     module = head.model if role == "pruned" else head
     assert next(module.parameters()).dtype == torch.float32 and not module.training
-    tree = {"tree": dynamic_tree(6, 3, 2)} if role.startswith("eagle") else {}
-    method = {"medusa": medusa, "pruned": speculative}.get(role, eagle)
+    tree = {"shape": dynamic_tree(6, 3, 2)} if role.startswith(("eagle", "dflash")) else {}
+    method = {"medusa": medusa, "pruned": speculative, "dflash": dflash}.get(role, eagle)
     assert run(method(family.target, head, "Mia was", **tree), 20, stop=()).tokens == plain.tokens
     before = contents(out)
     assert main(arguments(kind, family_folder, tmp_path)) == 0 and contents(out) == before
@@ -301,6 +309,7 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
         ("medusa", ["--steps", "0"], "needs steps, a whole number of 1 or more, got 0"),
         ("pruned", ["--layers", "0", "2"], r"layers, from 0 to 1, ascending and each once, got \[0, 2\]"),
         ("pruned", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),
+        ("dflash", ["--block", "1"], "block is how many tokens a block has, .* 2 or more, got 1"),
         ("eagle3", ["--layers", "0", "1", "3"], "the hidden states 0 to 2, none of number 3"),
         ("eagle3", ["--vocabulary", "0"], "from 1 to 300 tokens, the target's, got 0"),
         ("eagle3", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),

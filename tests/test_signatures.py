@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 import tutorlib
 from tutorlib import decoders
 from tutorlib.course import zoo
+from tutorlib.drafting.dflash_session import BlockSession
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import BatchSteps, Steps, decoder, run
 from tutorlib.running.step import Step
@@ -123,7 +124,7 @@ def test_the_front_door_says_the_type_of_all_that_goes_in_and_comes_out(name):
     assert set(untyped) <= {"self", "cls"}
     assert name.endswith("__init__") or signature.return_annotation is not signature.empty
     # A module may import these for type checkers alone.
-    here = {"LM": tutorlib.LM, "Player": Player, "PreTrainedModel": PreTrainedModel}
+    here = {"BlockSession": BlockSession, "LM": tutorlib.LM, "Player": Player, "PreTrainedModel": PreTrainedModel}
     assert typing.get_type_hints(inspect.unwrap(PUBLIC[name]), localns=here) is not None
 
 

@@ -18,8 +18,10 @@ from .decoders import (
     contrastive_decoding,
     contrastive_sampling,
     contrastive_search,
+    dflash,
     dola,
     eagle,
+    early_exit,
     greedy,
     jump_ahead,
     lookahead,
@@ -37,6 +39,7 @@ from .decoders import (
 )
 from .drafting import checking
 from .drafting.checking import exact, walk
+from .drafting.dflash_head import DFlashHead
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.eagle_head import Eagle3Head, EagleHead
 from .drafting.lookup_draft import with_lookup
@@ -85,6 +88,7 @@ adaptive, chain, dynamic, static = adaptive_gamma, chain_draft, dynamic_tree, st
 sys.meta_path.insert(0, Moved())
 
 __all__ = [
+    "DFlashHead",
     "Eagle3Head",
     "EagleHead",
     "EightBits",
@@ -113,6 +117,7 @@ __all__ = [
     "contrastive_search",
     "custom_generate",
     "decoder",
+    "dflash",
     "dola",
     "drawn_chain",
     "drawn_tree",
@@ -120,6 +125,7 @@ __all__ = [
     "dynamic_temperature",
     "dynamic_tree",
     "eagle",
+    "early_exit",
     "epsilon_cutoff",
     "eta_cutoff",
     "exact",

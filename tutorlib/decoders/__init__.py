@@ -5,8 +5,10 @@ from .best_first_beam_search import best_first_beam_search
 from .context_contrast import context_contrast
 from .contrastive_decoding import contrastive_beam_search, contrastive_decoding, contrastive_sampling
 from .contrastive_search import contrastive_search
+from .dflash import dflash
 from .dola import dola, lower_layers, upper_layers
 from .eagle import eagle
+from .early_exit import early_exit
 from .greedy import greedy
 from .jump_ahead import jump_ahead
 from .lookahead import lookahead
@@ -29,8 +31,10 @@ __all__ = [
     "contrastive_decoding",
     "contrastive_sampling",
     "contrastive_search",
+    "dflash",
     "dola",
     "eagle",
+    "early_exit",
     "greedy",
     "jump_ahead",
     "lookahead",

@@ -8,22 +8,12 @@ import torch
 
 from ..drafting.checking import Rule, check_tree, exact
 from ..drafting.draft_session import check_target
-from ..drafting.draft_trees import (
-    Draft,
-    Shape,
-    chain_draft,
-    drafted_with_rule,
-    drawn_chain,
-    drawn_tree,
-    dynamic_tree,
-    static_tree,
-)
+from ..drafting.draft_trees import Draft, Shape, check_shape, drafted_with_rule, dynamic_tree
 from ..drafting.eagle_head import DraftNetwork
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..running.decoder import Prompt, decoder
 from ..running.step import Step
-from ..sampling.checks import takes
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
 
@@ -38,12 +28,7 @@ def check(target, head, shape):
     device = head.fc.weight.device
     if device != target.device:
         raise ValueError(f"the draft network is on {device}, the target on {target.device}: head.to(target.device)")
-    shape = dynamic_tree(**head.tree) if shape is None else shape
-    if not takes(shape, 1) or shape in (dynamic_tree, static_tree, chain_draft, drawn_chain, drawn_tree):
-        raise ValueError(
-            "shape must be a function of a draft, such as dynamic_tree(59, 8, 10), static_tree(paths) or "
-            f"chain_draft(4), got {shape!r}"
-        )
+    check_shape(dynamic_tree(**head.tree) if shape is None else shape)
 
 
 @decoder(check=check, renamed={"tree": "shape"})

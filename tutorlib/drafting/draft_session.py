@@ -18,12 +18,13 @@ from ..model.tree import ROOT
 from .head_loops import looped_network
 
 if TYPE_CHECKING:
+    from .dflash_head import DFlashHead
     from .eagle_head import DraftNetwork
 
 _SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
 
 
-def check_target(target, head: DraftNetwork) -> None:
+def check_target(target, head: DraftNetwork | DFlashHead) -> None:
     """Raise ValueError if a draft network does not fit a target."""
     if head.vocab_size != target.vocab_size:
         raise ValueError(
@@ -215,10 +216,15 @@ class DraftSession:
 
     def _read_out(self, hidden):
         logits = (self._loops or self.head).read_out(hidden, self.target)
-        top = float(logits.max())  # NaN if any of them is
-        if top != top:
-            raise NaNLogits(
-                "the draft network returned logits that are NaN: its weights may be damaged, its dtype too narrow "
-                "(load it in bfloat16 or float32), or the target's features not finite"
-            )
+        refuse_nan(logits, "the draft network")
         return logits
+
+
+def refuse_nan(logits: torch.Tensor, name: str) -> None:
+    """Raise NaNLogits if some of the logits are NaN."""
+    top = float(logits.max())  # NaN if any of them is
+    if top != top:
+        raise NaNLogits(
+            f"{name} returned logits that are NaN: its weights may be damaged, its dtype too narrow (load it in "
+            "bfloat16 or float32), or the target's features not finite"
+        )

@@ -17,6 +17,7 @@ import torch
 
 from ..arguments import check_whole_number, is_number
 from ..model.tree import ROOT, TokenTree
+from ..sampling.checks import takes
 from ..sampling.known_text import History
 from ..sampling.warp import draft_probabilities, in_float64, one_hot
 from .checking import Rule, drawn, exact
@@ -337,3 +338,12 @@ def dynamic_tree(
         return TokenTree([tokens[i] for i in kept], [node[parents[i]] for i in kept])
 
     return shape
+
+
+def check_shape(shape) -> None:
+    """Raise ValueError unless `shape` is a function of a draft."""
+    if not takes(shape, 1) or shape in (dynamic_tree, static_tree, chain_draft, drawn_chain, drawn_tree):
+        raise ValueError(
+            "shape must be a function of a draft, such as dynamic_tree(59, 8, 10), static_tree(paths) or "
+            f"chain_draft(4), got {shape!r}"
+        )

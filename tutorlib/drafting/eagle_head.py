@@ -79,6 +79,15 @@ def rotated(states: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     return states * cos + torch.cat([-second, first], dim=-1) * sin
 
 
+def rotation_of(config: PreTrainedConfig, like: torch.Tensor, positions: torch.Tensor) -> Rotation:
+    """Cosines and sines for given positions (rows or 1, length), in the dtype of `like`."""
+    # Made each time, because `half()` would also round the angles of a module stored in a network.
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    cos, sin = LlamaRotaryEmbedding(config).to(positions.device)(like, positions)
+    return cos[:, None], sin[:, None]
+
+
 class FeedForward(nn.Module):
     """SwiGLU, as in Llama."""
 
@@ -169,12 +178,7 @@ class DraftNetwork(nn.Module):
 
     def rotation(self, positions: torch.Tensor) -> Rotation:
         """Cosines and sines for given positions (rows or 1, length)."""
-        # Made each time, because `half()` would also round the angles of a module stored here.
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-        rotary = LlamaRotaryEmbedding(self.config).to(positions.device)
-        cos, sin = rotary(self.embed_tokens.weight, positions)
-        return cos[:, None], sin[:, None]
+        return rotation_of(self.config, self.embed_tokens.weight, positions)
 
     def session(self, target: LM) -> DraftSession:
         """One sequence of drafts for a target; see `DraftSession`."""

@@ -1,8 +1,9 @@
-"""Medusa heads and EAGLE networks in the compiled loops of `tutorlib.model.loops`, in place of PyTorch's operators.
+"""Medusa heads, EAGLE and DFlash networks in the compiled loops of `tutorlib.model.loops`, without PyTorch's operators.
 
 A draft reads one token at a time or a few, like its target, and so the loops are as good for the one as for the other.
-They read the weights of the heads where they lie. `looped_heads` and `looped_network` return None where the loops do
-not compute what the heads compute: in half precision, on a GPU, with hooks, for subclasses, and without numba.
+They read the weights of the heads where they lie. `looped_heads`, `looped_network` and `looped_blocks` return None
+where the loops do not compute what the heads compute: in half precision, on a GPU, with hooks, for subclasses, and
+without numba.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from ..model.eight_bits import EightBits
 from ..model.fingerprint import has_hooks
 from ..model.llama import array_of, matrix_of
 from ..model.lm import LM
+from .dflash_head import BlockAttention, BlockLayer, DFlashHead
 from .eagle_head import Attention, DraftNetwork, Eagle3Head, EagleHead, FeedForward, Layer, MidLayer
 from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
 
 _PARTS = (
     MedusaHeads, ResidualBlock, EagleHead, Eagle3Head, Layer, MidLayer, Attention, FeedForward,
+    DFlashHead, BlockLayer, BlockAttention,
     nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.Sequential,
 )  # fmt: skip
 
@@ -95,10 +98,15 @@ def looped_network(head: DraftNetwork, target: LM) -> LoopedNetwork | None:
         return None
     if isinstance(head, Eagle3Head):
         return LoopedNetwork(head, matrix_of(head.lm_head))
-    weights = target.weights if isinstance(target, EightBits) else None
-    if type(target) is LM:
-        weights = llama.of(target.model)
+    weights = _weights_of(target)
     return None if weights is None else LoopedNetwork(head, weights.head)
+
+
+def _weights_of(target: LM) -> llama.Llama | None:
+    """The weights of a target as the loops take them, if they do."""
+    if isinstance(target, EightBits):
+        return target.weights
+    return llama.of(target.model) if type(target) is LM else None
 
 
 class LoopedNetwork:
@@ -176,3 +184,79 @@ class LoopedNetwork:
         spread = np.full((len(logits), self.head.vocab_size), -np.inf, np.float32)
         spread[:, self.known] = logits
         return torch.from_numpy(spread)
+
+
+def looped_blocks(head: DFlashHead, target: LM) -> LoopedBlocks | None:
+    """A DFlash network in the loops, or None if these do not fit it, or the target whose output head it uses."""
+    config = head.config
+    weights = _weights_of(target) if type(head) is DFlashHead else None
+    if weights is None or not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
+        return None
+    return LoopedBlocks(head, weights)
+
+
+class LoopedBlocks:
+    """A DFlash network in the loops; see `dflash_head.BlockSession`.
+
+    Parameters
+    ----------
+    head : DFlashHead
+    weights : Llama
+        Those of the target, for its embeddings and its output head.
+    """
+
+    def __init__(self, head: DFlashHead, weights: llama.Llama):
+        self.weights, self.masks, self.eps = (
+            weights,
+            [head.mask] * (head.block - 1),
+            np.float32(head.config.rms_norm_eps),
+        )
+        self.fc, self.hidden_norm, self.norm = map(
+            array_of, (head.fc.weight, head.hidden_norm.weight, head.norm.weight)
+        )
+        self.heads = (head.config.num_attention_heads, head.config.num_key_value_heads)
+        self.layers = []
+        for part in head.layers:
+            norms = [array_of(part.get_parameter(f"{name}_layernorm.weight")) for name in ("input", "post_attention")]
+            of_heads = [array_of(part.get_parameter(f"self_attn.{name}_norm.weight")) for name in "qk"]
+            matrices = tuple(array_of(part.get_parameter(f"{name}.weight")) for name in llama.PROJECTIONS)
+            extras = (None, None, None, *of_heads)
+            self.layers.append((tuple(norms), self.heads, matrices, (None,) * 7, extras, self.eps))
+        # The loops let a token see its ancestors and itself. So each token of a block gets all others as ancestors, in
+        # a line of its own: nodes that are only seen, and compute nothing.
+        count = head.block
+        others = [[other for other in range(count) if other != token] for token in range(count)]
+        self.seen = np.array([*range(count), *(other for line in others for other in line)])
+        firsts = [count + token * (count - 1) for token in range(count)]
+        lines = [[*range(first + 1, first + count - 1), -1] for first in firsts]
+        self.parent = np.array([*firsts, *(node for line in lines for node in line)])
+
+    def read(self, features: np.ndarray, cache: np.ndarray, turns: np.ndarray, start: int) -> None:
+        """Write keys and values of features (tokens, width * layers) into the slots of a cache from `start` on.
+
+        Parameters
+        ----------
+        cache : (layers, 2, 1, heads, slots, size) array
+        turns : (2, positions, size) array
+            Cosines and sines of all positions.
+        """
+        loops, slots = llama.loops(), np.arange(start, start + len(features))
+        states = _normed(_product(features, llama.Matrix(self.fc)), self.hidden_norm, self.eps)
+        row, some = np.zeros_like(slots), (0, self.heads[1])
+        for (_, _, matrices, _, extras, _), (keys, values) in zip(self.layers, cache, strict=True):
+            for new, weight, kept in ((matrices[1], extras[4], keys), (matrices[2], None, values)):
+                made = _product(states, llama.Matrix(new))
+                if weight is not None:
+                    loops.turn(made, weight, self.eps, *turns[:, slots], some)
+                loops.store(made, kept, row, slots, some)
+
+    def guess(self, token: int, cache: np.ndarray, turns: np.ndarray, end: int) -> torch.Tensor:
+        """The logits (block - 1, vocab) of a block that begins with `token`, after the first `end` slots of a cache."""
+        loops, slots = llama.loops(), self.seen + end
+        x = self.weights.embeddings[[token, *self.masks]]
+        count = len(x)
+        where = *turns[:, slots[:count]], np.zeros(count, np.int64), slots, np.full(count, end), self.parent
+        made = tuple(np.empty((count, len(weight)), np.float32) for weight in self.layers[0][2])
+        for layer, (keys, values) in zip(self.layers, cache, strict=True):
+            loops.layer(x, *layer, keys, values, *where, made, loops.alone())
+        return self.weights.logits(_normed(x[1:], self.norm, self.eps))

@@ -14,6 +14,7 @@ window is part of the mask.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -116,6 +117,13 @@ class KeyValues:
         self._pass([tokens], [0], [len(tokens) - 1], [tokens])
         self.reorder([0] * rows, len(tokens))
         return True
+
+    def first_layers(self, lm) -> KeyValues:
+        """The same keys and values, for the model `lm` that ends after some first layers of this one."""
+        other = copy.copy(self)
+        other.lm, other.forward = lm, lm.forward
+        other.cache = Cache(layers=self.cache.layers[: lm.layers])
+        return other
 
     def forget(self, starts: list[int]) -> None:
         """Clear the slots of each row i from `starts[i]` on: NaN in them would spoil later calls, masked or not."""

@@ -10,6 +10,7 @@ What this file does not do: compute (`loops.py` does).
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib.util
 import math
@@ -277,6 +278,14 @@ class LoopCache:
             return False
         self._compute([tokens], [0], [0])
         return not np.isnan(self.keys[-1, 0, :, : len(tokens)]).any()
+
+    def first_layers(self, lm) -> LoopCache:
+        """The same keys and values, for the model `lm` that ends after some first layers of this one."""
+        other, other_llama, count = copy.copy(self), copy.copy(self.llama), lm.layers
+        other_llama.layers = self.llama.layers[:count]
+        other.lm, other.llama = lm, other_llama
+        other.keys, other.values = self.keys[:count], self.values[:count]  # views, until one of the two has to grow
+        return other
 
     def forget(self, starts: list[int]) -> None:
         """Nothing is to be cleared: slots from `starts` on are seen by nobody until they are written again."""

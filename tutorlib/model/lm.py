@@ -102,6 +102,7 @@ class LM:
     _counts_for: LM | None = None  # the LM that also counts these calls
     _limited_by = ""  # why the context can be no longer, if the configuration gives a higher number
     _warned_of_an_end = False
+    first_of: LM | None = None  # the LM whose first layers these are, see `first_layers`
 
     def __init__(self, model: PreTrainedModel, tokenizer: Any = None, *, context: int | None = None):
         _check_parts(model, tokenizer)
@@ -240,6 +241,24 @@ class LM:
             layers.
         """
         return self._reader(hidden, normed)
+
+    def first_layers(self, count: int) -> LM:
+        """The model that ends after the first layers of this one, with its final norm and output head.
+
+        Its weights are this model's own. The same number of layers gives the same object each time.
+
+        Raises
+        ------
+        ValueError
+            If the model is not built like Llama, is quantized, or has no more layers than `count`.
+        """
+        from .pruned import ending_after  # which makes an LM
+
+        made: dict[int, LM] = vars(self.original).setdefault("_first_layers", {})
+        if count not in made:
+            made[count] = ending_after(self.original, count)
+            made[count].first_of = self.original
+        return made[count]
 
     def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
         """Check a prompt, given as text or tokens, and return its tokens.

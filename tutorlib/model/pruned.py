@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import ints
+from ..arguments import check_whole_number, ints
 from .fingerprint import original
 from .lm import LM
 
@@ -65,11 +65,33 @@ def pruned(lm: LM, layers: Sequence[int], weights: Mapping[str, torch.Tensor] | 
             f"the layers of this {type(model).__name__} have other weights than their class says, as if it were "
             "quantized or had an adapter: make the draft of the plain model"
         )
-    decoder = made.get_decoder()
-    decoder.load_state_dict(weights, strict=False, assign=True)
+    made.get_decoder().load_state_dict(weights, strict=False, assign=True)
+    return _with_its_ends(made, lm)
+
+
+def ending_after(lm: LM, count: int) -> LM:
+    """The model that ends after its first layers, which are its own and no copies. See `LM.first_layers`."""
+    check_whole_number(count, 1, "layers is after how many of the target's layers the draft ends")
+    if lm.model is None:
+        raise ValueError(
+            f"{type(lm).__name__} has no layers after which a draft could end: use a model built like Llama"
+        )
+    if count >= lm.layers:
+        raise ValueError(f"layers must be less than the target's {lm.layers}, or nothing is left out; got {count}")
+    check_layers(lm, list(range(count)))
+    made = without_weights(lm, range(count))
+    model: Any = original(lm.model)
+    decoder, own = made.get_decoder(), model.get_decoder()
+    decoder.layers, decoder.norm = own.layers[:count], own.norm
+    return _with_its_ends(made, lm)
+
+
+def _with_its_ends(made: Any, lm: LM) -> LM:
+    """A model of some layers with the embeddings, the output head and the settings of another one."""
+    model: Any = original(lm.model)
     made.set_input_embeddings(model.get_input_embeddings())
     made.set_output_embeddings(model.get_output_embeddings())
-    decoder.rotary_emb = model.get_decoder().rotary_emb
+    made.get_decoder().rotary_emb = model.get_decoder().rotary_emb
     made.generation_config = model.generation_config
     return LM(made, lm.tokenizer, context=lm.context)
 

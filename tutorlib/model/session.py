@@ -6,6 +6,7 @@ do).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from .llama import LoopCache
 from .tree import TokenTree
 
 if TYPE_CHECKING:
+    from .lm import LM
     from .protocol import Sequences
 
 
@@ -155,6 +157,21 @@ class Session:
         is_new = not (self._computed or draft._computed or self._layers or draft._layers)
         if is_new and self._cache.share(tokens, draft._cache):
             self._computed = draft._computed = len(tokens)
+
+    def first_layers(self, early: LM) -> Session:
+        """The same sequence over the model that ends after some first layers of this one; see `LM.first_layers`.
+
+        It uses the keys and values that this session has, and computes none of them again. What is fed to it is
+        overwritten by what is fed to this session next. (Models without such a cache compute the whole sequence again.)
+        """
+        self._refuse_open_tree("first_layers")
+        is_mine = early.first_of is not None and early.first_of is getattr(self.lm, "original", None)
+        shared = getattr(self._cache, "first_layers", None)
+        if not is_mine or shared is None:
+            return early.session(self._tokens)
+        other = copy.copy(self)
+        other.lm, other.calls, other._tokens, other._cache = early, 0, self.tokens, shared(early)
+        return other
 
     def advance_to(self, tokens: Sequence[int]) -> torch.Tensor:
         """Change to another sequence: roll back to the beginning that both share, then feed the rest.

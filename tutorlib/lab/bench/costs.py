@@ -11,6 +11,7 @@ import torch
 
 from ...decoders import sample
 from ...decoders.medusa import guesses
+from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_trees import Draft, drafted_with_rule, dynamic_tree
 from ...drafting.eagle_head import DraftNetwork
 from ...drafting.medusa_heads import MedusaHeads
@@ -63,7 +64,7 @@ def measured_costs(
     draft_seconds = {}
     for name in drafts:
         draft = getattr(family, name)
-        if isinstance(draft, DraftNetwork):
+        if isinstance(draft, DraftNetwork | DFlashHead):
             draft_seconds[name] = level_seconds(family.target, draft, prompt, clock=clock)
             continue
         if isinstance(draft, MedusaHeads):
@@ -89,13 +90,23 @@ def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5, clock: C
 
 
 def level_seconds(
-    target: LM, head: DraftNetwork, prompt: Sequence[int], repeats: int = 20, clock: Clock = time.perf_counter
+    target: LM,
+    head: DraftNetwork | DFlashHead,
+    prompt: Sequence[int],
+    repeats: int = 20,
+    clock: Clock = time.perf_counter,
 ) -> float:
-    """Measure the median time of a level in a draft network's own tree, including the choice of the guesses."""
+    """Measure the median time of a level in a draft network's own tree, including the choice of the guesses.
+
+    A DFlash network guesses all levels in one pass: then it is the time of that pass, divided by the levels.
+    """
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
     features = head.features(session.prompt_hidden)
     tokens, shape = session.tokens, dynamic_tree(**head.tree)
+    depth = head.tree["depth"]
+    if isinstance(head, DFlashHead):
+        depth = min(depth, head.block - 1)
     times = []
     for _ in range(repeats):
         drafts = head.session(target)
@@ -103,7 +114,7 @@ def level_seconds(
         synchronize(target.device)
         began = clock()
         logits = drafts.feed(tokens[-1:], features[-2:-1])
-        tree, _ = drafted_with_rule(shape, Draft(drafts, logits, tokens, (), depth=head.tree["depth"]))
+        tree, _ = drafted_with_rule(shape, Draft(drafts, logits, tokens, (), depth=depth))
         synchronize(target.device)
         times.append((clock() - began) / (1 + max(tree.depths)))
     return float(np.median(times))

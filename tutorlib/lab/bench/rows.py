@@ -23,8 +23,10 @@ from ...decoders import beam_search, greedy, sample
 from ...decoders.context_contrast import context_contrast
 from ...decoders.contrastive_decoding import contrastive_decoding
 from ...decoders.contrastive_search import contrastive_search
+from ...decoders.dflash import dflash
 from ...decoders.dola import dola, lower_layers
-from ...decoders.eagle import drawn_chain, eagle
+from ...decoders.eagle import eagle
+from ...decoders.early_exit import early_exit
 from ...decoders.lookahead import lookahead
 from ...decoders.medusa import medusa
 from ...decoders.prompt_lookup import prompt_lookup
@@ -34,7 +36,7 @@ from ...decoders.speculative_batch import speculative_batch
 from ...decoders.string_match import string_match
 from ...decoders.suffix_lookup import suffix_lookup
 from ...decoders.token_intersection import token_intersection
-from ...drafting.draft_trees import chain_draft
+from ...drafting.draft_trees import chain_draft, drawn_chain
 from ...drafting.lookup_draft import with_lookup
 from ...model.cache import call_with_cache
 from ...running.decoding import run, run_batch
@@ -313,6 +315,10 @@ def _chain_of_three(target, copy, prompt, **more):
     return speculative(target, with_lookup(copy), prompt, **more)
 
 
+def _early_exit(target, prompt, **drawn):
+    return early_exit(target, prompt, layers=2 * target.layers // 3, **drawn)
+
+
 def _dola(target, prompt, **drawn):
     return dola(target, prompt, layers=lower_layers(target), **drawn)
 
@@ -359,6 +365,10 @@ ROWS = [
     eagle_row("eagle3"),
     eagle_row("eagle3, 1 guess", shape=chain_draft(1)),
     eagle_row(f"eagle3, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
+    method_row("early_exit, two thirds", _early_exit, peer=GENERATE_ASSISTED),
+    method_row("dflash", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True),
+    method_row("dflash, drawn", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True, shape=drawn_chain(8),
+               greedily=False),
     method_row("token_intersection, gamma=8", token_intersection, "other_draft", gamma=8, drafting=True),
     method_row("string_match, gamma=3", string_match, "other_draft", gamma=3),
     generate_row(GENERATE, at={"in_batches": True}),

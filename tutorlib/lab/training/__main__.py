@@ -19,6 +19,7 @@ from tutorlib.lab.training import (
     card,
     devices,
     text_files,
+    train_dflash,
     train_eagle,
     train_medusa,
     train_ngram,
@@ -68,13 +69,6 @@ def main(arguments=None):
     _add_learning(first, steps=4000, rate=3e-3)
     third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=train_eagle.__doc__)
     third.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="layers whose hidden states it reads (default: low, middle, high)",
-    )
-    third.add_argument(
         "--vocabulary", type=int, metavar="N",
         help=f"how many of the most frequent tokens it knows (default: {100 * train_eagle.KNOWN:g} %% of all)",
     )  # fmt: skip
@@ -92,6 +86,12 @@ def main(arguments=None):
         "--normed", action="store_true",
         help="norm each feature before they are joined, and continue from the normed state (EAGLE-3.1)",
     )  # fmt: skip
+    blocks = what.add_parser("dflash", help="a DFlash network for a target", description=train_dflash.__doc__)
+    blocks.add_argument(
+        "--block", type=int, default=train_dflash.BLOCK,
+        help="tokens in a block, the known one included (default: %(default)s)",
+    )  # fmt: skip
+    _add_learning(blocks, steps=2000, rate=2e-3)
     few = what.add_parser("pruned", help="a draft made of some layers of a target", description=train_pruned.__doc__)
     few.add_argument(
         "--layers", type=int, nargs="+", metavar="N",
@@ -105,17 +105,25 @@ def main(arguments=None):
         "--eight-bits", action="store_true", help="store its matrices in eight bits: files of half the size"
     )
     _add_learning(few, steps=2500, rate=5e-4)
-    for command in (heads, third, few):
+    for command in (heads, third, few, blocks):
         command.add_argument(
             "--loss", choices=list(LOSSES), default="ce",
             help="cross-entropy, or the acceptance itself where it has a useful gradient (default: ce)",
         )  # fmt: skip
+    for command in (third, blocks):
+        command.add_argument(
+            "--layers",
+            type=int,
+            nargs="+",
+            metavar="N",
+            help="layers whose hidden states it reads (default: low, middle, high)",
+        )
     for command in (heads, third):
         command.add_argument(
             "--borrow", action="store_true",
             help="use the target's output head and leave it out of the files, which become much smaller",
         )  # fmt: skip
-    for command in (first, third):
+    for command in (first, third, blocks):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
             help="sizes of its dynamic tree (default: {nodes} {depth} {top_k})".format_map(TREE),
@@ -137,7 +145,7 @@ def main(arguments=None):
     _add_texts(counted)
     _add_texts(texts)
     texts.add_argument("--half", action="store_true", help=HALF.format("write"))
-    for command in (village, heads, first, third, few, counted, texts):
+    for command in (village, heads, first, third, few, blocks, counted, texts):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -238,7 +246,7 @@ def _heads(chosen, command):
     joint, here = chosen.what == "medusa" and chosen.joint, devices.find_devices(chosen.device)
     shared: dict[str, Any] = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
-    kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned}
+    kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned, "dflash": _dflash}
     learner = kinds[chosen.what](chosen, family.target)
     writer = load(chosen.target, device=here.device, dtype="bfloat16") if chosen.half else family
     with here.keep(chosen.out):
@@ -253,8 +261,8 @@ def _heads(chosen, command):
         folder = make(texts, made, chosen.out, **training, **room, command=command, **shared)
         if here.first:
             print(folder)
-            names = ("medusa",) if chosen.what == "medusa" else tuple(card.DRAFT_NETWORKS)
-            if chosen.what != "pruned" and folder.name in names and (folder.parent / "figures.json").exists():
+            names = card.SECTIONS.get(chosen.what, ())
+            if folder.name in names and (folder.parent / "figures.json").exists():
                 card.write_heads_card(folder.parent, names)
     here.leave()
 
@@ -328,6 +336,12 @@ def _pruned(chosen, target):
     return lambda texts: train_pruned.PrunedLearner(
         target, chosen.layers, tokens=frequent(texts, chosen.vocabulary, target.vocab_size), **settings
     )
+
+
+def _dflash(chosen, target):
+    head = train_dflash.new_dflash(target, chosen.layers, chosen.block)
+    learner = train_dflash.DFlashLearner(target, head, _tree(chosen), compare=LOSSES[chosen.loss])
+    return lambda texts: learner
 
 
 def _tree(chosen):

@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+from tutorlib.decoders.dflash import dflash
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import read_json, write_text
 from tutorlib.lab.training import accuracy
+from tutorlib.lab.training.train_dflash import LAYERS
 from tutorlib.lab.training.train_village import RECIPES
 from tutorlib.loading.models import load, write_checksums
 from tutorlib.running.decoding import run
@@ -38,6 +41,9 @@ the target's own stories.
 HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
 DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3"}  # folder → name
+DFLASH = "## A DFlash network"
+# What is trained → the folders that its section describes.
+SECTIONS = {"medusa": ("medusa",), "dflash": ("dflash",)} | dict.fromkeys(DRAFT_NETWORKS, tuple(DRAFT_NETWORKS))
 OPENINGS = 20  # how many stories are written with heads
 HEADS_CARD = (
     HEADS
@@ -74,6 +80,25 @@ The row *hidden states* lists the layers of the target that a network reads; -1 
 right when its best guess is the token that really follows, given the text's real tokens before it. The table shows how
 often each step was right in other texts of the target, separately for the cold parts and for the parts sampled at
 temperature 1. Tokens per call were counted in greedy decoding with the bundled tree, on {openings} held-out openings.
+"""
+)
+DFLASH_CARD = (
+    DFLASH
+    + """
+
+The network guesses {guesses} tokens in one pass. It has {layers} layers, and uses the target's embeddings and output
+head. It was trained on texts that the target wrote itself, with this command:
+
+- `{command}`
+
+| | |
+|---|---|
+{rows_of_table}
+
+A step is a position in a block. It is right when its best guess is the token that really follows; the tokens between
+the text and this position are unknown to the network. The table shows how often each was right in other texts of the
+target, separately for the cold parts and for the parts sampled at temperature 1. Tokens per call were counted in greedy
+decoding with the bundled tree, on {openings} held-out openings.
 """
 )
 
@@ -138,17 +163,18 @@ def write_card(folder, command="python -m tutorlib train storyworld"):
     )
     write_text(folder / "figures.json", json.dumps(measured, indent=1) + "\n")
     write_checksums(folder)
-    for names in (("medusa",), tuple(DRAFT_NETWORKS)):
+    for names in dict.fromkeys(SECTIONS.values()):
         if any((folder / name).exists() for name in names):
             write_heads_card(folder, names)
 
 
 def measure_head(folder, name):
-    """The figures of the Medusa heads or the EAGLE network `name` in `folder`, which also holds their target."""
+    """The figures of the Medusa heads or the network `name` in `folder`, which also holds their target."""
     log = read_json(Path(folder) / name / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
     head, figures = getattr(family, name), {}
-    method, step = (medusa, "head") if name == "medusa" else (eagle, "step")
+    method: Any = {"medusa": medusa, "dflash": dflash}.get(name, eagle)
+    step = "head" if name == "medusa" else "step"
     for kind, shares in log["accuracies"].items():
         best = [ranks[0] for ranks in shares] if name == "medusa" else shares
         figures |= {f"{step} {i}, right, {kind}": share for i, share in enumerate(best)}
@@ -167,7 +193,7 @@ def write_heads_card(folder, names=("medusa",)):
     ----------
     folder : path
     names : tuple of str
-        The subject of the section: the Medusa heads, or all `DRAFT_NETWORKS`.
+        The subject of the section, one of `SECTIONS`.
     """
     folder, logs = Path(folder), {}
     write_checksums(folder)  # `load` compares them, and the heads may be newer
@@ -177,7 +203,8 @@ def write_heads_card(folder, names=("medusa",)):
         if (folder / name).exists():
             logs[name] = read_json(folder / name / "training_log.json")
             figures[name] = measure_head(folder, name)
-    title, section = (HEADS, _on_medusa) if "medusa" in names else (EAGLE, _on_eagle)
+    sections = {"medusa": (HEADS, _on_medusa), "dflash": (DFLASH, _on_dflash)}
+    title, section = sections.get(names[0], (EAGLE, _on_eagle))
     card = folder / "MODEL_CARD.md"
     before, _, after = card.read_text().partition(title)
     _, mark, later = after.partition("\n## ")  # sections after this one
@@ -209,16 +236,26 @@ def _on_eagle(logs, figures):
     )
 
 
+def _on_dflash(logs, figures):
+    log = logs["dflash"]
+    rows = _made(log) | {"tree": _tree(log["tree"])} | figures["dflash"]
+    return DFLASH_CARD.format(
+        guesses=log["block"] - 1, layers=LAYERS, command=log["command"], openings=OPENINGS,
+        rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in rows.items()),
+    )  # fmt: skip
+
+
 def _made(log):
     """How an EAGLE network was made, as cells of a table."""
     texts = f"{log['texts']}, of which {log['cold']:.0%} begin at temperature 1 and continue at {log['temperature']}"
-    special = f"noise {log['noise']} on features" if "noise" in log else f"{log['depth']} of its own steps"
+    special = f", {log['depth']} of its own steps" if "depth" in log else ""
+    special = f", noise {log['noise']} on features" if "noise" in log else special
     return {
         "parameters": f"{log['parameters']:,}",
         "hidden states": ", ".join(map(str, log["layers"])),
-        "tokens known": log["tokens"],
+        **({"tokens known": log["tokens"]} if "tokens" in log else {}),
         "texts": f"{texts}; {log['held_out']} others for the measurements",
-        "training": f"{log['steps']} steps of {log['rows']} texts, learning rate {log['rate']}, {special}",
+        "training": f"{log['steps']} steps of {log['rows']} texts, learning rate {log['rate']}{special}",
     }
 
 

@@ -314,14 +314,19 @@ def _like(target: LM, head: Network) -> Network:
             f"the target's embeddings have shape {tuple(embeddings.shape)}, where its features have width "
             f"{target.width}: an EAGLE network joins the two, and cannot be made for this target"
         )
+    initialise(head)
+    head.embed_tokens.weight.data.copy_(embeddings)
+    return head
+
+
+def initialise(head: nn.Module) -> None:
+    """Give the linear layers of a network their first weights, the same in every call."""
     generator = torch.Generator().manual_seed(0)
     for module in head.modules():
         if isinstance(module, nn.Linear):
             bound = 1 / math.sqrt(module.in_features)
             for weight in module.parameters():
                 nn.init.uniform_(weight, -bound, bound, generator=generator)
-    head.embed_tokens.weight.data.copy_(embeddings)
-    return head
 
 
 @torch.no_grad()

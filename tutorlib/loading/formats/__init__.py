@@ -8,6 +8,7 @@ the error names it.
 What this package does not do: find or download folders (`tutorlib.loading.hub`), or train (`tutorlib.lab.training`).
 """
 
+from .dflash_files import load_dflash, save_dflash
 from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
@@ -19,10 +20,12 @@ __all__ = [
     "FILES",
     "INSIDE",
     "extra_norms",
+    "load_dflash",
     "load_eagle",
     "load_medusa",
     "load_pruned",
     "output_weight",
+    "save_dflash",
     "save_eagle",
     "save_medusa",
     "save_pruned",

@@ -31,6 +31,7 @@ FILES = {
     "speculators": MODEL,
     "ngram": MODEL,
     "pruned": MODEL,
+    "dflash": MODEL,
 }
 # Heads that may stand in the files of their target, beside its own tensors, and what their names begin with there.
 INSIDE = {"medusa": "medusa_head."}
