@@ -342,7 +342,7 @@ METHODS = {
         ({"amateur_temperature": 0}, "amateur_temperature must be a finite number above 0, got 0"),
         ({"amateur_temperature": math.inf}, "amateur_temperature must be"),
         ({"amateur": TableLM.random(4, 1, 0)}, "the expert and the amateur must have one vocabulary.*5 tokens and 4"),
-        ({"amateur": TableLM.random("abdce", 1, 0)}, "different tokens: 2 is 'c' here and 'd' there.*chapter 12"),
+        ({"amateur": TableLM.random("abdce", 1, 0)}, "different tokens: 2 is 'c' here and 'd' there.*chapter 14"),
         ({"amateur": TableLM.random(5, 1, 0, context=2)}, "prompt has 3 tokens, but the amateur's context is 2"),
         ({"amateur": "gpt2"}, "the amateur must be an LM, got str"),
     ],

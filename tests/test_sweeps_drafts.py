@@ -1,4 +1,4 @@
-"""The sweep of chapters 11 and 12: its counts are what the methods do, and the committed file holds what they say."""
+"""The sweep of chapters 13 and 14: its counts are what the methods do, and the committed file holds what they say."""
 
 import re
 from types import SimpleNamespace

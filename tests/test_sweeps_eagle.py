@@ -1,4 +1,4 @@
-"""The sweep of chapters 14 and 15 over trees and methods: it counts what it says, and the file holds what is said."""
+"""The sweep of chapters 16 and 17 over trees and methods: it counts what it says, and the file holds what is said."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The sweep of chapter 14 over what goes into a network: each gets what it should, and the file holds what is said."""
+"""The sweep of chapter 16 over what goes into a network: each gets what it should, and the file holds what is said."""
 
 import itertools
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The sweep of chapter 13: what it measures is what it says, and the committed file holds what the chapter says."""
+"""The sweep of chapter 15: what it measures is what it says, and the committed file holds what the chapter says."""
 
 import math
 from types import SimpleNamespace

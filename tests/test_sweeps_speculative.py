@@ -1,4 +1,4 @@
-"""The sweep of chapter 8: every token is of the right kind, and the committed file holds what the chapter says."""
+"""The sweep of chapter 10: every token is of the right kind, and the committed file holds what the chapter says."""
 
 import pytest
 import torch

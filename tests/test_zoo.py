@@ -26,7 +26,7 @@ from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import temperature
 
 EXACT = 1e-9
-CHAPTER = Path(__file__).parents[1] / "notebooks" / "09_is_it_exact.ipynb"
+CHAPTER = Path(__file__).parents[1] / "notebooks" / "11_is_it_exact.ipynb"
 EVERY = zoo.EVERY
 BY_NAME = {specimen.name: specimen for specimen in EVERY}
 

@@ -5,7 +5,7 @@ model. For these, `token_distance` says how far a checked token is from the targ
 that they really sample from. A fair comparison draws from this model directly, or lets a lossless rule check against
 it: that keeps at least as many drafted tokens, and all tokens have one distribution.
 
-What this file does not do: say how much whole texts change (`proof` does, and chapter 13 measures it for typical
+What this file does not do: say how much whole texts change (`proof` does, and chapter 15 measures it for typical
 acceptance), or check trees (`checking.py` does).
 """
 

@@ -324,7 +324,7 @@ def room_to_draft(target: LM, text: list[int], draft: LM, context: list[int]) ->
 # One vocabulary
 
 # Advice in error messages.
-_OTHER_TOKENIZERS = "what can be done with others is in chapter 12"
+_OTHER_TOKENIZERS = "what can be done with others is in chapter 14"
 
 
 def check_same_vocabulary(advice: str = _OTHER_TOKENIZERS, /, **lms: LM) -> None:

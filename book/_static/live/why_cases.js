@@ -3,7 +3,7 @@
   "use strict";
   Live.CASES = {
     "The target's own copy in eight bits": { calls: [34, 40, 44, 47, 49, 53, 57, 61, 66], draft: 11.4, accepted: [0.93], gamma: 5, between: 1,
-      told: "SmolLM2 on a laptop, with the compiled loops of this book: the draft is the same model with weights of eight bits (chapter 8). The calls of several tokens are cheap, the draft costs a third, and 93 % of its tokens are accepted." },
+      told: "SmolLM2 on a laptop, with the compiled loops of this book: the draft is the same model with weights of eight bits (chapter 10). The calls of several tokens are cheap, the draft costs a third, and 93 % of its tokens are accepted." },
     "Products made for one row": { calls: [60, 113, 148, 138, 128, 133, 138, 143, 148], draft: 8, accepted: [0.8], gamma: 5, between: 1,
       told: "SmolLM2 on a laptop in PyTorch, and a draft that costs an eighth of a call. PyTorch's product has a quick way for one token, and another for several, which arranges the weights anew in each call. So the second token costs nearly as much as the first." },
     "A draft that is too deep": { calls: [24, 24, 24, 25, 25, 25, 25, 26, 26], draft: 30, accepted: [0.75], gamma: 4, between: 1,

@@ -11,7 +11,7 @@ with what it should do.
 `GRAMMAR_SPECIMENS` has two mistakes with grammars, for the chapter on constraints. `EVERY` is all of them.
 
 To add a specimen, write the function, mark the mistake, import the function here, and add a `Specimen` to one of the
-lists. The tests and *Spot the bug* then include it, and the figure of chapter 9 includes what is in `SPECIMENS`.
+lists. The tests and *Spot the bug* then include it, and the figure of chapter 11 includes what is in `SPECIMENS`.
 """
 
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows

@@ -232,7 +232,7 @@ SPECIMENS = [
         vocabularies.map_in_hash_order, token_intersection,
         "A vocabulary is a dict, and it is easy to assume that a dict lists its tokens in the order of their ids.",
         cases.two_vocabularies, 0.03,
-        f"transformers 5.23.0, measured in chapter 9: {GITHUB}huggingface/transformers",
+        f"transformers 5.23.0, measured in chapter 11: {GITHUB}huggingface/transformers",
     ),
     Specimen(
         vocabularies.foreign_ids, token_intersection,
@@ -276,7 +276,7 @@ SPECIMENS = [
     Specimen(
         rules.perplexity_threshold, speculative,
         "The title of the EAGLE paper contains the word *uncertainty*, and perplexity is a measure of uncertainty. But "
-        "the paper means the uncertainty of features (chapter 14).",
+        "the paper means the uncertainty of features (chapter 16).",
         cases.short_texts, 0.15,
     ),
     Specimen(
@@ -295,7 +295,7 @@ SPECIMENS = [
     ),
 ]  # fmt: skip
 
-# Mistakes of programs that serve models. They are shown in the chapter on how to check a draft; chapter 9 shows the
+# Mistakes of programs that serve models. They are shown in the chapter on how to check a draft; chapter 11 shows the
 # others.
 ENGINE_SPECIMENS = [
     Specimen(

@@ -1,4 +1,4 @@
-"""A sweep of chapter 9: does `transformers` sample from the right distribution with an assistant model?
+"""A sweep of chapter 11: does `transformers` sample from the right distribution with an assistant model?
 
 `proof.empirical_check` is applied to `generate` in the installed version. The models are a pair of small random models,
 each with its own tokenizer, so small that every text of two tokens occurs often; and the bundled models, with one

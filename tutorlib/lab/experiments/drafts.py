@@ -1,4 +1,4 @@
-"""The sweep of chapters 11 and 12: which drafts pay on which text, in tokens per target call.
+"""The sweep of chapters 13 and 14: which drafts pay on which text, in tokens per target call.
 
 There are four kinds of text: continuations of stories; answers to questions that are asked a second time; stories from
 the very beginning, without an opening; and a loop of greedy decoding. All but the last are sampled, with ``Seeded(i)``

@@ -1,4 +1,4 @@
-"""The sweep of chapters 14 and 15: tokens per target call with EAGLE's trees, and with the methods before it.
+"""The sweep of chapters 16 and 17: tokens per target call with EAGLE's trees, and with the methods before it.
 
 All rows continue the same prompts, greedily or sampled with ``Seeded(i)`` for text i. They are those of the benchmark,
 after which the target does not repeat itself. "EAGLE-1" is EAGLE-1's network

@@ -1,4 +1,4 @@
-"""The sweep of chapter 14: which inputs a draft network needs. Four networks of one size are trained in the same way.
+"""The sweep of chapter 16: which inputs a draft network needs. Four networks of one size are trained in the same way.
 
 All have the architecture of EAGLE-1's network and learn the same: the target's next feature, and the distribution that
 the target's head computes from it. They differ in their inputs, apart from their own guesses: the feature f_t, the

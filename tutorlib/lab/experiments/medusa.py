@@ -1,4 +1,4 @@
-"""The sweep of chapter 13: tokens per call by the size of the tree, and what typical acceptance does to the text.
+"""The sweep of chapter 15: tokens per call by the size of the tree, and what typical acceptance does to the text.
 
 Trees are grown from the accuracies that are stored with the bundled heads. Random draws for text i use ``Seeded(i)``.
 The prompts are those of the benchmark, after which the target does not repeat itself. Nothing is timed here.

@@ -1,4 +1,4 @@
-"""The sweep of chapters 13 to 15 on a published model: tokens per call with the heads trained for SmolLM2.
+"""The sweep of chapters 15 to 17 on a published model: tokens per call with the heads trained for SmolLM2.
 
 The prompts are those of the bench, two of each kind, in the chat format. Every network was trained on other prompts.
 Sampling draws from the target's own distribution (temperature 1), seeded for each prompt. Nothing is timed here.

@@ -1,4 +1,4 @@
-"""A sweep of chapter 9: how many greedy texts of a speculative loop differ from a plain loop's, by float type.
+"""A sweep of chapter 11: how many greedy texts of a speculative loop differ from a plain loop's, by float type.
 
 The models are the bundled pair, on the CPU. The counts in float32 and bfloat16 depend on the CPU that computed them,
 because another one adds numbers in another order.

@@ -1,4 +1,4 @@
-"""A sweep of chapter 9: what some mistakes of the zoo do to stories, compared with correct methods.
+"""A sweep of chapter 11: what some mistakes of the zoo do to stories, compared with correct methods.
 
 The bundled pair draws story i with ``Seeded(i)``, without a warp.
 """

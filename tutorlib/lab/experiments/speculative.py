@@ -1,4 +1,4 @@
-"""The sweep of chapter 8: how often a draft is accepted in a story, by the kind of token.
+"""The sweep of chapter 10: how often a draft is accepted in a story, by the kind of token.
 
 No token is drawn. At each position of a story from the village's simulation, the two models' distributions determine
 the probability that a token drafted there would be accepted: Σ min(p, q). In greedy decoding both distributions are
