@@ -230,7 +230,15 @@ CHAPTERS = [
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
     ),
 ]
-WITHOUT_A_MODEL = {"block_by_hand", "draw_and_check", "draws", "mean_kept", "one_after_the_other", "wrong_tli"}
+WITHOUT_A_MODEL = {
+    "block_by_hand",
+    "budget_by_hand",
+    "draw_and_check",
+    "draws",
+    "mean_kept",
+    "one_after_the_other",
+    "wrong_tli",
+}
 
 
 def names(node, context):

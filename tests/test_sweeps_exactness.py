@@ -1,4 +1,4 @@
-"""The sweeps of chapter 11: their rows are what they say, and the committed files hold what the chapter says of them."""
+"""The sweeps of chapter 11: their rows are what they say, and the files hold what the chapter says of them."""
 
 import math
 
