@@ -21,7 +21,8 @@ from tutorlib.model.lm import LM
 
 NO_WHEEL = importlib.util.find_spec(wheel.PACKAGE) is None
 REAL = pytest.param(
-    "smollm2", marks=pytest.mark.skipif(NO_WHEEL, reason=f"the wheel is not installed: {wheel.INSTALL}")
+    "smollm2",
+    marks=[pytest.mark.slow, pytest.mark.skipif(NO_WHEEL, reason=f"the wheel is not installed: {wheel.INSTALL}")],
 )
 
 
@@ -116,7 +117,7 @@ def test_heads_with_one_output_layer_guess_what_pytorch_computes():
     assert_same_guesses(heads, torch.randn(3, 32))
 
 
-@pytest.mark.parametrize("name", ["storyworld", pytest.param(REAL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["storyworld", REAL])
 def test_the_heads_that_come_with_tutorlib_too(name):
     family = models.load(name, device="cpu", dtype="float32")
     target, text = family.target, family.target.encode("Once upon a time there was a red kite, and it was old.")[:14]
