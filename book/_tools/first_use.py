@@ -67,7 +67,7 @@ def link_first_uses(app, doctree, page):
             folded += node.astext().count("<details") - node.astext().count("</details")
         elif not folded and _is_prose(node):
             pieces = first_uses(node.astext(), list(left))
-            if len(pieces) > 1 or pieces and pieces[0][1]:
+            if any(word for _, word in pieces):
                 made = [_linked(app, page, piece, left.pop(word, None)) for piece, word in pieces]
                 node.parent.replace(node, made)
 

@@ -90,10 +90,10 @@ class Batch:
             computed = [tokens[:count] for tokens, count in zip(self._tokens, self._computed, strict=True)]
             self._cache = self.lm.reach(self._cache, computed, length)
         self.calls += 1
-        prompt = self._tokens[0][:-1]
-        are_equal = len(self) > 1 and all(tokens == self._tokens[0] for tokens in self._tokens)
-        if are_equal and not any(starts) and self._cache.read_for_all(prompt, len(self)):
-            starts, new = [len(prompt)] * len(self), [tokens[len(prompt) :] for tokens in new]
+        if not any(starts) and len(self) > 1 and all(tokens == self._tokens[0] for tokens in self._tokens):
+            prompt = self._tokens[0][:-1]
+            if self._cache.read_for_all(prompt, len(self)):
+                starts, new = [len(prompt)] * len(self), [tokens[len(prompt) :] for tokens in new]
         # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
         keep = [len(tokens) + bool(old) for old, tokens in zip(pending, given, strict=True)]
         rows, _ = self._cache.call(new, starts, keep)
