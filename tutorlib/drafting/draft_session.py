@@ -6,7 +6,6 @@ What this file does not do: compute a step (`eagle_head`), or decide which guess
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,14 +16,10 @@ from ..model.session import NaNLogits
 from ..model.tree import ROOT
 from .head_loops import looped_network
 
-if TYPE_CHECKING:
-    from .dflash_head import DFlashHead
-    from .eagle_head import DraftNetwork
-
 _SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
 
 
-def check_target(target, head: DraftNetwork | DFlashHead) -> None:
+def check_target(target, head) -> None:
     """Raise ValueError if a draft network does not fit a target."""
     if head.vocab_size != target.vocab_size:
         raise ValueError(
@@ -54,7 +49,7 @@ class DraftSession:
     calls : int
     """
 
-    def __init__(self, head: DraftNetwork, target):
+    def __init__(self, head, target):
         check_target(target, head)
         self.head, self.target = head, target
         self.length = self.calls = 0

@@ -9,7 +9,7 @@ without numba.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,21 @@ from ..model.eight_bits import EightBits
 from ..model.fingerprint import has_hooks
 from ..model.llama import array_of, matrix_of
 from ..model.lm import LM
-from .dflash_head import BlockAttention, BlockLayer, DFlashHead
-from .eagle_head import Attention, DraftNetwork, Eagle3Head, EagleHead, FeedForward, Layer, MidLayer
+from .head_parts import Attention, FeedForward, Layer, MidLayer
 from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
 
 _PARTS = (
-    MedusaHeads, ResidualBlock, EagleHead, Eagle3Head, Layer, MidLayer, Attention, FeedForward,
-    DFlashHead, BlockLayer, BlockAttention,
+    MedusaHeads, ResidualBlock, Layer, MidLayer, Attention, FeedForward,
     nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.Sequential,
 )  # fmt: skip
+# Networks open the sessions that use these loops, so they are known here by the paths of their classes.
+_NETWORKS = "eagle_head.EagleHead", "eagle_head.Eagle3Head"
+_BLOCKS = "dflash_head.DFlashHead", "dflash_head.BlockLayer", "dflash_head.BlockAttention"
+
+
+def _is_one(module: nn.Module, *names: str) -> bool:
+    """Whether a module is of one of these classes, and of no subclass."""
+    return f"{type(module).__module__}.{type(module).__name__}" in [f"{__package__}.{name}" for name in names]
 
 
 def _fit(heads: nn.Module, *sizes: int) -> bool:
@@ -36,7 +42,7 @@ def _fit(heads: nn.Module, *sizes: int) -> bool:
     return (
         llama.are_wanted()
         and not any(size % 16 for size in sizes)
-        and all(type(part) in _PARTS for part in heads.modules())
+        and all(type(part) in _PARTS or _is_one(part, *_NETWORKS, *_BLOCKS) for part in heads.modules())
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in heads.parameters())
         and not has_hooks(heads)
         and llama.loops() is not None
@@ -87,16 +93,16 @@ class LoopedHeads:
         return self.spread(torch.from_numpy(logits))
 
 
-def looped_network(head: DraftNetwork, target: LM) -> LoopedNetwork | None:
+def looped_network(head: Any, target: LM) -> LoopedNetwork | None:
     """An EAGLE network in the loops, or None if these do not fit it (or the target whose output head it uses)."""
-    if not isinstance(head, EagleHead | Eagle3Head):
+    if not _is_one(head, *_NETWORKS):
         return None
     config = head.config
     if not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
         return None
     if config.attention_bias or config.mlp_bias:
         return None
-    if isinstance(head, Eagle3Head):
+    if _is_one(head, "eagle_head.Eagle3Head"):
         return LoopedNetwork(head, matrix_of(head.lm_head))
     weights = _weights_of(target)
     return None if weights is None else LoopedNetwork(head, weights.head)
@@ -119,13 +125,13 @@ class LoopedNetwork:
         The weights of the output head, the network's own or its target's.
     """
 
-    def __init__(self, head: EagleHead | Eagle3Head, output: llama.Matrix):
-        self.head, self.output = head, output
-        self.continues_normed = isinstance(head, Eagle3Head) and head.norm_output
-        self.known = head.tokens.numpy() if isinstance(head, Eagle3Head) else None
+    def __init__(self, head: Any, output: llama.Matrix):
+        self.head, self.output, self.is_first = head, output, _is_one(head, "eagle_head.EagleHead")
+        self.continues_normed = not self.is_first and head.norm_output
+        self.known = None if self.is_first else head.tokens.numpy()
         config, self.eps = head.config, np.float32(head.config.rms_norm_eps)
-        layer = head.midlayer if isinstance(head, Eagle3Head) else cast(Layer, head.layers[0])
-        matrices = [matrix_of(cast(nn.Linear, layer.get_submodule(name))) for name in llama.PROJECTIONS]
+        layer = head.layers[0] if self.is_first else head.midlayer
+        matrices = [matrix_of(layer.get_submodule(name)) for name in llama.PROJECTIONS]
         self.embeddings, self.fc = array_of(head.embed_tokens.weight), matrix_of(head.fc)
         self.norms = {
             name: array_of(part.weight) for name, part in head.named_modules() if isinstance(part, nn.RMSNorm)
@@ -145,7 +151,7 @@ class LoopedNetwork:
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
         """See `DraftNetwork.start`."""
-        if isinstance(self.head, EagleHead):
+        if self.is_first:
             return features
         states = self.normed(features.contiguous().numpy(), "input_norm")
         if self.head.fc_norm is not None:
@@ -165,7 +171,7 @@ class LoopedNetwork:
             Arrays as `loops.layer` takes them: cos, sin, row, slot, before, parent.
         """
         embedded, x = self.embeddings[list(tokens)], hidden.numpy()
-        if isinstance(self.head, EagleHead):
+        if self.is_first:
             x = read = _product(np.concatenate([embedded, x], axis=1), self.fc)
         else:
             normed = self.normed(x, "midlayer.hidden_norm")
@@ -186,10 +192,10 @@ class LoopedNetwork:
         return torch.from_numpy(spread)
 
 
-def looped_blocks(head: DFlashHead, target: LM) -> LoopedBlocks | None:
+def looped_blocks(head: Any, target: LM) -> LoopedBlocks | None:
     """A DFlash network in the loops, or None if these do not fit it, or the target whose output head it uses."""
     config = head.config
-    weights = _weights_of(target) if type(head) is DFlashHead else None
+    weights = _weights_of(target) if _is_one(head, _BLOCKS[0]) else None
     if weights is None or not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
         return None
     return LoopedBlocks(head, weights)
@@ -205,7 +211,7 @@ class LoopedBlocks:
         Those of the target, for its embeddings and its output head.
     """
 
-    def __init__(self, head: DFlashHead, weights: llama.Llama):
+    def __init__(self, head: Any, weights: llama.Llama):
         self.weights, self.masks, self.eps = (
             weights,
             [head.mask] * (head.block - 1),
