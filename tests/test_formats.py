@@ -398,7 +398,3 @@ def test_another_layout_is_refused(folder):
     with pytest.raises(ValueError, match="layout='vllm' is not known: use .eagle., as published, or .speculators."):
         formats.save_eagle(random_network("EAGLE-1"), folder, "vllm")
     assert not folder.exists()
-
-
-def test_the_package_lists_what_it_offers():
-    assert set(formats.__all__) <= set(dir(formats))

@@ -14,19 +14,3 @@ from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
 from .medusa_files import load_medusa, save_medusa
 from .pruned_files import load_pruned, save_pruned
-
-__all__ = [
-    "BORROWED",
-    "FILES",
-    "INSIDE",
-    "extra_norms",
-    "load_dflash",
-    "load_eagle",
-    "load_medusa",
-    "load_pruned",
-    "output_weight",
-    "save_dflash",
-    "save_eagle",
-    "save_medusa",
-    "save_pruned",
-]
