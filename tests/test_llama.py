@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from tutorlib import greedy, run, speculative
 from tutorlib.measures.cost import weight_bytes
 from tutorlib.measures.memory import predicted
-from tutorlib.model import llama
+from tutorlib.model import llama, loop_weights
 from tutorlib.model.cache import KeyValues
 from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.llama import LoopCache
@@ -52,7 +52,7 @@ def test_a_product_is_that_of_numpy_and_has_the_same_bits_in_every_call(tokens, 
     numbers = np.random.default_rng(0)
     x = numbers.standard_normal((17, 48), dtype=np.float32)
     weight = numbers.standard_normal((5, 48), dtype=np.float32)
-    matrix = llama.Matrix(weight, None, numbers.standard_normal(5, dtype=np.float32))
+    matrix = loop_weights.Matrix(weight, None, numbers.standard_normal(5, dtype=np.float32))
     if whole:
         matrix = llama.in_eight_bits(matrix)
         assert np.abs(matrix.weight * matrix.scale[:, None] - weight).max() <= matrix.scale.max() / 2 + 1e-6

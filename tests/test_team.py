@@ -21,7 +21,7 @@ TREE = TokenTree([1, 2, 3, 4, 5], [-1, -1, 0, 0, 2])
 @pytest.fixture
 def threads(monkeypatch):
     """Sets how many threads PyTorch would have; small models are shared too."""
-    monkeypatch.setattr(llama, "_SHARED", 0)
+    monkeypatch.setattr("tutorlib.model.loop_weights._SHARED", 0)
     return lambda count: monkeypatch.setattr(torch, "get_num_threads", lambda: count)
 
 

@@ -18,8 +18,8 @@ from torch import nn
 from ..model import llama
 from ..model.eight_bits import EightBits
 from ..model.fingerprint import has_hooks
-from ..model.llama import array_of, matrix_of
 from ..model.lm import LM
+from ..model.loop_weights import PROJECTIONS, Matrix, array_of, matrix_of
 from .head_parts import Attention, FeedForward, Layer, MidLayer
 from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
 
@@ -49,7 +49,7 @@ def _fit(heads: nn.Module, *sizes: int) -> bool:
     )
 
 
-def _product(states: np.ndarray, matrix: llama.Matrix) -> np.ndarray:
+def _product(states: np.ndarray, matrix: Matrix) -> np.ndarray:
     made = np.empty((len(states), len(matrix.weight)), np.float32)
     llama.loops().product(states, *matrix, made, llama.loops().alone())
     return made
@@ -125,13 +125,13 @@ class LoopedNetwork:
         The weights of the output head, the network's own or its target's.
     """
 
-    def __init__(self, head: Any, output: llama.Matrix):
+    def __init__(self, head: Any, output: Matrix):
         self.head, self.output, self.is_first = head, output, _is_one(head, "eagle_head.EagleHead")
         self.continues_normed = not self.is_first and head.norm_output
         self.known = None if self.is_first else head.tokens.numpy()
         config, self.eps = head.config, np.float32(head.config.rms_norm_eps)
         layer = head.layers[0] if self.is_first else head.midlayer
-        matrices = [matrix_of(layer.get_submodule(name)) for name in llama.PROJECTIONS]
+        matrices = [matrix_of(layer.get_submodule(name)) for name in PROJECTIONS]
         self.embeddings, self.fc = array_of(head.embed_tokens.weight), matrix_of(head.fc)
         self.norms = {
             name: array_of(part.weight) for name, part in head.named_modules() if isinstance(part, nn.RMSNorm)
@@ -225,7 +225,7 @@ class LoopedBlocks:
         for part in head.layers:
             norms = [array_of(part.get_parameter(f"{name}_layernorm.weight")) for name in ("input", "post_attention")]
             of_heads = [array_of(part.get_parameter(f"self_attn.{name}_norm.weight")) for name in "qk"]
-            matrices = tuple(array_of(part.get_parameter(f"{name}.weight")) for name in llama.PROJECTIONS)
+            matrices = tuple(array_of(part.get_parameter(f"{name}.weight")) for name in PROJECTIONS)
             extras = (None, None, None, *of_heads)
             self.layers.append((tuple(norms), self.heads, matrices, (None,) * 7, extras, self.eps))
         # The loops let a token see its ancestors and itself. So each token of a block gets all others as ancestors, in
@@ -247,11 +247,11 @@ class LoopedBlocks:
             Cosines and sines of all positions.
         """
         loops, slots = llama.loops(), np.arange(start, start + len(features))
-        states = _normed(_product(features, llama.Matrix(self.fc)), self.hidden_norm, self.eps)
+        states = _normed(_product(features, Matrix(self.fc)), self.hidden_norm, self.eps)
         row, some = np.zeros_like(slots), (0, self.heads[1])
         for (_, _, matrices, _, extras, _), (keys, values) in zip(self.layers, cache, strict=True):
             for new, weight, kept in ((matrices[1], extras[4], keys), (matrices[2], None, values)):
-                made = _product(states, llama.Matrix(new))
+                made = _product(states, Matrix(new))
                 if weight is not None:
                     loops.turn(made, weight, self.eps, *turns[:, slots], some)
                 loops.store(made, kept, row, slots, some)
