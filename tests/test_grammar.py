@@ -25,13 +25,13 @@ from tutorlib import (
     temperature,
     top_k,
 )
+from tutorlib.arguments import Prompted
 from tutorlib.constraints.automaton import DEAD, Automaton, Vocabulary, Words
 from tutorlib.constraints.grammar import grammar, vocabulary
 from tutorlib.measures.proof import target_distribution
 from tutorlib.model.table import TableTokenizer
 from tutorlib.running.step import Candidates
 from tutorlib.sampling.known_text import History
-from tutorlib.sequences import Prompted
 
 HAS_ENGINE = importlib.util.find_spec("llguidance") is not None
 EXPRESSIONS = [

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..arguments import ints
-from ..sequences import Prompted, shared_beginning
+from ..arguments import Prompted, ints, shared_beginning
 from .llama import LoopCache
 from .tree import TokenTree
 
