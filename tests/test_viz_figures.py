@@ -59,7 +59,7 @@ FIGURES = {
     grids.kv_cache_picture: [NASTY, NASTY],
     grids.batch_round: [[2, 3], [3, 1], [1, 0]],
     grids.similarity_map: [np.eye(5)],
-    distributions.next_token_bars: [NASTY, BEFORE, {"chosen": 2}],
+    distributions.next_token_bars: [NASTY, BEFORE],
     distributions.warp_bars: [NASTY, BEFORE, TOP_2, {"legend": True}],
     distributions.contrast_arrows: [NASTY, BEFORE, EXPERT],
     distributions.outcome_bars: [{(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}],
@@ -187,7 +187,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (distributions.contrast_arrows, [["a"], [0.0], [0.5]], {}, "above 0"),
         (distributions.next_token_bars, [["a", "b"], [0.5]], {}, "2 tokens and"),
         (distributions.next_token_bars, [["a", "b"], [0.5, -0.5]], {}, "between 0 and 1"),
-        (distributions.next_token_bars, [["a", "b"], [0.5, 0.5]], {"chosen": "z"}, "'z' is not among the tokens"),
         (distributions.warp_bars, [NASTY, BEFORE, [0.5, 0.5]], {}, "5 tokens and"),
         (distributions.warp_bars, [NASTY, BEFORE, [0.5] * 5], {}, "`after` must sum to 1, got 2.5"),
         (distributions.warp_bars, [NASTY, [0.5, 0.4, 0, 0, 0], TOP_2], {}, "`before` must sum to 1, got 0.9"),
@@ -315,10 +314,10 @@ def test_the_similarity_map_shows_the_past():
 # Distributions
 
 
-def test_bars_are_sorted_with_the_chosen_token_and_the_sum_of_the_rest():
-    ax = draw(distributions.next_token_bars, list("abcde"), [0.05, 0.5, 0.2, 0.1, 0.15], chosen="a", top=3)
-    assert ticks(ax.yaxis) == ["b", "c", "a", "2 others"] and "0.05  ◂ chosen" in texts(ax)
-    assert widths(ax.patches) == pytest.approx([0.5, 0.2, 0.05, 0.25])
+def test_bars_are_sorted_with_the_sum_of_the_rest():
+    ax = draw(distributions.next_token_bars, list("abcde"), [0.05, 0.5, 0.2, 0.1, 0.15], top=3)
+    assert ticks(ax.yaxis) == ["b", "c", "e", "2 others"] and "0.20" in texts(ax)
+    assert widths(ax.patches) == pytest.approx([0.5, 0.2, 0.15, 0.15])
 
 
 def warped(ax):
