@@ -19,7 +19,7 @@ from ..model import llama
 from ..model.eight_bits import EightBits
 from ..model.fingerprint import has_hooks
 from ..model.lm import LM
-from ..model.loop_weights import PROJECTIONS, Matrix, array_of, matrix_of
+from ..model.loop_weights import PROJECTIONS, Matrix, array_of, matrix_of, room
 from .head_parts import Attention, FeedForward, Layer, MidLayer
 from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
 
@@ -50,13 +50,13 @@ def _fit(heads: nn.Module, *sizes: int) -> bool:
 
 
 def _product(states: np.ndarray, matrix: Matrix) -> np.ndarray:
-    made = np.empty((len(states), len(matrix.weight)), np.float32)
+    made = room(len(states), len(matrix.weight))
     llama.loops().product(states, *matrix, made, llama.loops().alone())
     return made
 
 
 def _normed(states: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarray:
-    made = np.empty_like(states)
+    made = room(*states.shape)
     llama.loops().norm(states, weight, eps, made)
     return made
 
@@ -177,7 +177,7 @@ class LoopedNetwork:
             normed = self.normed(x, "midlayer.hidden_norm")
             read = np.concatenate([self.normed(embedded, "midlayer.input_layernorm"), normed], axis=1)
             x = normed if self.head.norm_before_residual else x.copy()
-        made = tuple(np.empty((len(x), len(weight)), np.float32) for weight in self.layer[2])
+        made = tuple(room(len(x), len(weight)) for weight in self.layer[2])
         llama.loops().layer_from(x, read, *self.layer, *cache, *where, made, llama.loops().alone())
         return torch.from_numpy(self.normed(x, "norm") if self.continues_normed else x)
 
@@ -262,7 +262,7 @@ class LoopedBlocks:
         x = self.weights.embeddings[[token, *self.masks]]
         count = len(x)
         where = *turns[:, slots[:count]], np.zeros(count, np.int64), slots, np.full(count, end), self.parent
-        made = tuple(np.empty((count, len(weight)), np.float32) for weight in self.layers[0][2])
+        made = tuple(room(count, len(weight)) for weight in self.layers[0][2])
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             loops.layer(x, *layer, keys, values, *where, made, loops.alone())
         return self.weights.logits(_normed(x[1:], self.norm, self.eps))

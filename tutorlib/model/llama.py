@@ -22,7 +22,7 @@ import torch
 
 from .cache import TREE_SLOTS, WORTH_SHARING, check_static, grown, returned_cache
 from .fingerprint import fingerprint, has_hooks, original
-from .loop_weights import PROJECTIONS, Llama, in_eight_bits, loops
+from .loop_weights import PROJECTIONS, Llama, in_eight_bits, loops, room
 from .team import CAN_GIVE_WAY, Team
 from .tree import TokenTree
 
@@ -72,7 +72,7 @@ class LoopCache:
             check_static(lm)
         self.lm, self.llama = lm, llama
         shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
-        self.keys, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        self.keys, self.values = room(*shape), room(*shape)
         self.static = static
 
     def call(
@@ -110,7 +110,7 @@ class LoopCache:
         self._make_room(max(slot) + 1)
         x = llama.embeddings[[token for tokens in rows for token in tokens]]
         where = *llama.turns(position), *map(np.array, (row, slot, before, parent))
-        made = tuple(np.empty((len(row), len(weight)), np.float32) for weight in llama.layers[0][2])
+        made = tuple(room(len(row), len(weight)) for weight in llama.layers[0][2])
         states = []
 
         def work(team: Team) -> None:
@@ -204,7 +204,7 @@ class LoopCache:
             raise ValueError(f"a tree of this size needs {slots} slots, but the static cache has {held}")
         for name in ("keys", "values"):
             old = getattr(self, name)
-            new = np.empty((*old.shape[:3], grown(slots), old.shape[4]), np.float32)
+            new = room(*old.shape[:3], grown(slots), old.shape[4])
             new[:, :, :, :held] = old
             setattr(self, name, new)
 

@@ -90,7 +90,7 @@ class Llama:
 
     def normed(self, states: np.ndarray) -> np.ndarray:
         """States (tokens, width) of the last layer after the final norm."""
-        made = np.empty_like(states)
+        made = room(*states.shape)
         loops().norm(states, self.norm, self.eps, made)
         return made
 
@@ -123,6 +123,11 @@ def in_eight_bits(matrix: Matrix) -> Matrix:
 
 def matrix_of(linear: torch.nn.Linear) -> Matrix:
     return Matrix(array_of(linear.weight), None, None if linear.bias is None else array_of(linear.bias))
+
+
+def room(*shape: int) -> np.ndarray:
+    """An array of float32 that begins at a multiple of 64 bytes, as PyTorch's do: loops read such ones faster."""
+    return torch.empty(shape).numpy()
 
 
 def array_of(weight: torch.Tensor) -> np.ndarray:
