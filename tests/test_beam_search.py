@@ -12,12 +12,7 @@ from conftest import _config as random_config
 from full_passes import recomputed
 from transformers import AutoModelForCausalLM
 
-from tutorlib.decoders import beam_search, greedy
-from tutorlib.model.lm import LM
-from tutorlib.model.session import NaNLogits
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.warp import temperature
+from tutorlib import LM, NaNLogits, TableLM, beam_search, greedy, run, temperature
 
 LENGTH_PENALTIES = (-1.0, 0.0, 0.5, 1.0, 2.0)
 

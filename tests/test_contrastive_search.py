@@ -8,11 +8,8 @@ import torch
 from conftest import CONTEXT, VOCAB, exactly
 from lossless import unlike
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.contrastive_search import Directions, contrastive_search, direction
-from tutorlib.model.session import NaNLogits
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
+from tutorlib import NaNLogits, TableLM, contrastive_search, greedy, run
+from tutorlib.decoders.contrastive_search import Directions, direction
 
 
 @pytest.fixture(scope="module")

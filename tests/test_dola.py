@@ -14,14 +14,9 @@ from test_lm import truncated
 from test_proof_warps import LENGTH, definitions, direct, ours
 from transformers import AutoModelForCausalLM
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.dola import dola, jensen_shannon, lower_layers, upper_layers
+from tutorlib import LM, NaNLogits, Seeded, TableLM, dola, greedy, lower_layers, run, upper_layers
+from tutorlib.decoders.dola import jensen_shannon
 from tutorlib.measures.proof import exact_distribution, total_variation
-from tutorlib.model.lm import LM
-from tutorlib.model.session import NaNLogits
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
 
 
 @pytest.fixture(scope="module")

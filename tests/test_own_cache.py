@@ -14,13 +14,9 @@ from conftest import CONTEXT, EVERY_HYBRID, HYBRIDS, exactly
 from full_passes import assert_rows, recomputed
 from lossless import EXACT, METHODS, distance, small, unlike
 
-from tutorlib.decoders import greedy, sample
+from tutorlib import LM, Seeded, TokenTree, greedy, run, sample
 from tutorlib.model import own_cache
-from tutorlib.model.lm import LM
 from tutorlib.model.own_cache import OwnCache
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 fast_hybrid = pytest.mark.parametrize("family", HYBRIDS[:3])

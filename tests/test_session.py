@@ -9,9 +9,7 @@ from full_passes import PROPERTY, TABLE, assert_rows, in_float64_and_slowly_in_f
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutorlib.model.lm import LM
-from tutorlib.model.session import NaNLogits
-from tutorlib.model.tree import TokenTree
+from tutorlib import LM, NaNLogits, TokenTree
 
 VERBS = ("feed", "feed_tree", "rollback", "advance_to")
 tokens_of = st.lists(st.integers(0, VOCAB - 1), max_size=5)
