@@ -821,14 +821,9 @@ def test_committed_results_can_be_read_and_name_their_machine():
             assert len(Table(*bench.table(results)).lines) == 1 + len(results)
 
 
-def test_two_benches_cannot_write_to_one_file(tmp_path, capsys):
-    with locked(tmp_path / "all.json"), pytest.raises(SystemExit):
-        main(["--results", str(tmp_path / "all.json"), "--family", "nothing is loaded"])
-    assert "all.json is in use: process" in capsys.readouterr().err
-
-
-def test_two_benches_cannot_write_to_the_readers_own_folder(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("name", ["all.json", None], ids=["a file", "the reader's own folder"])
+def test_two_benches_cannot_write_to_one_place(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "own"))
-    with locked(tmp_path / "own"), pytest.raises(SystemExit):
-        main(["--family", "nothing is loaded", "--results"])
-    assert "own is in use: process" in capsys.readouterr().err
+    with locked(tmp_path / (name or "own")), pytest.raises(SystemExit):
+        main(["--family", "nothing is loaded", "--results", *([str(tmp_path / name)] if name else [])])
+    assert f"{name or 'own'} is in use: process" in capsys.readouterr().err

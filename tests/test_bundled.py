@@ -7,13 +7,8 @@ import pytest
 import torch
 
 import tutorlib
-from tutorlib import greedy, models, run
-from tutorlib.decoders.dflash import dflash
-from tutorlib.decoders.eagle import eagle
-from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.dflash_head import DFlashHead
-from tutorlib.drafting.eagle_head import TREE, Eagle3Head, EagleHead
-from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib import DFlashHead, Eagle3Head, EagleHead, MedusaHeads, dflash, eagle, greedy, medusa, models, run
+from tutorlib.drafting.eagle_head import TREE
 from tutorlib.lab.training import accuracy
 from tutorlib.storyworld.questions import opening
 

@@ -16,10 +16,8 @@ from conftest import VOCAB
 from layouts import LAYOUTS, bits, numbers, random_heads, random_network, same, write, write_parts
 from safetensors.torch import load_file
 
-from tutorlib.decoders import greedy
+from tutorlib import TableLM, greedy, run
 from tutorlib.loading import formats
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

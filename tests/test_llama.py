@@ -9,15 +9,12 @@ import torch
 from conftest import LOOPED, VOCAB, random_model
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from tutorlib import greedy, run, speculative
+from tutorlib import LM, EightBits, TokenTree, greedy, run, speculative
 from tutorlib.measures.cost import weight_bytes
 from tutorlib.measures.memory import predicted
 from tutorlib.model import llama, loop_weights
 from tutorlib.model.cache import KeyValues
-from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.llama import LoopCache
-from tutorlib.model.lm import LM
-from tutorlib.model.tree import TokenTree
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2]
 

@@ -10,10 +10,8 @@ import pytest
 import torch
 from test_llama import TEXT, tiny
 
+from tutorlib import LM, EightBits, TokenTree
 from tutorlib.model import llama, team
-from tutorlib.model.eight_bits import EightBits
-from tutorlib.model.lm import LM
-from tutorlib.model.tree import TokenTree
 
 TREE = TokenTree([1, 2, 3, 4, 5], [-1, -1, 0, 0, 2])
 

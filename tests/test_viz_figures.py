@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from tutorlib import TableLM, TokenTree, greedy, run
-from tutorlib.decoders.beam_search import beam_search
+from tutorlib import TableLM, TokenTree, Trace, beam_search, greedy, run
 from tutorlib.lab.bench import Spread
-from tutorlib.running.trace import Trace
 from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, timelines, trees
 from tutorlib.viz.search_nodes import search_nodes
 

@@ -9,10 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from tutorlib import TableLM, greedy, run
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.step import Step
-from tutorlib.running.trace import Trace
+from tutorlib import Step, TableLM, TokenTree, Trace, greedy, run
 from tutorlib.viz.kinds import added_kinds, drafted_kinds, tree_kinds
 from tutorlib.viz.labels import Labels, flowing, visible
 from tutorlib.viz.palette import KINDS
