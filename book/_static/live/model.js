@@ -36,10 +36,11 @@
   };
 
   Live.Model = class {
-    /* config: that of transformers; bytes: the model's safetensors file; sessions: how many texts can be held at the same time */
-    constructor(config, bytes, sessions = 3) {
+    /* config: that of transformers; bytes: the model's safetensors file; more: one with other weights, for heads on the model, or null;
+       sessions: how many texts can be held at the same time */
+    constructor(config, bytes, more = null, sessions = 3) {
       const { hidden_size: H, intermediate_size: M, num_hidden_layers: L, head_dim: D, vocab_size: V } = config;
-      const stored = tensors(bytes), context = config.max_position_embeddings, cache = 2 * L * context * H;
+      const stored = [...tensors(bytes), ...(more ? tensors(more) : [])], context = config.max_position_embeddings, cache = 2 * L * context * H;
       const count = stored.reduce((sum, [, tensor]) => sum + tensor.length, 0) + sessions * cache + MOST * (4 * H + 3 * M + V) + 2 * context;
       this.config = config;
       this.context = context;
@@ -51,7 +52,7 @@
       this.numbers = new Float32Array(compiled ? this.memory.buffer : count + 4);
       let free = 4;
       const take = size => (free += size) - size;
-      const weights = Object.fromEntries(stored.map(([name, tensor]) => {
+      const weights = this.weights = Object.fromEntries(stored.map(([name, tensor]) => {
         const at = take(tensor.length);
         for (let i = 0; i < tensor.length; i++) { this.numbers[at + i] = half[tensor[i]]; }
         return [name, at];
@@ -117,11 +118,11 @@
     }
 
     /* Turn the two halves of each head by the angles of the token's position. */
-    rotate(x, tokens, position) {
+    rotate(x, positions) {
       const F = this.numbers, { hidden_size: H, head_dim: D } = this.config;
-      for (let t = 0; t < tokens; t++) {
+      for (const [t, position] of positions.entries()) {
         for (let head = x + t * H; head < x + (t + 1) * H; head += D) {
-          this.angles[position + t].forEach(([cos, sin], i) => {
+          this.angles[position].forEach(([cos, sin], i) => {
             const a = F[head + i], b = F[head + i + D / 2];
             F[head + i] = a * cos - b * sin;
             F[head + i + D / 2] = b * cos + a * sin;
@@ -130,11 +131,12 @@
       }
     }
 
-    /* One token's attention, one head: y = sum of softmax(q k[j]) v[j] over the positions j < length. In the cache, v is turned: one row
-       for each number, so that this is a product of rows like all others. */
-    attend(y, q, { k, v }, head, length) {
+    /* One token's attention, one head: y = sum of softmax(q k[j]) v[j] over the places j < length in the cache, but for the hidden ones.
+       In the cache, v is turned: one row for each number, so that this is a product of rows like all others. */
+    attend(y, q, { k, v }, head, length, hidden) {
       const F = this.numbers, { hidden_size: H, head_dim: D } = this.config, p = this.scores, whole = (length + 3) & ~3;
       this.products(p, k + head, q, 1, whole, D, H);
+      for (const j of hidden) { F[p + j] = -Infinity; }
       let most = -Infinity, sum = 0;
       for (let j = p; j < p + length; j++) { most = Math.max(most, F[j]); }
       for (let j = p; j < p + length; j++) { sum += F[j] = Math.exp((F[j] - most) / Math.sqrt(D)); }
@@ -143,23 +145,24 @@
       this.products(y, v + head * this.context, p, 1, D, whole, this.context);
     }
 
-    /* Read at most eight tokens, the first of them at `position`; return the logits after each, as Float32Arrays. */
-    forward(tokens, cache, position) {
+    /* Read at most eight tokens into the cache, the first of them at `place`; return the logits after each, as Float32Arrays.
+       positions, hidden: where the tokens stand in their text, and which places each must not see; needed where texts branch. */
+    forward(tokens, cache, place, positions = tokens.map((_, t) => place + t), hidden = tokens.map(() => [])) {
       const F = this.numbers, T = tokens.length, { x, y, q, v, gate, up, context } = this;
       const { hidden_size: H, intermediate_size: M, head_dim: D, vocab_size: V } = this.config;
       const add = (to, from) => { for (let i = 0; i < T * H; i++) { F[to + i] += F[from + i]; } };
       tokens.forEach((token, t) => F.copyWithin(x + t * H, this.embeddings + token * H, this.embeddings + (token + 1) * H));
       this.layers.forEach((layer, i) => {
-        const held = cache[i], k = held.k + position * H;
+        const held = cache[i], k = held.k + place * H;
         this.normalize(y, x, layer.norm, T);
         this.products(q, layer.q, y, T, H, H);
         this.products(k, layer.k, y, T, H, H);
         this.products(v, layer.v, y, T, H, H);
-        this.rotate(q, T, position);
-        this.rotate(k, T, position);
-        for (let t = 0; t < T; t++) { for (let j = 0; j < H; j++) { F[held.v + j * context + position + t] = F[v + t * H + j]; } }
+        this.rotate(q, positions);
+        this.rotate(k, positions);
+        for (let t = 0; t < T; t++) { for (let j = 0; j < H; j++) { F[held.v + j * context + place + t] = F[v + t * H + j]; } }
         for (let t = 0; t < T; t++) {
-          for (let head = 0; head < H; head += D) { this.attend(y + t * H + head, q + t * H + head, held, head, position + t + 1); }
+          for (let head = 0; head < H; head += D) { this.attend(y + t * H + head, q + t * H + head, held, head, place + t + 1, hidden[t]); }
         }
         this.products(q, layer.o, y, T, H, H);
         add(x, q);
@@ -173,6 +176,7 @@
       this.normalize(y, x, this.norm, T);
       this.products(this.logits, this.embeddings, y, T, V, H);
       this.calls += 1;
+      this.states = Array.from({ length: T }, (_, t) => F.slice(y + t * H, y + (t + 1) * H)); /* what the output layer reads, for heads */
       return Array.from({ length: T }, (_, t) => F.slice(this.logits + t * V, this.logits + (t + 1) * V));
     }
   };
@@ -189,7 +193,7 @@
     /* The logits after each of the last `count` tokens of a text. Only what is new in the text is read; what is no longer in it is
        forgotten. */
     rows(text, count = 1) {
-      if (!text.length || text.length > this.context) { throw new RangeError(`a text has from 1 to ${this.context} tokens`); }
+      if (text.length < count || text.length > this.context) { throw new RangeError(`a text has from ${count} to ${this.context} tokens`); }
       let same = 0;
       while (same < Math.min(this.tokens.length, text.length - count) && this.tokens[same] === text[same]) { same += 1; }
       const rows = [];
@@ -199,7 +203,7 @@
         rows.push(...this.model.forward(next, this.cache, this.tokens.length));
         this.tokens.push(...next);
       }
-      return rows.slice(-count);
+      return rows.slice(rows.length - count);
     }
   };
 })(globalThis.Live ??= {});
