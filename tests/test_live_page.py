@@ -22,7 +22,8 @@ from chromium import Chromium
 from live_parts import CODE
 from test_browser import AXE, AXE_CORE, BROWSER, HELPERS
 
-from tutorlib import TableLM, beam_search, greedy, medusa, models, run, storyworld
+from tutorlib import TableLM, beam_search, eagle, greedy, medusa, models, run, storyworld
+from tutorlib.drafting.draft_trees import chain_draft
 from tutorlib.measures.proof import target_distribution, total_variation
 from tutorlib.sampling.warp import probabilities, temperature, top_p
 from tutorlib.storyworld.questions import opening
@@ -45,7 +46,9 @@ def test_the_committed_kernel_is_the_one_that_its_script_makes():
     assert len(make_kernel.module()) < 5000
 
 
-@pytest.mark.parametrize("page, models", [("page", ("target", "draft")), ("trees", ("target", "medusa"))])
+@pytest.mark.parametrize(
+    "page, models", [("page", ("target", "draft")), ("trees", ("target", "medusa")), ("trees", ("target", "eagle"))]
+)
 def test_before_the_click_a_page_loads_less_than_100_kilobytes_and_after_it_less_than_13_megabytes(
     folder, page, models
 ):
@@ -60,7 +63,7 @@ def test_the_page_knows_every_letter_that_the_models_have_read():
     assert set("".join(storyworld.story(f"unseen {seed}") for seed in range(50))) <= set(known["letters"])
 
 
-PAGES = {"page": ("steps", "game", "race", "cost"), "trees": ("beams", "heads")}
+PAGES = {"page": ("steps", "game", "race", "cost"), "trees": ("beams", "heads", "eagle")}
 
 
 def write_pages(root):
@@ -352,17 +355,31 @@ def test_medusa_in_the_page_writes_the_tokens_of_the_library_in_the_same_rounds(
         assert rounds[:-1] == [step.tokens for step in trace.steps[:-1]]
 
 
+EAGLE = MEDUSA.replace("Live.medusa", "Live.eagle").replace("{choices, ", "{length: 5, ")
+
+
 @in_a_browser
-def test_medusa_in_the_page_draws_the_text_of_the_plain_loop(trees, family):
+def test_eagle_in_the_page_writes_the_tokens_of_the_library_in_the_same_rounds(trees, family):
+    prompts = [family.target.encode(prompt) for prompt in PROMPTS]
+    found = asked(trees, f"((settings, count) => {EAGLE})(greedy, 64)", prompts=prompts)
+    for prompt, rounds in zip(prompts, found, strict=True):
+        trace = run(eagle(family.target, family.eagle, prompt, shape=chain_draft(5)), 64, stop=())
+        assert sum(rounds, [])[:64] == run(greedy(family.target, prompt), 64, stop=()).tokens
+        assert rounds[:-1] == [step.tokens for step in trace.steps[:-1]]
+
+
+@in_a_browser
+@pytest.mark.parametrize("method", [MEDUSA, EAGLE], ids=["medusa", "eagle"])
+def test_a_method_with_a_tree_draws_the_text_of_the_plain_loop(trees, family, method):
     prompts = [family.target.encode(prompt) for prompt in PROMPTS[:4]] + [[0] + [5, 9] * 240]
     settings = "() => ({rng: new Live.Seeded(5), warp: {temperature: 0.9}})"
-    found = asked(trees, f"((settings, count) => {MEDUSA})({settings}, 30)", prompts=prompts)
+    found = asked(trees, f"((settings, count) => {method})({settings}, 30)", prompts=prompts)
     plain = f"prompts.map(prompt => write('plain', prompt, 30, ({settings})()))"
     assert [sum(rounds, [])[:30] for rounds in found] == asked(trees, plain, prompts=prompts)
 
 
 @in_a_browser
-@pytest.mark.parametrize(("part", "pressed"), [("beams", 20), ("heads", 8)])
+@pytest.mark.parametrize(("part", "pressed"), [("beams", 20), ("heads", 8), ("eagle", 6)])
 def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypatch, part, pressed):
     window.open(address.replace("page.html", "trees.html"))
     root = f"document.querySelector('[data-live={part}]')"
@@ -375,7 +392,9 @@ def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypat
             f"({root}.querySelector('textarea'))"
         )
 
-    assert not [asked for asked in window.asked if asked.endswith((".safetensors", "target.js", "medusa.js"))]
+    assert not [
+        asked for asked in window.asked if asked.endswith((".safetensors", "target.js", "medusa.js", "eagle.js"))
+    ]
     monkeypatch.setattr(Server, "missing", ("target.safetensors", "target.js"))
     window.ask(press)
     window.wait(f"/did not arrive/.test({said})")
@@ -383,11 +402,11 @@ def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypat
     window.said.clear()
     window.ask(f"({press}, {press})")
     window.wait(boxes)
-    for text in ("", "Mia hat 3 Bücher 🙂", "<img src=x onerror='window.hacked = true'>", "Mia" + " Mia" * 400):
+    for text in ("", "Mia hat 3 Bücher 🙂", "<img src=x onerror='window.hacked = true'>", "Mia" + " Mia" * 200):
         type_prompt(text)
         assert window.ask(boxes) == 0
         window.ask(press)
-        window.wait(boxes)
+        window.wait(boxes, 60)
     assert window.ask("window.hacked") is None
     type_prompt("Mia " * 600)
     window.ask(press)

@@ -8,6 +8,7 @@ package, so that nothing is in the repository twice:
     village.js                              the tokenizer and the models' configurations
     target.safetensors, draft.safetensors   the weights, as they are in tutorlib/weights; fetched over HTTP
     medusa.safetensors                      the first Medusa heads (`HEADS`)
+    eagle.safetensors                       the EAGLE-1 network
     target.js, draft.js, medusa.js ...      the same in base64: a page that was opened from a file may not fetch
     palette.css                             the colours of tutorlib/viz/palette.py
     bugs.js                                 the wrong decoders of tutorlib/course/zoo
@@ -39,7 +40,8 @@ PARTS = {
     "cost": (*BEFORE, "race.js", *AFTER),
     "game": (*BEFORE, "game.js", *AFTER),
     "beams": (*BEFORE, "asking.js", *TREES, "beam_search.js", "beams.js", *AFTER),
-    "heads": (*BEFORE, "asking.js", *TREES, "medusa_decoder.js", "heads.js", *AFTER),
+    "heads": (*BEFORE, "asking.js", *TREES, "tree_decoder.js", "medusa_decoder.js", "rounds.js", *AFTER),
+    "eagle": (*BEFORE, "asking.js", *TREES, "tree_decoder.js", "eagle_decoder.js", "rounds.js", *AFTER),
     "why": ("drawing.js", "why_cases.js", "why.js"),
     "bug": ("drawing.js", "bugs.js", "bug.js"),
 }
@@ -68,6 +70,14 @@ def medusa(weights=WEIGHTS):
     return save(kept), [path for path in config["tutorlib"]["choices"] if len(path) <= HEADS]
 
 
+def eagle(weights=WEIGHTS):
+    """The EAGLE-1 network, as the bytes of a safetensors file, without the embeddings: they are the target's."""
+    stored = load_file(weights / "eagle" / "model.safetensors")
+    embeddings = load_file(weights / "target" / "model.safetensors")["model.embed_tokens.weight"]
+    assert stored.pop("embed_tokens.weight").equal(embeddings)
+    return save(stored)
+
+
 def village(weights=WEIGHTS):
     """The text of village.js: what a page must know of the models before it loads them."""
     tokenizer = json.loads((weights / "target" / "tokenizer.json").read_text(encoding="utf-8"))
@@ -87,6 +97,7 @@ def village(weights=WEIGHTS):
     }
     heads, choices = medusa(weights)
     known["models"]["medusa"] = {"bytes": len(heads), "choices": choices}
+    known["models"]["eagle"] = {"bytes": len(eagle(weights))}
     return f"(globalThis.Live ??= {{}}).VILLAGE = {json.dumps(known, separators=(',', ':'))};\n"
 
 
@@ -124,7 +135,8 @@ def write_models(folder, weights=WEIGHTS):
     (folder / "palette.css").write_text(palette(), encoding="utf-8")
     (folder / "bugs.js").write_text(bugs(), encoding="utf-8")
     stored = {name: (weights / name / "model.safetensors").read_bytes() for name in MODELS} | {
-        "medusa": medusa(weights)[0]
+        "medusa": medusa(weights)[0],
+        "eagle": eagle(weights),
     }
     for name, content in stored.items():
         (folder / f"{name}.safetensors").write_bytes(content)

@@ -37,7 +37,7 @@
     try { return await fetched(name, progress); } catch { return fromScript(name, progress); }
   };
 
-  /* The models by name, ready; each is loaded once. Heads become part of the target, because they compute with what it computed. After an
+  /* The models by name, ready; each is loaded once. Heads and networks become part of the target, because they compute with what it computed. After an
      error, the next call tries again. */
   Live.load = (names, progress) => loading ??= (async () => {
     let arrived = 0, failed = false;
@@ -48,8 +48,8 @@
       if (file.length !== bytes) { throw new Error(`${name} has ${file.length} bytes, not ${bytes}`); }
       return [name, file];
     })).catch(error => { failed = true; throw error; }));
-    const models = names.filter(name => Live.VILLAGE.models[name].config);
-    return Object.fromEntries(models.map(name =>
-      [name, new Live.Model(Live.VILLAGE.models[name].config, files[name], name === "target" ? files.medusa : null)]));
+    const isModel = name => Boolean(Live.VILLAGE.models[name].config), parts = names.filter(name => !isModel(name)).map(name => files[name]);
+    return Object.fromEntries(names.filter(isModel).map(name =>
+      [name, new Live.Model(Live.VILLAGE.models[name].config, files[name], name === "target" ? parts : [])]));
   })().catch(error => { loading = null; throw error; });
 })(globalThis.Live ??= {});

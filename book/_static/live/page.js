@@ -3,13 +3,13 @@
   "use strict";
   const { element } = Live.draw;
   const tokenizer = new Live.Tokenizer(Live.VILLAGE);
-  const NEEDS = { beams: ["target"], heads: ["target", "medusa"] }; /* which models a part runs; the others run both */
+  const NEEDS = { beams: ["target"], heads: ["target", "medusa"], eagle: ["target", "eagle"] }; /* which models a part runs; the others run both */
   const roots = [...document.querySelectorAll("[data-live]")];
 
   const desk = Live.desk = {
     tokenizer,
     prompt: "This is a story about Mia and Ben.",
-    method: "speculative", temperature: 0.8, topP: 1, gamma: 4, seed: 2, beams: 3,
+    method: "speculative", temperature: 0.8, topP: 1, gamma: 4, seed: 2, beams: 3, guesses: 5,
     needs: [...new Set(roots.flatMap(root => NEEDS[root.dataset.live] ?? ["target", "draft"]))],
     models: null,
     kernel: true,
@@ -48,7 +48,7 @@
   desk.warp = () => ({ temperature: desk.temperature, topP: desk.topP });
 
   /* What the first press loads, in words. */
-  desk.loads = { "target,draft": "the two models", target: "the model", "target,medusa": "the model and its heads" }[desk.needs] ?? "the models";
+  desk.loads = { "target,draft": "the two models", target: "the model", "target,medusa": "the model and its heads", "target,eagle": "the model and the network" }[desk.needs] ?? "the models";
   desk.megabytes = (desk.needs.reduce((sum, name) => sum + Live.VILLAGE.models[name].bytes, 0) / 1e6).toFixed(0);
 
   /* The models, loaded if need be; `say` is told what is going on. Returns null, and has said why, if they do not come. */
@@ -108,7 +108,7 @@
     return element("label", { class: "live-slider" }, element("span", {}, label, " ", output), input);
   };
 
-  const parts = { steps: Live.steps, race: Live.race, cost: Live.cost, game: Live.game, beams: Live.beams, heads: Live.heads };
+  const parts = { steps: Live.steps, race: Live.race, cost: Live.cost, game: Live.game, beams: Live.beams, heads: Live.heads, eagle: Live.network };
   roots.forEach(root => {
     try { parts[root.dataset.live](root); } catch (error) { root.replaceChildren(element("p", {}, `This part does not work in your browser: ${error.message}`)); }
   });

@@ -1,4 +1,4 @@
-/* A tree on the live page. Not here: how its nodes look (beams.js, heads.js). */
+/* A tree on the live page. Not here: how its nodes look (beams.js, rounds.js). */
 (Live => {
   "use strict";
   const { element } = Live.draw;

@@ -1,12 +1,13 @@
-/* A part of the live page: Medusa, round by round. The heads guess a tree, and one call of the target checks it. */
+/* Two parts of the live page: Medusa and EAGLE, round by round. Heads or a network guess a tree, and one call of the target checks it. */
 (Live => {
   "use strict";
   const { element, box, tree } = Live.draw;
 
-  Live.heads = root => {
+  /* who: the one that guesses, in words; settings: further elements; method(session, tokens, settings): its generator of rounds */
+  const play = (root, { who, settings, method }) => {
     const { desk } = Live;
     let written = []; /* {token, kind} after the prompt */
-    let round = null; /* what medusa_decoder.js yielded last */
+    let round = null; /* what tree_decoder.js yielded last */
     let steps = null, rounds = 0, version = 0;
 
     const prompt = Live.promptBox();
@@ -15,7 +16,7 @@
     const stage = element("div", {}), counts = element("dl", { class: "live-counts" });
     root.replaceChildren(...prompt.elements,
       element("div", { class: "live-settings" },
-        desk.slider("temperature", "Temperature", { min: 0, max: 2, step: 0.1 }, value => (value ? value.toFixed(1) : "0"))),
+        desk.slider("temperature", "Temperature", { min: 0, max: 2, step: 0.1 }, value => (value ? value.toFixed(1) : "0")), settings),
       controls.buttons, text, controls.status, stage, counts);
 
     const next = async say => {
@@ -23,10 +24,10 @@
       if (problem) { say(problem, true); return false; }
       const models = await desk.ready(say);
       if (!models) { return false; }
-      const [session] = models.sessions.target, { choices } = Live.VILLAGE.models.medusa;
+      const [session] = models.sessions.target;
       if (!steps) { await desk.warm(session, tokens); }
       if (began !== version) { return true; } /* the reader has changed something in the meantime */
-      steps ??= Live.medusa(session, tokens, { choices, rng: desk.rng(), warp: desk.warp() });
+      steps ??= method(session, tokens, { rng: desk.rng(), warp: desk.warp() });
       const { value } = written.at(-1)?.token === desk.tokenizer.end ? {} : steps.next();
       if (!value) { say("The story has ended, or the text is as long as the model can read. Start again."); return false; }
       round = value;
@@ -67,8 +68,8 @@
       const fate = node => (path.includes(node) ? "accepted" : node.parent === top || path.includes(node.parent) ? "rejected" : "neutral");
       const shown = line => line.map(node => box(fate(node), desk.label(node.token), { title: fate(node) === "neutral" ? "never checked" : fate(node) }));
       return element("div", { class: "live-round" },
-        nodes.length ? [element("p", { class: "live-what" }, "The heads guessed"), tree(nodes, top, shown)]
-          : element("p", {}, "The first call reads the prompt. There is nothing yet from which the heads can guess."),
+        nodes.length ? [element("p", { class: "live-what" }, `The ${who} guessed`), tree(nodes, top, shown)]
+          : element("p", {}, `The first call reads the prompt. There is nothing yet from which the ${who} can guess.`),
         last !== undefined && element("p", { class: "live-row" }, element("span", { class: "live-what" }, "The target added"), box(own(), desk.label(last))));
     };
 
@@ -76,4 +77,10 @@
     desk.changed.addEventListener("settings", restart);
     render();
   };
+
+  Live.heads = root => play(root, { who: "heads", settings: [],
+    method: (session, tokens, settings) => Live.medusa(session, tokens, { choices: Live.VILLAGE.models.medusa.choices, ...settings }) });
+
+  Live.network = root => play(root, { who: "network", settings: [Live.desk.slider("guesses", "Guesses", { min: 1, max: 7, step: 1 }, String)],
+    method: (session, tokens, settings) => Live.eagle(session, tokens, { length: Live.desk.guesses, ...settings }) });
 })(globalThis.Live ??= {});
