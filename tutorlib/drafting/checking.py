@@ -331,12 +331,29 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
             f"the session holds {held} tokens and the text {len(text)}: check_tree feeds the last token "
             "of the text itself, so call session.rollback(1) before the first step"
         )
+    if rule is exact:
+        drafted = without_refused(drafted, text, warp)
     # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
     # n.
     rooted = TokenTree([text[-1], *drafted.tokens], [ROOT, *(parent + 1 for parent in drafted.parents)])
     checked = check(session.feed_tree(rooted), text, drafted, rng, warp, rule)
     session.keep(checked.rows)
     return checked
+
+
+def without_refused(drafted: TokenTree, text: list[int], warp) -> TokenTree:
+    """The candidates that a grammar among the warps allows: no draw could reach the others, so no call is wider for
+    them.
+    """
+    for grammar in warp:
+        if len(drafted) and hasattr(grammar, "following"):
+            kept = grammar.following(text, drafted)
+            if len(kept) < len(drafted):
+                number = {ROOT: ROOT, **{node: place for place, node in enumerate(kept)}}
+                drafted = TokenTree(
+                    [drafted.tokens[node] for node in kept], [number[drafted.parents[node]] for node in kept]
+                )
+    return drafted
 
 
 def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
