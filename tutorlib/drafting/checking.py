@@ -304,7 +304,9 @@ class Checked(NamedTuple):
         return step
 
 
-def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
+def check_tree(
+    session, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact, *, every_row: bool = False
+) -> Checked:
     """Score candidates in one call, accept a path down their tree, and keep this path in the session.
 
     Parameters
@@ -319,6 +321,8 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
     rng, warp
     rule : function
         Only the rows that it needs are warped; the rows of a chain are warped together.
+    every_row : bool
+        Whether candidates are scored that a grammar among the warps refuses, because the caller reads their logits.
 
     Raises
     ------
@@ -331,7 +335,7 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
             f"the session holds {held} tokens and the text {len(text)}: check_tree feeds the last token "
             "of the text itself, so call session.rollback(1) before the first step"
         )
-    if rule is exact:
+    if rule is exact and not every_row:
         drafted = without_refused(drafted, text, warp)
     # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
     # n.
