@@ -133,7 +133,9 @@ def feed_running(running: list[Hypothesis], *batches: Batch) -> list[torch.Tenso
     return [torch.cat(batch.feed([hypothesis.tokens[-1:] for hypothesis in running])) for batch in batches]
 
 
-def check(lm, beams, max_new_tokens, length_penalty, early_stopping, patience, min_new_tokens, groups, diversity, stop):
+def check(
+    lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tokens, groups, diversity, stop, patience=1.0
+):
     """Raise ValueError if an argument of `beam_search` is wrong."""
     longest = checked_budget(max_new_tokens)
     checked_stop(stop, lm)
