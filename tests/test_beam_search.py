@@ -269,6 +269,29 @@ def test_when_each_kind_of_early_stopping_gives_up_by_hand():
     assert search(lm, "c", early_stopping="never", length_penalty=0.0, **options)[-1].tokens == [0]
 
 
+@pytest.mark.parametrize("patience", [0.5, 1, 1.5, 3])
+def test_a_patient_search_waits_for_so_many_texts(patience):
+    """Kasai et al. (2022), by a slow search that keeps all texts; many of them end early."""
+    stop, beams = {2}, 2
+    for seed in range(12):
+        lm, running, finished = TableLM.random(3, 2, seed), [((), 0.0)], []
+        for length in range(1, 7):
+            longer = [
+                ((*text, token), before + log_prob)
+                for text, before in running
+                for token, log_prob in enumerate(lm.log_probs([0, *text]).tolist())
+            ]
+            longer.sort(key=lambda pair: -pair[1])
+            ended = [pair for pair in longer[:beams] if pair[0][-1] in stop or length == 6]
+            finished += [(text, log_prob / length**0.7) for text, log_prob in ended]
+            running = [pair for pair in longer if pair[0][-1] not in stop][:beams]
+            if len(finished) >= round(beams * patience):
+                break
+        options = {"early_stopping": True, "patience": patience, "length_penalty": 0.7, "max_new_tokens": 6}
+        ours = n_best(lm, "a", beams=beams, stop=stop, **options)
+        assert_same(ours, sorted(finished, key=lambda pair: -pair[1])[: round(beams * patience)])
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Ties, zeros, warps, the context's end
 
@@ -390,6 +413,7 @@ GOOD = {"beams": 4, "max_new_tokens": 4}
         ({"length_penalty": -1000.0}, "length_penalty=-1000.0 is too large"),
         ({"early_stopping": "always"}, 'early_stopping must be False, True or "never"'),
         ({"early_stopping": 1}, "early_stopping must be"),
+        ({"patience": 0}, "patience must be above 0, got 0"),
         ({"stop": [5]}, "stop token 5 is outside the vocabulary"),
         ({"stop": "end"}, "stop must be token ids"),
         ({"warp": temperature(0.5)}, "warp must be a list"),
