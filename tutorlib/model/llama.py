@@ -33,7 +33,7 @@ _ROTATIONS = ("default", "linear", "llama3", "yarn")
 # Where threads cannot give way to each other, the loops have one; with more than these, PyTorch is faster.
 _THREADS = 2
 # From so many tokens on, a matrix product is quicker than the loops.
-MANY = 32
+MANY = 256
 
 
 def compile_loops() -> None:
