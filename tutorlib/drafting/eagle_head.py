@@ -13,6 +13,7 @@ What this file does not do: decide which guesses are extended (`tutorlib.draftin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -128,12 +129,15 @@ class DraftNetwork(nn.Module):
     feature_layers : tuple of int
         The target's layers whose hidden states, joined, are the features; numbered as in transformers.
     width, vocab_size : int
+    ahead : int or float
+        The most tokens that it guesses one after another: for most networks no limit.
     tree : dict
         Arguments of `tutorlib.drafting.draft_trees.dynamic_tree`, for the tree that suits this network.
     """
 
     feature_layers: tuple[int, ...]
     fc: nn.Linear
+    ahead: int | float = math.inf
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -171,6 +175,10 @@ class DraftNetwork(nn.Module):
         tensor of shape (rows, length, width)
         """
         raise NotImplementedError
+
+    def again(self, tokens: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a step reads that has no features of the target: here tokens, and the output of the step before."""
+        return tokens, hidden
 
     def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
         """Logits (..., vocab_size) of the token after next, from the output of a step; -inf for unknown tokens."""

@@ -23,10 +23,12 @@ from ..model.lm import LM
 from .dflash_head import BlockAttention, BlockLayer, DFlashHead
 from .eagle_head import Attention, DraftNetwork, Eagle3Head, EagleHead, FeedForward, Layer, MidLayer
 from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
+from .mtp_head import MtpHead, MtpModule
+from .parallel_head import ParallelHead
 
 _PARTS = (
     MedusaHeads, ResidualBlock, EagleHead, Eagle3Head, Layer, MidLayer, Attention, FeedForward,
-    DFlashHead, BlockLayer, BlockAttention,
+    DFlashHead, BlockLayer, BlockAttention, MtpHead, MtpModule, ParallelHead,
     nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.Sequential,
 )  # fmt: skip
 
@@ -89,7 +91,7 @@ class LoopedHeads:
 
 def looped_network(head: DraftNetwork, target: LM) -> LoopedNetwork | None:
     """An EAGLE network in the loops, or None if these do not fit it (or the target whose output head it uses)."""
-    if not isinstance(head, EagleHead | Eagle3Head):
+    if not isinstance(head, EagleHead | Eagle3Head | MtpHead):
         return None
     config = head.config
     if not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
@@ -114,21 +116,23 @@ class LoopedNetwork:
 
     Parameters
     ----------
-    head : EagleHead or Eagle3Head
+    head : EagleHead, Eagle3Head, or MtpHead of one module
     output : Matrix
         The weights of the output head, the network's own or its target's.
     """
 
-    def __init__(self, head: EagleHead | Eagle3Head, output: llama.Matrix):
+    def __init__(self, head: EagleHead | Eagle3Head | MtpHead, output: llama.Matrix):
         self.head, self.output = head, output
-        self.continues_normed = isinstance(head, Eagle3Head) and head.norm_output
+        self.continues_normed = isinstance(head, MtpHead) or isinstance(head, Eagle3Head) and head.norm_output
         self.known = head.tokens.numpy() if isinstance(head, Eagle3Head) else None
         config, self.eps = head.config, np.float32(head.config.rms_norm_eps)
         layer = head.midlayer if isinstance(head, Eagle3Head) else cast(Layer, head.layers[0])
         matrices = [matrix_of(cast(nn.Linear, layer.get_submodule(name))) for name in llama.PROJECTIONS]
         self.embeddings, self.fc = array_of(head.embed_tokens.weight), matrix_of(head.fc)
         self.norms = {
-            name: array_of(part.weight) for name, part in head.named_modules() if isinstance(part, nn.RMSNorm)
+            name.removeprefix("layers.0."): array_of(part.weight)
+            for name, part in head.named_modules()
+            if isinstance(part, nn.RMSNorm)
         }
         self.layer = (
             array_of(layer.post_attention_layernorm.weight),
@@ -145,7 +149,7 @@ class LoopedNetwork:
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
         """See `DraftNetwork.start`."""
-        if isinstance(self.head, EagleHead):
+        if not isinstance(self.head, Eagle3Head):
             return features
         states = self.normed(features.contiguous().numpy(), "input_norm")
         if self.head.fc_norm is not None:
@@ -167,6 +171,10 @@ class LoopedNetwork:
         embedded, x = self.embeddings[list(tokens)], hidden.numpy()
         if isinstance(self.head, EagleHead):
             x = read = _product(np.concatenate([embedded, x], axis=1), self.fc)
+        elif isinstance(self.head, MtpHead):
+            pair = [self.normed(embedded, "enorm"), self.normed(x, "hnorm")]
+            x = _product(np.concatenate(pair, axis=1), self.fc)
+            read = self.normed(x, "input_layernorm")
         else:
             normed = self.normed(x, "midlayer.hidden_norm")
             read = np.concatenate([self.normed(embedded, "midlayer.input_layernorm"), normed], axis=1)

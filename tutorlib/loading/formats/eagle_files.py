@@ -14,6 +14,7 @@ import torch
 
 from ...drafting.draft_session import check_target
 from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead
+from ...drafting.parallel_head import ParallelHead
 from .eagle_configs import (
     check_known,
     check_layers,
@@ -112,6 +113,8 @@ def save_eagle(
     config[OURS] = {"tree": checked_tree(head.tree)}
     if third:
         config[OURS]["feature_layers"] = list(head.feature_layers)
+    if isinstance(head, ParallelHead):
+        config[OURS]["masks"] = head.masks
     return write_folder(folder, layout, config, tensors, pickled)
 
 
