@@ -11,9 +11,13 @@ from tutorlib import greedy, models, run
 from tutorlib.decoders.dflash import dflash
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
+from tutorlib.decoders.mtp import mtp
+from tutorlib.decoders.parallel_draft import parallel_draft
 from tutorlib.drafting.dflash_head import DFlashHead
 from tutorlib.drafting.eagle_head import TREE, Eagle3Head, EagleHead
 from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.drafting.mtp_head import MtpHead
+from tutorlib.drafting.parallel_head import ParallelHead
 from tutorlib.lab.training import accuracy
 from tutorlib.storyworld.questions import opening
 
@@ -68,6 +72,8 @@ def test_the_models_write_stories(family):
         ("eagle", EagleHead, eagle),
         ("eagle3", Eagle3Head, eagle),
         ("dflash", DFlashHead, dflash),
+        ("mtp", MtpHead, mtp),
+        ("parallel", ParallelHead, parallel_draft),
     ],
 )
 def test_the_heads_guess_for_the_target(family, role, kind, method):
@@ -97,7 +103,10 @@ def test_the_draft_is_accepted_often_but_not_always():
     assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
 
 
-@pytest.mark.parametrize(("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0), ("mtp", 4.0), ("parallel", 3.0)],
+)
 def test_the_networks_on_the_target_make_enough_tokens_a_call(name, least):
     """Greedily, with the trees that they come with, on openings that nothing bundled has learnt from."""
     assert FIGURES[name]["tokens per call"] >= least

@@ -54,6 +54,8 @@ DRAWING = {
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
     "early_exit": lambda f, **how: tutorlib.early_exit(f.target, PROMPT, layers=8, **how),
     "dflash": lambda f, **how: tutorlib.dflash(f.target, f.dflash, PROMPT, **how),
+    "mtp": lambda f, **how: tutorlib.mtp(f.target, f.mtp, PROMPT, **how),
+    "parallel_draft": lambda f, **how: tutorlib.parallel_draft(f.target, f.parallel, PROMPT, **how),
 }
 BATCHES = {
     "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
