@@ -43,7 +43,7 @@ def test_it_drafts_what_transformers_own_early_exit_drafts(kind):
     )  # fmt: skip
     assert made[0, len(prompt) :].tolist() == trace.tokens
     # The first call drafts there and not here, and each cuts the last drafts to the room in its own way.
-    assert [call[1:] for call in calls[1:-2]] == [step.drafted for step in trace.steps[1:-2]] and len(calls) > 15
+    assert [call[1:] for call in calls[1:-2]] == [step.drafted for step in trace.steps[1:-2]] and len(calls) > 10
 
 
 @pytest.mark.parametrize("kind", ["loops", "PyTorch"])
