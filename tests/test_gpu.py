@@ -226,7 +226,9 @@ CHAPTERS = [
     ("16_eagle", "features_of(ids), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("16_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
     ("17_eagle3", "features_of(ids, head3), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
-    ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), dflash_by_hand(target, block_head, prompt, 4)"),
+    ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), by_hand(target, block_head, prompt, 4, block_drafts)"),
+    ("18_blocks", "by_hand(target, village.mtp, prompt, 4, module_drafts)"),
+    ("18_blocks", "by_hand(target, village.parallel, prompt, 4, mask_drafts)"),
     (
         "17_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
