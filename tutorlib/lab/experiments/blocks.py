@@ -46,7 +46,6 @@ WAYS: dict[str, Callable[..., Any]] = {
     "masks, chain": lambda f, is_greedy, prompt, **how: parallel_draft(
         f.target, f.parallel, prompt, shape=_chain(is_greedy), **how
     ),
-    "masks, tree": lambda f, is_greedy, prompt, **how: parallel_draft(f.target, f.parallel, prompt, **how),
 }
 SETTINGS = {f"{way}, {how}": (way, how) for way in WAYS for how in (GREEDY, SAMPLING)}
 
