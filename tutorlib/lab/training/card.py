@@ -79,7 +79,8 @@ too. All were trained on texts that the target wrote itself, with these commands
 The row *hidden states* lists the layers of the target that a network reads; -1 is the last layer. A drafting step is
 right when its best guess is the token that really follows, given the text's real tokens before it. (Only the parallel
 draft does not read those between its text and its guess.) The table shows how often each step was right in other texts
-of the target, separately for the cold parts and for the parts sampled at temperature 1. Tokens per call were counted in greedy decoding with the bundled tree, on {openings} held-out openings.
+of the target, separately for the cold parts and for the parts sampled at temperature 1.
+Tokens per call were counted in greedy decoding with the bundled tree, on {openings} held-out openings.
 """
 )
 DFLASH_CARD = (
