@@ -31,6 +31,8 @@ ENGINES_VENV ?= .venv-engines
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
+# Without kept bytecode, each process would compile the package and the tests anew: a third of a fast run's start.
+unexport PYTHONDONTWRITEBYTECODE
 # The models are small: several threads would wait for each other longer than they compute, in notebooks, in tests and in
 # the processes that tests start.
 ONE_THREAD = OMP_NUM_THREADS=1
@@ -80,11 +82,12 @@ check: $(READY) lint compiled unit/fast
 
 unit: unit/fast unit/slow
 
+# nbval compares notebooks alone, and takes half a second to load in each process.
 unit/fast: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m pytest -m "not slow and not village" $(TEST_FLAGS) tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -p no:nbval -m "not slow and not village" $(TEST_FLAGS) tests
 
 unit/slow: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m pytest -m "slow and not village" $(TEST_FLAGS) tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -p no:nbval -m "slow and not village" $(TEST_FLAGS) tests
 
 # The bundled models are trained. What made them is kept as it was, and tested on a schedule and when it is changed.
 .PHONY: village

@@ -1,6 +1,7 @@
 """Small random models of many families, as fixtures: seeded, tiny, unlike enough to show what fits only one."""
 
 import contextlib
+import gc
 import re
 import warnings
 
@@ -13,6 +14,9 @@ from tutorlib.model.lm import LM
 # The models of the tests are tiny: threads would wait for each other longer than they compute, the more so where other
 # work goes on beside the tests.
 torch.set_num_threads(1)
+
+# What is imported while tests are collected is all kept. Looking for garbage in it would take a third of that time.
+gc.disable()
 
 VOCAB = 19
 CONTEXT = 48
@@ -32,6 +36,11 @@ _SIZES = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def _config(family):

@@ -14,10 +14,7 @@ from conftest import VOCAB
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from tutorlib.decoders.eagle import eagle
-from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
-from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib import Eagle3Head, EagleHead, MedusaHeads, eagle, medusa
 from tutorlib.loading.formats import load_eagle, load_medusa, save_eagle, save_medusa
 
 WIDTH, INNER = 16, 24  # of the models of conftest, which have 3 layers

@@ -11,11 +11,9 @@ def page_with(part, folder):
         (folder / name).write_text(text, encoding="utf-8")
     for path in CODE.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
-    styles = "".join(f'<link rel="stylesheet" href="{name}">' for name in live_page.STYLES)
-    scripts = "".join(f'<script defer src="{name}"></script>' for name in live_page.WITHOUT_MODELS[part])
     (folder / "page.html").write_text(
         '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>A part</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1">{styles}{scripts}</head><body>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">{live_page.tags([part])}</head><body>'
         f'<main class="bd-article"><h1>A part</h1><div class="live" data-live="{part}"></div></main></body></html>',
         encoding="utf-8",
     )

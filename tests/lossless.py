@@ -140,6 +140,7 @@ ODD_CONFIGS = {
 # Models
 
 
+@functools.cache
 def unlike(family, seed):
     """A random model in float64 whose text does not repeat itself: with an output head of its own."""
     model = random_model(family, torch.float64, seed)

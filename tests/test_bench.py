@@ -22,7 +22,7 @@ from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.drafting.mtp_head import MtpHead
 from tutorlib.drafting.parallel_head import ParallelHead
 from tutorlib.lab import bench
-from tutorlib.lab.bench import Condition, Costs, Result, Spread, by_gamma, costs, measure, read_report
+from tutorlib.lab.bench import Condition, Costs, Result, Spread, by_gamma, costs, llama_cpp, measure, read_report
 from tutorlib.lab.bench import __main__ as command
 from tutorlib.lab.bench import report as report_file
 from tutorlib.lab.bench.__main__ import main
@@ -38,6 +38,7 @@ from tutorlib.lab.bench.rows import (
     GENERATE_BEAMS,
     GENERATE_FILTERED,
     GENERATE_LOOKUP,
+    LLAMA_CPP,
     OF_EACH_KIND,
     PLAIN,
     ROWS,
@@ -66,7 +67,7 @@ PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 ASSISTED = [row.name for row in ROWS if row.name.startswith(GENERATE_ASSISTED)]
 # Old versions of transformers cannot draft with an assistant: `test_an_old_transformers_is_a_reason_...`.
 OLD = Version(transformers.__version__) < Version("5.16")
-LEFT_OUT = set(ASSISTED) if OLD else set()
+LEFT_OUT = {*LLAMA_CPP.values(), *(ASSISTED if OLD else ())}  # these families are not in a file that llama.cpp reads
 ABLE = [row for row in ROWS if row.name not in LEFT_OUT]
 
 
@@ -310,6 +311,15 @@ def test_in_batches_the_last_is_filled_up_and_a_row_without_its_peer_is_compared
     assert [given[1:] for given in seen] == [
         (some, 10, n, 0.7) for n, some in ((-1, filled[0]), *((0, f) for f in filled))
     ]
+
+
+def test_llama_cpp_is_left_out_where_it_cannot_run(monkeypatch):
+    row, smollm2 = row_named(LLAMA_CPP[32]), SimpleNamespace(name="smollm2")
+    with pytest.raises(ValueError, match="measured with smollm2, whose file"):
+        row.decode(SimpleNamespace(name="storyworld"), PROMPTS[:1], 2, 0, 0.0)
+    monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install xllamacpp"):
+        row.decode(smollm2, PROMPTS[:1], 2, 0, 0.0)
 
 
 def test_rows_run_where_they_can():
@@ -563,7 +573,7 @@ def test_rows_that_need_what_a_family_lacks_are_left_out_and_named(family, has, 
 
 def test_what_is_left_out_is_in_the_file_and_a_row_without_its_peer_has_no_ratio(family, capsys):
     found = json.loads(printed_by(capsys, ["--json"], SimpleNamespace(target=family.target), PROMPTS[:1]))
-    assert found["left_out"].keys() == {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}
+    assert found["left_out"].keys() == {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER, *LEFT_OUT}
     (part,) = found["results"]
     assert {row["name"] for row in part["rows"]} == GREEDILY - found["left_out"].keys()
     for row in part["rows"]:
@@ -820,14 +830,9 @@ def test_committed_results_can_be_read_and_name_their_machine():
             assert len(Table(*bench.table(results)).lines) == 1 + len(results)
 
 
-def test_two_benches_cannot_write_to_one_file(tmp_path, capsys):
-    with locked(tmp_path / "all.json"), pytest.raises(SystemExit):
-        main(["--results", str(tmp_path / "all.json"), "--family", "nothing is loaded"])
-    assert "all.json is in use: process" in capsys.readouterr().err
-
-
-def test_two_benches_cannot_write_to_the_readers_own_folder(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("name", ["all.json", None], ids=["a file", "the reader's own folder"])
+def test_two_benches_cannot_write_to_one_place(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "own"))
-    with locked(tmp_path / "own"), pytest.raises(SystemExit):
-        main(["--family", "nothing is loaded", "--results"])
-    assert "own is in use: process" in capsys.readouterr().err
+    with locked(tmp_path / (name or "own")), pytest.raises(SystemExit):
+        main(["--family", "nothing is loaded", "--results", *([str(tmp_path / name)] if name else [])])
+    assert f"{name or 'own'} is in use: process" in capsys.readouterr().err

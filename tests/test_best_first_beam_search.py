@@ -10,11 +10,7 @@ import pytest
 import torch
 from conftest import VOCAB, exactly, random_model
 
-from tutorlib.decoders import beam_search, best_first_beam_search, greedy
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.warp import temperature
+from tutorlib import LM, TableLM, beam_search, best_first_beam_search, greedy, run, temperature
 
 LENGTH_PENALTIES = [-1, 0, 0.5, 1, 2]
 module = importlib.import_module("tutorlib.decoders.best_first_beam_search")

@@ -8,14 +8,11 @@ import torch
 from conftest import random_model
 from draft_networks import eagle1
 
+from tutorlib import LM, EightBits, MedusaHeads, TableLM
 from tutorlib.drafting.head_loops import LoopedHeads
-from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.bench.between import share_between
 from tutorlib.lab.bench.rows import ROWS, WITH_COPY, Output, Row
-from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.llama import LoopCache
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 

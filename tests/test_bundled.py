@@ -7,17 +7,23 @@ import pytest
 import torch
 
 import tutorlib
-from tutorlib import greedy, models, run
-from tutorlib.decoders.dflash import dflash
-from tutorlib.decoders.eagle import eagle
-from tutorlib.decoders.medusa import medusa
-from tutorlib.decoders.mtp import mtp
-from tutorlib.decoders.parallel_draft import parallel_draft
-from tutorlib.drafting.dflash_head import DFlashHead
-from tutorlib.drafting.eagle_head import TREE, Eagle3Head, EagleHead
-from tutorlib.drafting.medusa_heads import MedusaHeads
-from tutorlib.drafting.mtp_head import MtpHead
-from tutorlib.drafting.parallel_head import ParallelHead
+from tutorlib import (
+    DFlashHead,
+    Eagle3Head,
+    EagleHead,
+    MedusaHeads,
+    MtpHead,
+    ParallelHead,
+    dflash,
+    eagle,
+    greedy,
+    medusa,
+    models,
+    mtp,
+    parallel_draft,
+    run,
+)
+from tutorlib.drafting.eagle_head import TREE
 from tutorlib.lab.training import accuracy
 from tutorlib.storyworld.questions import opening
 

@@ -4,11 +4,9 @@ import math
 
 import pytest
 
-from tutorlib import TableLM, beam_search, greedy, prompt_lookup, sample, speculative
+from tutorlib import LM, Seeded, TableLM, beam_search, greedy, prompt_lookup, sample, speculative
 from tutorlib.lab.bench.comparing import MEASURES, Compared, compare, measures, show_comparison
 from tutorlib.measures.memory import Used, used
-from tutorlib.model.lm import LM
-from tutorlib.sampling.randomness import Seeded
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8], [2, 2]]
 

@@ -105,26 +105,21 @@ class TestHowARunEnds:
 
 
 class TestArguments:
-    @pytest.mark.parametrize("budget", [0, -1, 2.5, "ten", True])
-    def test_a_budget_that_is_no_number_of_tokens(self, budget):
-        for pull, steps in ((run, greedy(ABC, "a")), (run_batch, scripted_batch(ABC, ["a"], []))):
-            with pytest.raises(ValueError, match=f"max_new_tokens must be .*{budget!r}"):
-                pull(steps, budget)
-
     @pytest.mark.parametrize(
-        ("stop", "words"),
+        ("budget", "stop", "words"),
         [
-            ([3], "stop token 3 is outside the vocabulary, whose ids are 0 to 2"),
-            ([-1], "-1"),
-            (["c"], "'c'"),
-            ("c", "'c'"),
-            (2, "got 2"),
+            *((budget, None, f"max_new_tokens must be .*{budget!r}") for budget in (0, -1, 2.5, "ten", True)),
+            (5, [3], "stop token 3 is outside the vocabulary, whose ids are 0 to 2"),
+            (5, [-1], "-1"),
+            (5, ["c"], "'c'"),
+            (5, "c", "'c'"),
+            (5, 2, "got 2"),
         ],
     )
-    def test_a_stop_that_is_no_token(self, stop, words):
+    def test_a_budget_that_is_no_number_of_tokens_or_a_stop_that_is_no_token(self, budget, stop, words):
         for pull, steps in ((run, greedy(ABC, "a")), (run_batch, scripted_batch(ABC, ["a"], []))):
             with pytest.raises(ValueError, match=words):
-                pull(steps, 5, stop=stop)
+                pull(steps, budget, stop=stop)
 
     def test_steps_and_rounds_that_have_been_run(self):
         for pull, steps in ((run, greedy(ABC, "a")), (run_batch, speculative_batch(ABC, ABC, ["a", "b"]))):

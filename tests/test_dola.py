@@ -14,14 +14,9 @@ from test_lm import truncated
 from test_proof_warps import LENGTH, definitions, direct, ours
 from transformers import AutoModelForCausalLM
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.dola import dola, jensen_shannon, lower_layers, upper_layers
+from tutorlib import LM, NaNLogits, TableLM, dola, greedy, lower_layers, run, upper_layers
+from tutorlib.decoders.dola import jensen_shannon
 from tutorlib.measures.proof import exact_distribution, total_variation
-from tutorlib.model.lm import LM
-from tutorlib.model.session import NaNLogits
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
 
 
 @pytest.fixture(scope="module")
@@ -133,21 +128,6 @@ def test_a_whole_cut_is_greedy(small_models):
     for lm in small_models:
         wanted = run(greedy(lm, [3, 1, 4]), 9).tokens
         assert run(dola(lm, [3, 1, 4], layers=[0, 1, 2], alpha=1), 9).tokens == wanted
-
-
-def test_the_same_seed_gives_the_same_text_and_another_seed_another(small_models):
-    draws = [run(dola(small_models[0], [1, 2], layers=[1], rng=Seeded(seed)), 20).tokens for seed in (5, 5, 6)]
-    assert draws[0] == draws[1] != draws[2]
-
-
-def test_costs_one_call_a_token(llama):
-    trace = run(dola(llama, [3, 1, 4], layers=range(3)), 9)
-    assert (trace.target_calls, len(trace.steps)) == (9, 9)
-
-
-def test_ends_where_the_context_does(models):
-    trace = run(dola(LM(models("llama"), context=12), [3, 1, 4], layers=[1]), 100)
-    assert (len(trace.tokens), trace.stopped) == (9, "context")
 
 
 def test_offers_the_softmax_of_the_scores_as_candidates(small_models):

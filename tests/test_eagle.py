@@ -197,7 +197,7 @@ def test_it_costs_one_call_a_step_and_the_network_one_a_level(llama, monkeypatch
 
     made = []
     monkeypatch.setattr(
-        "tutorlib.drafting.draft_session.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1]
+        "tutorlib.drafting.eagle_head.DraftSession", lambda *args: made.append(DraftSession(*args)) or made[-1]
     )
     two = full([2, 2])
     for tree, levels in ((chain_draft(3), 3), (static_tree(two), 2), (drawn_chain(4), 4), (drawn_tree(two), 2)):

@@ -38,11 +38,8 @@ from layouts import (
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tutorlib.drafting.draft_trees import dynamic_tree
-from tutorlib.drafting.eagle_head import Eagle3Head
+from tutorlib import LM, Eagle3Head, TableLM, dynamic_tree
 from tutorlib.loading.formats import load_eagle, save_eagle
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
 
 TOKENS = [3, 0, 18, 7, 7, 11]
 EAGLES = {name: LAYOUTS[name] for name in ("EAGLE-1", "EAGLE-3", "EAGLE-3.1", "speculators")}

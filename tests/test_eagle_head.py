@@ -8,11 +8,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+from tutorlib import LM, Eagle3Head, EagleHead, NaNLogits, TableLM
 from tutorlib.drafting.draft_session import check_target
-from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead, usual_layers
-from tutorlib.model.lm import LM
-from tutorlib.model.session import NaNLogits
-from tutorlib.model.table import TableLM
+from tutorlib.drafting.eagle_head import DraftNetwork, usual_layers
 from tutorlib.model.tree import ROOT
 
 every_network = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)

@@ -128,8 +128,8 @@ def test_with_llama_cpps_rule_a_seeds_text_is_that_of_plain_sampling():
         assert drafted.tokens == plain.tokens and drafted.target_calls < plain.target_calls
 
 
-def test_node_llama_cpp_and_transformers_js_are_chains_of_the_same_warps():
-    """Their rows are read from what was seen of them: the engines run in Node."""
+def test_node_llama_cpp_transformers_js_and_vllm_are_chains_of_the_same_warps():
+    """Their rows are read from what was seen of them: two engines run in Node. vLLM's is read in its source."""
     names = [one.__name__ for one in as_in("node-llama-cpp", temperature=2, prompt_length=3, penalty=1.1)]
     assert names == [
         "repetition_penalty(1.1, ignore_first=3, last=64)",
@@ -137,6 +137,17 @@ def test_node_llama_cpp_and_transformers_js_are_chains_of_the_same_warps():
         "top_p(0.95)",
         "temperature(2)",
     ]
+    read = {"temperature": 2, "top_k": 4, "top_p": 0.8, "min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1}
+    assert [one.__name__ for one in as_in("vllm", prompt_length=3, logit_bias={3: 1.0}, **read)] == [
+        "logit_bias({3: 1.0})",
+        "repetition_penalty(1.1)",
+        "presence_penalty(1, ignore_first=3)",
+        "temperature(2)",
+        "min_p(0.1)",
+        "top_k(4)",
+        "top_p(0.8)",
+    ]
+    assert as_in("vllm", temperature=0) == [warp.one_hot] and as_in("vllm") == []
     assert [one.__name__ for one in as_in("transformers.js", do_sample=True, temperature=2, top_k=4)] == [
         "temperature(2)",
         "exactly_k(4)",
@@ -146,7 +157,9 @@ def test_node_llama_cpp_and_transformers_js_are_chains_of_the_same_warps():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("vllm", {}), "as_in knows transformers, llama.cpp, .*, not 'vllm'"),
+        (("sglang", {}), "as_in knows transformers, llama.cpp, .*, not 'sglang'"),
+        (("vllm", {"temperature": 0, "top_p": 0.9}), "vllm ignores top_p at temperature 0: leave it out"),
+        (("vllm", {"presence_penalty": 1}), r"does not see the prompt: pass prompt_length=len\(prompt\)"),
         (("llama.cpp", {"repetition_penalty": 2}), "no setting 'repetition_penalty' here; it has .*repeat_penalty"),
         (("llama.cpp", {"mirostat": 2, "repeat_penalty": 1.2}), "llama.cpp ignores repeat_penalty with mirostat"),
         (("llama.cpp", {"mirostat": 1}), "as_in knows mirostat 2 of llama.cpp, got mirostat=1"),

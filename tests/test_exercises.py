@@ -487,7 +487,7 @@ def answers(chapter, name, right, *wrong, **given):
             (SHARES | {"match_drawn": 0.6}, "share of ratio"), (SHARES | {"match": 0.3}, "*its* most likely token"),
             (SHARES | {"match": 0.5}, "comes from p"), (SHARES | {"match": 0.6}, "not the most likely one of p"),
             (SHARES | {"ratio": 0.4}, "how often a token is rejected"), (SHARES | {"ratio": 0.29}, "the smaller one"),
-            (SHARES | {"ratio": 0.9}, "too large. (ratio)"), ({"ratio": 1}, "keys"), p=P, q=Q,
+            (SHARES | {"ratio": 0.9}, "(ratio) 0.9 is too large"), ({"ratio": 1}, "keys"), p=P, q=Q,
         ),
         answers(
             "checks", "check_whole_draft", {"p": [0.1, 0.9], "q": [0.9, 0.1]},
@@ -510,7 +510,7 @@ def answers(chapter, name, right, *wrong, **given):
         answers(
             "other_engines", "check_kept", {"first": 8, "last": 5}, ({"first": 5, "last": 8}, "the wrong way round"),
             ({"first": 7, "last": 5}, "crosses the threshold"), ({"first": 8, "last": 4}, "crosses the threshold"),
-            ({"first": 3, "last": 5}, "It divides them"), ({"first": 16, "last": 5}, "too large. (first)"),
+            ({"first": 3, "last": 5}, "It divides them"), ({"first": 16, "last": 5}, "(first) 16 is too large"),
             ({"first": 8}, "keys"), logits=[3 - 0.4 * token for token in range(16)], temperature=2, p=0.8,
         ),
         answers(

@@ -4,17 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tutorlib import TableLM
-from tutorlib.decoders import greedy
-from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib import MedusaHeads, Step, TableLM, greedy, run
 from tutorlib.lab.export_command import main
 from tutorlib.lab.training import train_eagle
 from tutorlib.loading.export import export
 from tutorlib.loading.export.expected import Counts, _lookup, expected, first_continuation, served
 from tutorlib.loading.formats import save_eagle, save_medusa
 from tutorlib.loading.models import load
-from tutorlib.running.decoding import run
-from tutorlib.running.step import Step
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,8 @@ from conftest import VOCAB
 from layouts import LAYOUTS, bits, numbers, random_heads, random_network, same, write, write_parts
 from safetensors.torch import load_file
 
-from tutorlib.decoders import greedy
+from tutorlib import TableLM, greedy, run
 from tutorlib.loading import formats
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
@@ -398,7 +396,3 @@ def test_another_layout_is_refused(folder):
     with pytest.raises(ValueError, match="layout='vllm' is not known: use .eagle., as published, or .speculators."):
         formats.save_eagle(random_network("EAGLE-1"), folder, "vllm")
     assert not folder.exists()
-
-
-def test_the_package_lists_what_it_offers():
-    assert set(formats.__all__) <= set(dir(formats))

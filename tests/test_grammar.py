@@ -17,6 +17,7 @@ from tutorlib import (
     beam_search,
     context_contrast,
     jump_ahead,
+    prompt_lookup,
     run,
     run_batch,
     sample,
@@ -25,13 +26,15 @@ from tutorlib import (
     temperature,
     top_k,
 )
+from tutorlib.arguments import Prompted
 from tutorlib.constraints.automaton import DEAD, Automaton, Vocabulary, Words
 from tutorlib.constraints.grammar import grammar, vocabulary
+from tutorlib.drafting.checking import without_refused
 from tutorlib.measures.proof import target_distribution
 from tutorlib.model.table import TableTokenizer
+from tutorlib.model.tree import ROOT, TokenTree
 from tutorlib.running.step import Candidates
 from tutorlib.sampling.known_text import History
-from tutorlib.sequences import Prompted
 
 HAS_ENGINE = importlib.util.find_spec("llguidance") is not None
 EXPRESSIONS = [
@@ -296,25 +299,64 @@ def test_without_the_engine_a_schema_says_what_to_install(monkeypatch):
         grammar(PERSON, pair()[0])
 
 
+# What engines read otherwise: their \d and \w take any script, and xgrammar's dot a line break; and so on.
+SPELLED_OUT = {
+    r"\d": "[0-9]", r"[\w-]": "[-0-9A-Z_a-z]", r"\x62": "b", r"\s": r"[ \t\n\r\f\v]", ".b": r"[^\n]b",
+    "[]a]": r"[\]a]", "[^]b]": r"[^\]b]",
+}  # fmt: skip
+
+
+def spelled_out(pattern):
+    for ours, theirs in SPELLED_OUT.items():
+        pattern = pattern.replace(ours, theirs)
+    return pattern.strip("^$")
+
+
+def states_of_both(pattern, start, step):
+    """Every state of the automaton that tokens reach, with an engine's state after the same tokens."""
+    words = Words(Automaton(pattern), WORDS)
+    seen, queue = {words.start}, [(words.start, start)]
+    for state, other in queue:  # it grows meanwhile
+        yield words, state, other
+        for token in words.allowed(state).nonzero()[0].tolist():
+            after = words.step(state, token)
+            if after not in seen:
+                seen.add(after)
+                queue.append((after, step(other, token)))
+
+
+if importlib.util.find_spec("xgrammar") is not None:  # not needed by any method: tests/engine_requirements.txt has it
+    import xgrammar
+
+    @pytest.mark.parametrize("pattern", EXPRESSIONS)
+    def test_the_masks_of_xgrammar_are_those_of_the_automaton_in_every_state(pattern):
+        end = len(PIECES)
+        compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo([*PIECES, b"<end>"], stop_token_ids=[end]))
+
+        def after(matcher, token):
+            fork = matcher.fork()
+            assert fork.accept_token(token)
+            return fork
+
+        matcher = xgrammar.GrammarMatcher(compiler.compile_regex(spelled_out(pattern)))
+        for words, state, other in states_of_both(pattern, matcher, after):
+            bits = xgrammar.allocate_token_bitmask(1, end + 1)
+            other.fill_next_token_bitmask(bits)
+            shift = torch.arange(32, dtype=torch.int32)
+            allowed = (bits[0, :, None] >> shift & 1).flatten()[: end + 1].bool().tolist()
+            assert allowed == [*words.allowed(state).tolist(), words.ends(state)]
+
+
 if HAS_ENGINE:  # an optional package: `make` installs it
     from tutorlib.constraints.json_schema import Engine
 
-    @pytest.mark.parametrize("pattern", [one for one in EXPRESSIONS if one and r"\s" not in one])
+    @pytest.mark.parametrize("pattern", EXPRESSIONS)
     def test_the_engines_masks_are_those_of_the_automaton_in_every_state(pattern):
-        """Its ``\\d`` and ``\\w`` take any script, so ours are spelled out for it."""
-        words, spelled = Words(Automaton(pattern), WORDS), pattern.strip("^$")
-        for short, long in ((r"\d", "[0-9]"), (r"[\w-]", "[-0-9A-Z_a-z]"), (r"\x62", "b")):
-            spelled = spelled.replace(short, long)
-        engine = Engine(f"start: /{spelled}/", WORDS)
-        seen, queue = {words.start}, [(words.start, engine.start)]
-        for state, other in queue:
+        engine = Engine(f"start: /{spelled_out(pattern)}/" if pattern else 'start: ""', WORDS)
+
+        for words, state, other in states_of_both(pattern, engine.start, engine.step):
             assert words.allowed(state).tolist() == engine.allowed(other).tolist()
             assert words.ends(state) == engine.ends(other)
-            for token in words.allowed(state).nonzero()[0].tolist():
-                after = words.step(state, token)
-                if after not in seen:
-                    seen.add(after)
-                    queue.append((after, engine.step(other, token)))
 
     def test_a_schema_is_written_as_json_dumps_writes_it_and_forks_are_fresh_states():
         engine = grammar(PERSON, lm := TableLM({}, [chr(c) for c in range(32, 127)] + ["." * 2], stop_tokens=[".."]))
@@ -360,6 +402,21 @@ if HAS_ENGINE:  # an optional package: `make` installs it
 def test_a_vocabulary_is_read_once_for_each_model():
     lm, _ = pair()
     assert vocabulary(lm) is vocabulary(lm) is vocabulary(lm.counted())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Drafts that no text of the language has
+
+
+def test_candidates_that_a_grammar_refuses_are_not_fed():
+    lm, _ = pair()
+    warp = [grammar("(ab)*a?", lm), temperature(0.7)]
+    tree = TokenTree.from_paths([[0, 2, 0], [1, 0], [2, 2], [3]])  # a + ab + a, b + a, ab + ab, the end
+    kept = without_refused(tree, Prompted([1, 1], 2), warp)
+    assert (kept.tokens, kept.parents) == ([0, 2, 2, 3], [ROOT, ROOT, 1, ROOT])
+    assert without_refused(tree, [1, 1], warp[1:]) is tree
+    looked_up = prompt_lookup(lm, [1, 1, 0, 1], warp=[grammar("b+", lm)], rng=Seeded(1))
+    assert run(looked_up, 1).steps[0].drafted == []  # and without the grammar, a and b
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -289,7 +289,7 @@ MISTAKES = [
     ),
     (
         "a copy in four bits",
-        "tutorlib.model.llama:in_eight_bits",
+        "tutorlib.model.eight_bits:in_eight_bits",
         lambda right: lambda matrix: (lambda made: made._replace(weight=made.weight // 16 * 16))(right(matrix)),
         test_llama.test_a_copy_in_eight_bits_drafts_nearly_what_its_model_chooses_and_changes_nothing,
     ),

@@ -10,14 +10,10 @@ from draft_networks import randomised
 from test_llama import TEXT, tiny
 from transformers import LlamaConfig
 
-from tutorlib import eagle, greedy, medusa, models, run
-from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
+from tutorlib import LM, Eagle3Head, EagleHead, EightBits, MedusaHeads, eagle, greedy, medusa, models, run
 from tutorlib.drafting.head_loops import looped_heads, looped_network
-from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.loading import wheel
 from tutorlib.model import llama
-from tutorlib.model.eight_bits import EightBits
-from tutorlib.model.lm import LM
 
 NO_WHEEL = importlib.util.find_spec(wheel.PACKAGE) is None
 REAL = pytest.param(

@@ -35,12 +35,8 @@ from training_runs import (
 )
 
 import tutorlib
-from tutorlib import greedy, models, run, speculative
-from tutorlib.decoders.dflash import dflash
-from tutorlib.decoders.eagle import eagle
-from tutorlib.decoders.medusa import medusa
+from tutorlib import dflash, dynamic_tree, eagle, greedy, medusa, models, run, speculative
 from tutorlib.disk import locked
-from tutorlib.drafting.draft_trees import dynamic_tree
 from tutorlib.lab.training import accuracy, card, devices, learner, loop, train_village
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.batches import Batches

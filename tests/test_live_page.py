@@ -1,6 +1,6 @@
 """The page that decodes: its models, tokenizer, rules and random draws are tutorlib's, and it answers whatever is done.
 
-Most tests use a page that holds nothing but the three live parts. It is served from this machine, and used in a real
+Most tests use two pages that hold nothing but live parts. They are served from this machine, and used in a real
 browser. What they compare with is computed by the library.
 """
 
@@ -22,7 +22,8 @@ from chromium import Chromium
 from live_parts import CODE
 from test_browser import AXE, AXE_CORE, BROWSER, HELPERS
 
-from tutorlib import TableLM, greedy, models, run, storyworld
+from tutorlib import TableLM, beam_search, eagle, greedy, medusa, models, run, storyworld
+from tutorlib.drafting.draft_trees import chain_draft
 from tutorlib.measures.proof import target_distribution, total_variation
 from tutorlib.sampling.warp import probabilities, temperature, top_p
 from tutorlib.storyworld.questions import opening
@@ -45,11 +46,16 @@ def test_the_committed_kernel_is_the_one_that_its_script_makes():
     assert len(make_kernel.module()) < 5000
 
 
-def test_before_the_click_a_page_loads_less_than_100_kilobytes_and_after_it_less_than_13_megabytes(tmp_path):
-    site = written(tmp_path)
-    code = sum((site / name).stat().st_size for name in (*live_page.SCRIPTS, *live_page.STYLES))
+@pytest.mark.parametrize(
+    "page, models", [("page", ("target", "draft")), ("trees", ("target", "medusa")), ("trees", ("target", "eagle"))]
+)
+def test_before_the_click_a_page_loads_less_than_100_kilobytes_and_after_it_less_than_13_megabytes(
+    folder, page, models
+):
+    site = folder / "_static" / "live"
+    code = sum((site / name).stat().st_size for name in live_page.files(PAGES[page]))
     assert code < 100e3
-    assert code + sum((site / f"{name}.safetensors").stat().st_size for name in live_page.MODELS) < 13e6
+    assert code + sum((site / f"{name}.safetensors").stat().st_size for name in models) < 13e6
 
 
 def test_the_page_knows_every_letter_that_the_models_have_read():
@@ -57,24 +63,25 @@ def test_the_page_knows_every_letter_that_the_models_have_read():
     assert set("".join(storyworld.story(f"unseen {seed}") for seed in range(50))) <= set(known["letters"])
 
 
-def written(root):
-    """Write a page with the three parts, and all that it needs; return the folder with its scripts."""
+PAGES = {"page": ("steps", "game", "race", "cost"), "trees": ("beams", "heads", "eagle")}
+
+
+def write_pages(root):
+    """Write the pages, and all that they need, into a folder."""
     folder = root / "_static" / "live"
     folder.mkdir(parents=True)
     for path in CODE.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     live_page.write_models(folder)
-    styles = "".join(f'<link rel="stylesheet" href="_static/live/{name}">' for name in live_page.STYLES)
-    scripts = "".join(f'<script defer src="_static/live/{name}"></script>' for name in live_page.SCRIPTS)
-    parts = "".join(f'<div class="live" data-live="{name}"></div>' for name in ("steps", "game", "race", "cost"))
-    (root / "page.html").write_text(
-        '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Live</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<link rel="icon" href="data:,">{styles}{scripts}</head><body><article class="bd-article"><h1>Live</h1>{parts}'
-        "</article></body></html>",
-        encoding="utf-8",
-    )
-    return folder
+    for page, parts in PAGES.items():
+        blocks = "".join(f'<div class="live" data-live="{name}"></div>' for name in parts)
+        (root / f"{page}.html").write_text(
+            '<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Live</title>'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f'<link rel="icon" href="data:,">{live_page.tags(parts, "_static/live/")}</head>'
+            f'<body><article class="bd-article"><h1>Live</h1>{blocks}</article></body></html>',
+            encoding="utf-8",
+        )
 
 
 class Server(SimpleHTTPRequestHandler):
@@ -105,7 +112,7 @@ class Server(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("live")
-    written(folder)
+    write_pages(folder)
     return folder
 
 
@@ -134,7 +141,7 @@ def family():
 ENGINE = """
 globalThis.tell = text => JSON.stringify(text);
 globalThis.write = (method, prompt, count, settings) => {
-  const {target: [target], draft: [draft]} = Live.desk.models.sessions, text = [...prompt];
+  const {target: [target], draft: [draft] = []} = Live.desk.models.sessions, text = [...prompt];
   const models = method === "plain" ? [target] : [target, draft], steps = Live[method](...models, text, settings);
   while (text.length < prompt.length + count) steps.next();
   return text.slice(prompt.length, prompt.length + count);
@@ -297,6 +304,129 @@ def test_draws_can_be_repeated_and_follow_the_probabilities(engine):
         )
     accepted = asked(engine, f"(rng => Array.from({{length: {count}}}, () => rng.accept(0.25)))(new Live.Seeded(1))")
     assert abs(accepted.count(True) / count - 0.25) < 0.013
+
+
+# The page with trees: beam search and Medusa.
+
+
+@pytest.fixture(scope="module")
+def trees(window, engine, address):
+    window.open(address.replace("page.html", "trees.html"))
+    assert window.ask(ENGINE)
+    return window
+
+
+@in_a_browser
+@pytest.mark.parametrize("beams", range(1, 6))
+def test_beam_search_in_the_page_finds_the_texts_and_scores_of_the_library(trees, family, beams):
+    prompts = [family.target.encode(prompt) for prompt in PROMPTS[(beams - 1) * 4 :][:4]]
+    prompts.append(prompts[0] + run(greedy(family.target, prompts[0]), 400).tokens[:-8])  # where stories end
+    code = """prompts.map(prompt => {
+      const settings = {beams, longest: 20, stop: Live.desk.tokenizer.end};
+      const steps = [...Live.beamSearch(Live.desk.models.sessions.target[1], prompt, settings)];
+      return [steps.map(({running}) => running.map(({tokens}) => tokens)),
+        steps.at(-1).finished.map(({tokens, score}) => [tokens, score])];
+    })"""
+    for prompt, (running, finished) in zip(prompts, asked(trees, code, prompts=prompts, beams=beams), strict=True):
+        *steps, last = run(beam_search(family.target, prompt, beams=beams, max_new_tokens=20)).steps
+        # In its last step, a search that has finished may still show what ran on.
+        expected = [[tokens for tokens, _ in step.hypotheses] for step in steps]
+        assert running[: len(expected)] == expected
+        assert [tokens for tokens, _ in finished] == [tokens for tokens, _ in last.hypotheses]
+        assert [score for _, score in finished] == pytest.approx([score for _, score in last.hypotheses], abs=1e-4)
+
+
+MEDUSA = """prompts.map(prompt => {
+  const text = [...prompt], [session] = Live.desk.models.sessions.target, {choices} = Live.VILLAGE.models.medusa;
+  const steps = Live.medusa(session, text, {choices, ...settings()}), rounds = [];
+  while (text.length < prompt.length + count) { rounds.push(steps.next().value.tokens); }
+  return rounds;
+})"""
+
+
+@in_a_browser
+def test_medusa_in_the_page_writes_the_tokens_of_the_library_in_the_same_rounds(trees, family):
+    prompts = [family.target.encode(prompt) for prompt in PROMPTS]
+    _, shape = live_page.medusa()
+    found = asked(trees, f"((settings, count) => {MEDUSA})(greedy, 64)", prompts=prompts)
+    for prompt, rounds in zip(prompts, found, strict=True):
+        trace = run(medusa(family.target, family.medusa, prompt, shape=shape), 64, stop=())
+        assert sum(rounds, [])[:64] == run(greedy(family.target, prompt), 64, stop=()).tokens
+        assert rounds[:-1] == [step.tokens for step in trace.steps[:-1]]
+
+
+EAGLE = MEDUSA.replace("Live.medusa", "Live.eagle").replace("{choices, ", "{length: 5, ")
+
+
+@in_a_browser
+def test_eagle_in_the_page_writes_the_tokens_of_the_library_in_the_same_rounds(trees, family):
+    prompts = [family.target.encode(prompt) for prompt in PROMPTS]
+    found = asked(trees, f"((settings, count) => {EAGLE})(greedy, 64)", prompts=prompts)
+    for prompt, rounds in zip(prompts, found, strict=True):
+        trace = run(eagle(family.target, family.eagle, prompt, shape=chain_draft(5)), 64, stop=())
+        assert sum(rounds, [])[:64] == run(greedy(family.target, prompt), 64, stop=()).tokens
+        assert rounds[:-1] == [step.tokens for step in trace.steps[:-1]]
+
+
+@in_a_browser
+@pytest.mark.parametrize("method", [MEDUSA, EAGLE], ids=["medusa", "eagle"])
+def test_a_method_with_a_tree_draws_the_text_of_the_plain_loop(trees, family, method):
+    prompts = [family.target.encode(prompt) for prompt in PROMPTS[:4]] + [[0] + [5, 9] * 240]
+    settings = "() => ({rng: new Live.Seeded(5), warp: {temperature: 0.9}})"
+    found = asked(trees, f"((settings, count) => {method})({settings}, 30)", prompts=prompts)
+    plain = f"prompts.map(prompt => write('plain', prompt, 30, ({settings})()))"
+    assert [sum(rounds, [])[:30] for rounds in found] == asked(trees, plain, prompts=prompts)
+
+
+@in_a_browser
+@pytest.mark.parametrize(("part", "pressed"), [("beams", 20), ("heads", 8), ("eagle", 6)])
+def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypatch, part, pressed):
+    window.open(address.replace("page.html", "trees.html"))
+    root = f"document.querySelector('[data-live={part}]')"
+    said, press = f"{root}.querySelector('.live-status').textContent", f"{root}.querySelector('.live-main').click()"
+    boxes = f"{root}.querySelectorAll('.live-box').length"
+
+    def type_prompt(text):
+        window.ask(
+            f"(box => {{ box.value = {json.dumps(text)}; box.dispatchEvent(new Event('input')); }})"
+            f"({root}.querySelector('textarea'))"
+        )
+
+    assert not [
+        asked for asked in window.asked if asked.endswith((".safetensors", "target.js", "medusa.js", "eagle.js"))
+    ]
+    monkeypatch.setattr(Server, "missing", ("target.safetensors", "target.js"))
+    window.ask(press)
+    window.wait(f"/did not arrive/.test({said})")
+    monkeypatch.setattr(Server, "missing", ())
+    window.said.clear()
+    window.ask(f"({press}, {press})")
+    window.wait(boxes)
+    for text in ("", "Mia hat 3 Bücher 🙂", "<img src=x onerror='window.hacked = true'>", "Mia" + " Mia" * 200):
+        type_prompt(text)
+        assert window.ask(boxes) == 0
+        window.ask(press)
+        window.wait(boxes, 60)
+    assert window.ask("window.hacked") is None
+    type_prompt("Mia " * 600)
+    window.ask(press)
+    window.wait(f"/Shorten it/.test({said})")
+    type_prompt("This is a story about Mia and Ben.")
+    for _ in range(pressed):
+        count = window.ask(f"{root}.textContent")
+        window.ask(press)
+        window.wait(f"{root}.textContent !== {json.dumps(count)}")
+    told = "the text that greedy decoding writes" if part == "beams" else "Tokens per call"
+    assert told in window.ask(f"{root}.textContent")
+    for dark, width in ((False, 1200), (True, 390)):
+        window.ask(f"document.documentElement.dataset.theme = '{'dark' if dark else 'light'}'")
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        window.call("Emulation.setDeviceMetricsOverride", **size)
+        assert window.ask("document.documentElement.scrollWidth") <= width
+        words = ".live :is(p, span, b, li, dt, dd, u, button, label)"
+        seen = f"all('{words}').filter(e => e.childElementCount === 0 && e.textContent.trim() && e.checkVisibility())"
+        assert window.ask(f"(() => {{ {HELPERS} return worst({seen}); }})()") >= 4.5
+    assert window.said == []
 
 
 # What a reader sees and does.

@@ -9,15 +9,12 @@ import torch
 from conftest import LOOPED, VOCAB, random_model
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from tutorlib import greedy, run, speculative
+from tutorlib import LM, EightBits, TokenTree, greedy, run, speculative
 from tutorlib.measures.cost import weight_bytes
 from tutorlib.measures.memory import predicted
-from tutorlib.model import llama
+from tutorlib.model import llama, loop_weights
 from tutorlib.model.cache import KeyValues
-from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.llama import LoopCache
-from tutorlib.model.lm import LM
-from tutorlib.model.tree import TokenTree
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2]
 
@@ -52,7 +49,7 @@ def test_a_product_is_that_of_numpy_and_has_the_same_bits_in_every_call(tokens, 
     numbers = np.random.default_rng(0)
     x = numbers.standard_normal((17, 48), dtype=np.float32)
     weight = numbers.standard_normal((5, 48), dtype=np.float32)
-    matrix = llama.Matrix(weight, None, numbers.standard_normal(5, dtype=np.float32))
+    matrix = loop_weights.Matrix(weight, None, numbers.standard_normal(5, dtype=np.float32))
     if whole:
         matrix = llama.in_eight_bits(matrix)
         assert np.abs(matrix.weight * matrix.scale[:, None] - weight).max() <= matrix.scale.max() / 2 + 1e-6

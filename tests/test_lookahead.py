@@ -5,12 +5,8 @@ import torch
 from conftest import exactly
 from lossless import EXACT, distance, ring, small, table
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.lookahead import Pool, ends, lookahead
-from tutorlib.model.table import TableLM
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
+from tutorlib import Seeded, TableLM, TokenTree, greedy, lookahead, run
+from tutorlib.decoders.lookahead import Pool, ends
 
 SETTINGS = [
     {"window": 1, "ngram": 2, "guesses": 1},

@@ -5,10 +5,8 @@ import torch
 from conftest import random_model
 from lossless import ring
 
-from tutorlib import run, speculative, with_lookup
+from tutorlib import LM, TokenTree, run, speculative, with_lookup
 from tutorlib.drafting.lookup_draft import LookupSession, looked_up
-from tutorlib.model.lm import LM
-from tutorlib.model.tree import TokenTree
 
 TEXT = [5, 1, 2, 3, 4, 5, 1, 2]
 

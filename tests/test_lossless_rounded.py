@@ -19,15 +19,13 @@ import torch
 from lossless import METHODS, SIZES, with_zeros
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tutorlib import models
+from tutorlib import LM, EightBits, TokenTree, models
 from tutorlib.loading.pretrained import load_model
 from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.model import llama
-from tutorlib.model.eight_bits import EightBits
-from tutorlib.model.lm import LM
 from tutorlib.model.quantization import Form
 from tutorlib.model.table import TableTokenizer
-from tutorlib.model.tree import ROOT, TokenTree
+from tutorlib.model.tree import ROOT
 from tutorlib.sampling.warp import probabilities
 
 PROMPT, LENGTH, SMALL = [0, 1, 0], 3, 0.001

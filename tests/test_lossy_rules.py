@@ -3,14 +3,10 @@
 import pytest
 import torch
 
-from tutorlib import block, exact, match_drawn, ratio, speculative
+from tutorlib import Exhaustive, Seeded, TableLM, TokenTree, block, exact, match_drawn, ratio, run, speculative
 from tutorlib.drafting.lossy_rules import above, alike, checked_token, ensemble, sampled_model, token_distance
 from tutorlib.drafting.rules import kept_tokens
 from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
-from tutorlib.model.table import TableLM
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Exhaustive, Seeded
 
 P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 Q = torch.tensor([0.2, 0.2, 0.6], dtype=torch.float64)

@@ -5,15 +5,9 @@ import torch
 from conftest import VOCAB, exactly, in_words
 from lossless import EXACT, distance, on, random_heads, ring, table, unlike
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.medusa import medusa, ranked_tree
+from tutorlib import MedusaHeads, TableLM, TokenTree, greedy, medusa, run, typical, typical_acceptance
+from tutorlib.decoders.medusa import ranked_tree
 from tutorlib.drafting.choices import full
-from tutorlib.drafting.lossy_rules import typical_acceptance
-from tutorlib.drafting.medusa_heads import MedusaHeads
-from tutorlib.model.table import TableLM
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.decoding import run
-from tutorlib.sampling.warp import typical
 
 TREE = [(0,), (1,), (0, 0), (0, 1), (1, 0)]
 

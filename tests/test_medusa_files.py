@@ -20,14 +20,9 @@ from layouts import (
     write_inside,
 )
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib import LM, MedusaHeads, TableLM, greedy, medusa, run
 from tutorlib.loading import formats
 from tutorlib.loading.formats import load_medusa, save_medusa
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
 
 SAFE, PICKLE = LAYOUTS["medusa"].files
 either_layout = pytest.mark.parametrize("layout", ["medusa", "vllm"])

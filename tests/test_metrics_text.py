@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tutorlib import metrics
+from tutorlib import LM, TableLM, metrics
 from tutorlib.measures import (
     Consistency,
     bootstrap_interval,
@@ -21,8 +21,6 @@ from tutorlib.measures import (
     self_bleu,
     wilson_interval,
 )
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
 from tutorlib.storyworld import check, story
 from tutorlib.storyworld.questions import opening
 

@@ -6,12 +6,7 @@ from conftest import exactly
 from lossless import EXACT, distance, on
 from two_tokenizers import family_lm, renumbered, small_lm, tables
 
-from tutorlib import models
-from tutorlib.decoders import greedy, string_match, token_intersection
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
-from tutorlib.sampling.warp import no_repeat_ngram, top_k
+from tutorlib import Seeded, TableLM, greedy, models, no_repeat_ngram, run, string_match, token_intersection, top_k
 
 # (target's tokens, draft's tokens): some on one side only, and divided otherwise. In another order: `lossless.py`.
 VOCABULARIES = {

@@ -4,6 +4,8 @@ That logits are those of full passes, whatever is fed, kept and rolled back: see
 `tests/test_batch.py`.
 """
 
+import contextlib
+import functools
 import itertools
 
 import pytest
@@ -12,29 +14,29 @@ from conftest import CONTEXT, EVERY_HYBRID, HYBRIDS, exactly
 from full_passes import assert_rows, recomputed
 from lossless import EXACT, METHODS, distance, small, unlike
 
-from tutorlib.decoders import greedy, sample
+from tutorlib import LM, Seeded, TokenTree, greedy, run, sample
 from tutorlib.model import own_cache
-from tutorlib.model.lm import LM
 from tutorlib.model.own_cache import OwnCache
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 fast_hybrid = pytest.mark.parametrize("family", HYBRIDS[:3])
 
 
-def widths(lm, action):
-    """The (rows, tokens) of each pass of the model in `action`."""
+@contextlib.contextmanager
+def widths(lm):
+    """`seen(action)`: the (rows, tokens) of each pass of the model in `action`."""
     shapes = []
-    look = lm.model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    with look:
-        lm.session([1])  # a model with another hook is tried anew
+
+    def seen(action):
         shapes.clear()
         action()
-    return shapes
+        return shapes[:]
+
+    with lm.model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    ):
+        lm.session([1])  # a model with another hook is tried anew
+        yield seen
 
 
 def tensors(mark):
@@ -93,14 +95,15 @@ def test_a_session_has_at_most_three_snapshots_which_do_not_grow_with_the_text(m
 @fast_hybrid
 def test_the_plain_loop_computes_each_token_once_and_a_rejected_draft_few_again(models, family):
     lm = LM(models(family), context=CONTEXT)
-    plain = widths(lm, lambda: run(greedy(lm, TEXT), 20, stop=(), progress=False))
-    assert plain == [(1, len(TEXT))] + [(1, 1)] * 19
-    session = lm.session(TEXT)
-    session.feed()
-    for kept in (0, 1, 2, 3, 4, 0, 0, 1):
-        passes = widths(lm, lambda: session.feed([1, 2, 3, 4, 5]))
-        session.rollback(4 - kept)
-        assert sum(width for _, width in passes) <= 5 + 5 + own_cache._AGAIN
+    with widths(lm) as seen:
+        plain = seen(lambda: run(greedy(lm, TEXT), 20, stop=(), progress=False))
+        assert plain == [(1, len(TEXT))] + [(1, 1)] * 19
+        session = lm.session(TEXT)
+        session.feed()
+        for kept in (0, 1, 2, 3, 4, 0, 0, 1):
+            passes = seen(lambda: session.feed([1, 2, 3, 4, 5]))
+            session.rollback(4 - kept)
+            assert sum(width for _, width in passes) <= 5 + 5 + own_cache._AGAIN
 
 
 def test_branches_are_rows_of_one_pass_and_equal_rows_of_a_batch_are_computed_together(models):
@@ -108,12 +111,13 @@ def test_branches_are_rows_of_one_pass_and_equal_rows_of_a_batch_are_computed_to
     session, batch = lm.session(TEXT), lm.batch([TEXT, TEXT[::-1], TEXT[:5]])
     session.feed()
     tree = TokenTree.from_paths([[1, 2], [3], [4, 5, 6]])
-    assert widths(lm, lambda: session.feed_tree(tree)) == [(3, 3)]
-    session.keep([3, 4])
-    assert widths(lm, lambda: session.feed_tree(tree)) == [(1, 2), (3, 3)], "the branch that was kept comes first"
-    assert sorted(widths(lm, lambda: batch.feed([[], [], []]))) == [(1, 5), (2, 12)]
-    batch.reorder([1, 0, 1])
-    assert widths(lm, lambda: batch.feed([[1], [2], [3]])) == [(3, 1)]
+    with widths(lm) as seen:
+        assert seen(lambda: session.feed_tree(tree)) == [(3, 3)]
+        session.keep([3, 4])
+        assert seen(lambda: session.feed_tree(tree)) == [(1, 2), (3, 3)], "the branch that was kept comes first"
+        assert sorted(seen(lambda: batch.feed([[], [], []]))) == [(1, 5), (2, 12)]
+        batch.reorder([1, 0, 1])
+        assert seen(lambda: batch.feed([[1], [2], [3]])) == [(3, 1)]
 
 
 @fast_hybrid
@@ -148,6 +152,7 @@ def test_after_a_call_that_fails_the_session_goes_on_as_if_nothing_had_been(mode
 # Methods
 
 
+PROMPT = [3, 1, 2, 0, 7, 1, 2] * 4
 LIKE_THE_FIRST = [(name, family) for name in ("sample_batch", "speculative_batch") for family in HYBRIDS[1:3]]
 
 
@@ -161,13 +166,21 @@ LIKE_THE_FIRST = [(name, family) for name in ("sample_batch", "speculative_batch
     ],
 )
 def test_methods_write_with_a_hybrid_what_greedy_writes_and_sample_with_a_seed(name, family):
-    lm, draft, prompt = unlike(family, 0), unlike("lfm2", 1), [3, 1, 2, 0, 7, 1, 2] * 4
+    draft = unlike("lfm2", 1)
     with exactly(torch.float64):
-        for plain, rng in ((greedy(lm, prompt), None), (sample(lm, prompt, rng=Seeded(4)), Seeded(4))):
-            made = run(METHODS[name](lm, draft, prompt, 3, rng=rng), 99, progress=False)
+        for seed in (None, 4):
+            rng = None if seed is None else Seeded(seed)
+            made = run(METHODS[name](unlike(family, 0), draft, PROMPT, 3, rng=rng), 99, progress=False)
             if rng is None or not name.startswith("speculative"):
-                assert made.tokens == run(plain, 99, progress=False).tokens
-            assert len(made.tokens) == CONTEXT - len(prompt)
+                assert made.tokens == plain_text(family, seed)
+            assert len(made.tokens) == CONTEXT - len(PROMPT)
+
+
+@functools.cache
+def plain_text(family, seed):
+    lm = unlike(family, 0)
+    steps = greedy(lm, PROMPT) if seed is None else sample(lm, PROMPT, rng=Seeded(seed))
+    return run(steps, 99, progress=False).tokens
 
 
 @pytest.mark.slow

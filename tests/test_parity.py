@@ -6,9 +6,7 @@ import pytest
 import torch
 from conftest import CONTEXT, EVERY_FAMILY, VOCAB, WINDOW, exactly
 
-from tutorlib.drafting.checking import walk
-from tutorlib.model.lm import LM
-from tutorlib.model.tree import TokenTree
+from tutorlib import LM, TokenTree, walk
 
 PROMPT = [3, 1, 4, 1, 5]
 NEW = 24

@@ -3,10 +3,8 @@
 import pytest
 from lossless import table
 
-from tutorlib.decoders.prompt_lookup import NGrams, prompt_lookup
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
+from tutorlib import Seeded, TableLM, prompt_lookup, run
+from tutorlib.decoders.prompt_lookup import NGrams
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What it drafts

@@ -10,7 +10,7 @@ from conftest import exactly, random_model
 from lossless import EXACT, distance
 from scipy import stats
 
-from tutorlib.decoders import greedy, sample
+from tutorlib import LM, Seeded, Step, TableLM, decoder, greedy, run, sample, temperature
 from tutorlib.measures.proof import (
     empirical_check,
     exact_distribution,
@@ -19,12 +19,7 @@ from tutorlib.measures.proof import (
     token_distribution,
     total_variation,
 )
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import decoder, run
-from tutorlib.running.step import Step
-from tutorlib.sampling.randomness import Seeded
-from tutorlib.sampling.warp import probabilities, temperature
+from tutorlib.sampling.warp import probabilities
 
 # Sampling with one mistake each, as it has been published.
 

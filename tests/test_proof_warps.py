@@ -93,10 +93,10 @@ def repetition_penalty(theta, ignore_first=0):
     return penalty
 
 
-def frequency_penalty(strength, ignore_first=0):
+def frequency_penalty(strength, ignore_first=0, counted=list):
     def penalty(logits, history):
         logits = list(logits)
-        for token in history[ignore_first:]:
+        for token in counted(history[ignore_first:]):
             logits[token] -= strength
         return logits
 
@@ -104,13 +104,7 @@ def frequency_penalty(strength, ignore_first=0):
 
 
 def presence_penalty(strength, ignore_first=0):
-    def penalty(logits, history):
-        logits = list(logits)
-        for token in set(history[ignore_first:]):
-            logits[token] -= strength
-        return logits
-
-    return penalty
+    return frequency_penalty(strength, ignore_first, counted=set)
 
 
 def no_repeat_ngram(n):

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 import tutorlib
-from tutorlib import Seeded, models, run, sample
-from tutorlib.decoders.eagle import eagle
-from tutorlib.decoders.medusa import medusa
-from tutorlib.drafting.draft_trees import dynamic_tree
+from tutorlib import Seeded, dynamic_tree, eagle, medusa, models, run, sample
 from tutorlib.lab.bench import chat_prompts
 from tutorlib.lab.experiments import real_heads as sweep
 from tutorlib.lab.experiments import results, rounded

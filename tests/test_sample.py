@@ -21,11 +21,6 @@ from tutorlib.sampling.warp import (
 # That its distribution is exactly the right one is shown in test_proof.py, and under every warp in test_proof_warps.py.
 
 
-def test_the_same_seed_gives_the_same_text_and_another_seed_another(llama):
-    draws = [run(sample(llama, [1, 2], rng=Seeded(seed)), 20).tokens for seed in (5, 5, 6)]
-    assert draws[0] == draws[1] != draws[2]
-
-
 def test_without_random_draws_it_is_greedy_whatever_keeps_the_most_likely_token(llama):
     expected = run(greedy(llama, [1, 2]), 12).tokens
     for warp in ([], [temperature(3.0)], [top_k(3)], [top_p(0.5)], [min_p(0.2)]):
@@ -111,10 +106,6 @@ def test_a_low_temperature_comes_close_to_greedy_and_a_high_one_to_even():
     hot = run(sample(lm, "a", rng=Seeded(0), warp=[temperature(1000.0)]), 900).tokens
     assert cold.count(1) == 200
     assert all(abs(hot.count(token) - 300) < 60 for token in range(3))
-
-
-def test_costs_one_call_a_token(llama):
-    assert run(sample(llama, [3, 1, 4], rng=Seeded(0)), 9).target_calls == 9
 
 
 def test_each_row_comes_with_the_tokens_before_it():

@@ -6,13 +6,8 @@ import pytest
 from conftest import VOCAB
 from lossless import EXACT, WARPS, distance, on, tables, unlike
 
-from tutorlib.decoders.speculative import adaptive_gamma, speculative
+from tutorlib import LM, Seeded, Step, TableLM, adaptive_gamma, run, speculative
 from tutorlib.measures import theory
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.running.step import Step
-from tutorlib.sampling.randomness import Seeded
 
 
 def test_keeps_it_while_gamma_follows_what_was_accepted():
@@ -36,7 +31,7 @@ def test_keeps_it_while_unsure_drafts_end_early():
 
 
 def test_a_round_is_one_call_of_the_target_and_gamma_of_the_draft():
-    target, draft = unlike("llama", 0), unlike("gpt2", 1)
+    target, draft = unlike("llama", 0), LM(unlike("gpt2", 1).model)
     trace = run(speculative(target, draft, [3, 1, 4], gamma=3, rng=Seeded(0)), 20)
     assert trace.target_calls == len(trace.steps) > 5
     assert draft.calls == 3 * len(trace.steps)

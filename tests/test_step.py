@@ -4,13 +4,8 @@ import pytest
 import torch
 from scripted import run_scripted
 
-from tutorlib import decoders
-from tutorlib.model.table import TableLM
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.decoding import run
-from tutorlib.running.step import Candidates, Step
-from tutorlib.sampling.randomness import Seeded
-from tutorlib.sampling.warp import frequency_penalty
+from tutorlib import Seeded, Step, TableLM, TokenTree, decoders, frequency_penalty, run
+from tutorlib.running.step import Candidates
 
 LOGITS = torch.tensor([[0.1, 0.4, 0.4, 0.1], [0.0, 1.0, 0.0, 0.0]]).log()
 

@@ -5,11 +5,8 @@ from collections import Counter
 import pytest
 from lossless import EXACT, distance, table
 
-from tutorlib.decoders import greedy
-from tutorlib.decoders.suffix_lookup import SuffixAutomaton, suffix_lookup
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
+from tutorlib import Seeded, TableLM, greedy, run, suffix_lookup
+from tutorlib.decoders.suffix_lookup import SuffixAutomaton
 
 TEXTS = [[0, 1, 1, 0, 1], [0, 0], [1, 0, 0, 1, 1, 1, 0]]
 

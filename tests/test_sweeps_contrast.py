@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from tutorlib import TableLM, metrics, run
-from tutorlib.decoders.contrastive_decoding import contrastive_decoding, contrastive_sampling
+from tutorlib import Seeded, TableLM, contrastive_decoding, contrastive_sampling, metrics, run
 from tutorlib.lab import experiments
 from tutorlib.lab.experiments import contrast, results
-from tutorlib.sampling.randomness import Seeded
 
 
 def rows():

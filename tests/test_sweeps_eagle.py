@@ -46,6 +46,15 @@ def drafted(lm, head, text, shape):
     return tree, session
 
 
+def assert_chances(head, lm, text, tree, chances):
+    """Those of whole paths, by the network's arithmetic."""
+    for node, chance in enumerate(chances):
+        path, due = [tree.tokens[above] for above in tree.path(node)], 1.0
+        for place, token in enumerate(path):
+            due *= float(law(head, lm, text, path[:place]).softmax(-1)[token])
+        assert chance == pytest.approx(due, rel=1e-4)
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_the_probabilities_that_are_noted_are_those_of_whole_paths_and_the_tree_is_the_same(shape, llama):
     head, text = eagle1(llama), [3, 1, 4, 1, 5]
@@ -54,11 +63,7 @@ def test_the_probabilities_that_are_noted_are_those_of_whole_paths_and_the_tree_
     assert watched.trees == [tree] and watched.calls == [session.calls]
     plain, _ = drafted(llama, head, text, shape)
     assert (tree.tokens, tree.parents) == (plain.tokens, plain.parents) and len(paths_in(tree)) == len(tree)
-    for node, chance in enumerate(watched.chances[0]):
-        path, due = [tree.tokens[above] for above in tree.path(node)], 1.0
-        for place, token in enumerate(path):
-            due *= float(law(head, llama, text, path[:place]).softmax(-1)[token])
-        assert chance == pytest.approx(due, rel=1e-4)
+    assert_chances(head, llama, text, tree, watched.chances[0])
 
 
 @pytest.mark.parametrize("make", (eagle1, eagle3))
@@ -67,11 +72,7 @@ def test_a_draft_after_a_text_is_the_networks_with_the_probability_of_each_path(
     tree, chances = sweep.drafted(llama, head, text, SHAPES["dynamic"])
     plain, _ = drafted(llama, head, text, SHAPES["dynamic"])
     assert (tree.tokens, tree.parents) == (plain.tokens, plain.parents)
-    for node, chance in enumerate(chances):
-        path, due = [tree.tokens[above] for above in tree.path(node)], 1.0
-        for place, token in enumerate(path):
-            due *= float(law(head, llama, text, path[:place]).softmax(-1)[token])
-        assert chance == pytest.approx(due, rel=1e-4)
+    assert_chances(head, llama, text, tree, chances)
 
 
 def test_levels_are_shares_of_the_steps_that_came_so_far():

@@ -5,13 +5,8 @@ import math
 import pytest
 import torch
 
-from tutorlib import storyworld
-from tutorlib.decoders.greedy import greedy
-from tutorlib.decoders.speculative import speculative
+from tutorlib import Seeded, TableLM, greedy, run, speculative, storyworld
 from tutorlib.lab.experiments import assisted, bundled, results, rounding, specimens, village_prompts
-from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
-from tutorlib.sampling.randomness import Seeded
 
 # ----------------------------------------------------------------------------------------------------------------------
 # rounding

@@ -6,13 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tutorlib import TableLM, TokenTree
-from tutorlib.drafting.checking import exact
-from tutorlib.drafting.lossy_rules import typical_acceptance
-from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib import MedusaHeads, Seeded, TableLM, TokenTree, exact, typical_acceptance
 from tutorlib.lab.experiments import medusa as sweep
 from tutorlib.lab.experiments import results
-from tutorlib.sampling.randomness import Seeded
 
 
 def rows():

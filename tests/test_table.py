@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from tutorlib.model.lm import LM
-from tutorlib.model.table import TableLM
-from tutorlib.model.tree import TokenTree
+from tutorlib import LM, TableLM, TokenTree
 
 TINY = {"": [0.5, 0.5], "a": [0.1, 0.9], "ba": [1.0, 0.0]}
 

@@ -10,10 +10,8 @@ import pytest
 import torch
 from test_llama import TEXT, tiny
 
+from tutorlib import LM, EightBits, TokenTree
 from tutorlib.model import llama, team
-from tutorlib.model.eight_bits import EightBits
-from tutorlib.model.lm import LM
-from tutorlib.model.tree import TokenTree
 
 TREE = TokenTree([1, 2, 3, 4, 5], [-1, -1, 0, 0, 2])
 
@@ -21,7 +19,7 @@ TREE = TokenTree([1, 2, 3, 4, 5], [-1, -1, 0, 0, 2])
 @pytest.fixture
 def threads(monkeypatch):
     """Sets how many threads PyTorch would have; small models are shared too."""
-    monkeypatch.setattr(llama, "_SHARED", 0)
+    monkeypatch.setattr("tutorlib.model.loop_weights._SHARED", 0)
     return lambda count: monkeypatch.setattr(torch, "get_num_threads", lambda: count)
 
 

@@ -9,16 +9,13 @@ from conftest import random_model
 from safetensors.torch import load_file
 from training_runs import ODD, arguments, drafted, features, fit, habits, loss_of, new, weights, write_family
 
-from tutorlib import greedy, run
-from tutorlib.decoders.eagle import eagle
-from tutorlib.drafting.draft_trees import dynamic_tree
+from tutorlib import LM, dynamic_tree, eagle, greedy, run
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.labels import readable
 from tutorlib.lab.training.sampled_texts import SampledText, frequent
 from tutorlib.loading.formats import load_eagle
-from tutorlib.model.lm import LM
 
 KINDS = ("eagle", "eagle3")
 

@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from tutorlib import TableLM, TokenTree, greedy, run
-from tutorlib.decoders.beam_search import beam_search
+from tutorlib import TableLM, TokenTree, Trace, beam_search, greedy, run
 from tutorlib.lab.bench import Spread
-from tutorlib.running.trace import Trace
 from tutorlib.viz import bars, boxes, distributions, grids, palette, series, style, timelines, trees
 from tutorlib.viz.search_nodes import search_nodes
 
@@ -39,7 +37,6 @@ PREDICTED = {"greedy": {"a": (2.0, 2.0), "b": (1.0, 3.0)}, "sampling": {"$a$": (
 DRAFTED = [("c", 0.9), ("$d$", 0.8), ("e", 0.25)]
 LANES = {"plain": [(4.0, "target", "␣$x$"), (4.0, "target", "␣b")],
          "drafts": [(0.1, "draft", "␣$x$"), (0.1, "draft", "␣b"), (5.0, "target", "checks")]}  # fmt: skip
-SPENT = {"plain loop": {"target": 4.0}, "eagle": {"target": 1.5, "draft": 0.5, "neutral": 0.25}}
 SURE = {"EAGLE-2": [(0.1, 0.05, 900, 0.04, 0.07), (0.9, 0.95, 100, 0.88, 0.98)]}
 
 
@@ -59,16 +56,14 @@ FIGURES = {
     boxes.decision_list: [[("$a$?", "one"), ("b?", "two")], "none"],
     grids.kv_cache_picture: [NASTY, NASTY],
     grids.batch_round: [[2, 3], [3, 1], [1, 0]],
-    grids.tree_mask: [TREE, NASTY, {"tried": 2, "window": 3}],
     grids.similarity_map: [np.eye(5)],
-    distributions.next_token_bars: [NASTY, BEFORE, {"chosen": 2}],
+    distributions.next_token_bars: [NASTY, BEFORE],
     distributions.warp_bars: [NASTY, BEFORE, TOP_2, {"legend": True}],
     distributions.contrast_arrows: [NASTY, BEFORE, EXPERT],
     distributions.outcome_bars: [{(0, 1): 0.75, (1, 1): 0.25}, {(0, 0): 0.5, (0, 1): 0.5}],
     distributions.draw_strip: [NASTY, BEFORE, [0.05, 0.3]],
     distributions.level_histogram: [[-1, -0.2, 0, 0.1, 0.1, 1], [-1, 0, 0.5, 1]],
     trees.probability_tree: [BRANCHES, {"paths": {"greedy": ("a", "x"), "best": ("b", "z")}}],
-    trees.token_tree: [TREE, NASTY],
     trees.search_tree: [LEVELS, SEARCH],
     series.curves: [{"a": [1.0, 0.5], "b": {1: 0.5, 59: 0.7}}, {"xlabel": "size", "ylabel": "share", "level": 1}],
     series.trade_off: [POINTS, {"greedy": row(x=0.1, y=0.9)}, {"x": "x", "y": "y", "shown": "top-k"}],
@@ -81,7 +76,6 @@ FIGURES = {
     series.diagonal: [PREDICTED, {"named": 2, "xlabel": "predicted", "ylabel": "measured"}],
     bars.bar_chart: [{"a": [0.5, 0.4], "b": [0.7, math.nan]}, {"xlabel": "guess", "ylabel": "right"}],
     bars.kind_bars: [KINDS],
-    bars.cost_bars: [SPENT, {"xlabel": "ms", "notes": {"eagle": "1.8×"}}],
     bars.speed_bars: [MEASURED],
     bars.distance_bars: [["one", "two", "three"], [0.25, 1.0, 0.5], {"plain": ["three"]}],
     bars.time_by_gamma: [GAMMAS, {"formula": {1: 1.8, 2: 2.5, 3: 4.0}}],
@@ -186,14 +180,11 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (boxes.decision_list, [[], "none"], {}, "at least one question"),
         (grids.batch_round, [[2], [3], [3]], {}, "cannot keep more than it drafted"),
         (grids.batch_round, [[2], [3, 1], [1]], {}, "one number for each row, got 1, 2 and 1"),
-        (grids.tree_mask, [TREE, NASTY, {"tried": 3}], {}, "sum to the 5 nodes"),
-        (grids.tree_mask, [TREE, ["a"]], {}, "5 nodes, got 1"),
         (grids.similarity_map, [np.ones((2, 3))], {}, r"shape \(n, n\)"),
         (grids.similarity_map, [3 * np.eye(2)], {}, "by the lengths"),
         (distributions.contrast_arrows, [["a"], [0.0], [0.5]], {}, "above 0"),
         (distributions.next_token_bars, [["a", "b"], [0.5]], {}, "2 tokens and"),
         (distributions.next_token_bars, [["a", "b"], [0.5, -0.5]], {}, "between 0 and 1"),
-        (distributions.next_token_bars, [["a", "b"], [0.5, 0.5]], {"chosen": "z"}, "'z' is not among the tokens"),
         (distributions.warp_bars, [NASTY, BEFORE, [0.5, 0.5]], {}, "5 tokens and"),
         (distributions.warp_bars, [NASTY, BEFORE, [0.5] * 5], {}, "`after` must sum to 1, got 2.5"),
         (distributions.warp_bars, [NASTY, [0.5, 0.4, 0, 0, 0], TOP_2], {}, "`before` must sum to 1, got 0.9"),
@@ -205,7 +196,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (distributions.level_histogram, [[], [0, 1]], {}, "no numbers to draw"),
         (trees.probability_tree, [{("q", "r"): 0.5}], {}, r"its beginning \('q',\) is not"),
         (trees.probability_tree, [BRANCHES], {"paths": {"best": ("a", "q")}}, "'best' is .* not in the tree"),
-        (trees.token_tree, [TREE, NASTY[:3]], {}, "a tree of 5 nodes .* got 3 names"),
         (trees.search_tree, [run(greedy(TableLM({"": [0.5, 0.5]}), "a"), 3)], {}, "no hypothesis"),
         (trees.search_tree, [LEVELS], {"paths": {"greedy": ("x",)}}, "not a hypothesis"),
         (series.curves, [SEVEN], {}, "1 to 6 curves, got 7"),
@@ -219,8 +209,6 @@ FOUR = {str(i): {"x": 1, "y": 1} for i in range(4)}
         (series.diagonal, [{}], {}, "pairs of numbers above 0"),
         (bars.bar_chart, [SEVEN], {}, "1 to 6 rows of bars, got 7"),
         (bars.kind_bars, [{**KINDS, "third": KINDS["greedy"]}], {}, "1 to 2 rows of bars, got 3"),
-        (bars.cost_bars, [{"a": {"bonus": 1.0}}], {"xlabel": "ms"}, "divided into target, draft, neutral; got bonus"),
-        (bars.cost_bars, [{"a": {"heat": 1}}], {"xlabel": "MB", "parts": bars.MEMORY}, "logits; got heat"),
         (bars.speed_bars, [{}], {}, "1 to 4 rows of bars, got 0"),
         (bars.distance_bars, [["one"], [0.1, 0.2]], {}, "1 names and 2 distances"),
         (bars.distance_bars, [["one"], [1.5]], {}, "that of one is 1.5"),
@@ -315,13 +303,6 @@ def test_the_batch_has_a_square_for_each_slot():
     assert [at for at, box in enumerate(squares) if box.get_linestyle() == ":"] == [5, 10, 11]
 
 
-def test_the_mask_is_the_trees_with_the_text_before_it():
-    ax = draw(grids.tree_mask)
-    shown = np.asarray(ax.images[0].get_array())
-    assert (shown[:, 0] == 1).all() and ((shown[:, 1:] == 2) == TREE.mask().numpy()).all()
-    assert ticks(ax.xaxis)[:3] == ["text", "$x_1$", "␣b"] and texts(ax) == ["tried", "window"]
-
-
 def test_the_similarity_map_shows_the_past():
     cosines = np.array([[1, 0.2, 0.3], [0.2, 1, 0.4], [0.3, 0.4, 1]])
     shown = np.ma.filled(draw(grids.similarity_map, cosines).images[0].get_array(), np.nan)
@@ -331,10 +312,10 @@ def test_the_similarity_map_shows_the_past():
 # Distributions
 
 
-def test_bars_are_sorted_with_the_chosen_token_and_the_sum_of_the_rest():
-    ax = draw(distributions.next_token_bars, list("abcde"), [0.05, 0.5, 0.2, 0.1, 0.15], chosen="a", top=3)
-    assert ticks(ax.yaxis) == ["b", "c", "a", "2 others"] and "0.05  ◂ chosen" in texts(ax)
-    assert widths(ax.patches) == pytest.approx([0.5, 0.2, 0.05, 0.25])
+def test_bars_are_sorted_with_the_sum_of_the_rest():
+    ax = draw(distributions.next_token_bars, list("abcde"), [0.05, 0.5, 0.2, 0.1, 0.15], top=3)
+    assert ticks(ax.yaxis) == ["b", "c", "e", "2 others"] and "0.20" in texts(ax)
+    assert widths(ax.patches) == pytest.approx([0.5, 0.2, 0.15, 0.15])
 
 
 def warped(ax):
@@ -437,15 +418,6 @@ def test_leaves_stand_side_by_side_and_parents_in_the_middle_also_in_a_deep_tree
 def test_continuations_have_their_products_and_paths():
     shown = {"0.300", "0.360", "0.040", "▴ greedy", "▴ best", "0.60", "0.90"}
     assert shown <= set(texts(draw(trees.probability_tree)))
-
-
-def test_a_token_tree_has_a_box_a_node_a_note_an_edge_and_its_path_in_bold():
-    kinds = ["accepted", "rejected", "accepted", "neutral", "neutral"]
-    ax = draw(trees.token_tree, TREE, list("pqrst"), kinds=kinds, notes=["3 of 4", "", "2 of 3", "", ""], root="…")
-    assert texts(ax) == ["3 of 4", "2 of 3", "…", "✓ p", "✗ q", "✓ r", "○ s", "○ t"]
-    assert [line.get_linewidth() > 2 for line in ax.lines] == [True, False, True, False, False]
-    x = {text.get_text(): text.get_position()[0] for text in ax.texts}
-    assert x["…"] < x["✓ p"] == x["✗ q"] < x["✓ r"] == x["○ s"] < x["○ t"]
 
 
 def test_a_search_shows_every_hypothesis_with_its_mark_and_score_and_no_box_on_another():
@@ -566,20 +538,6 @@ def test_kinds_of_tokens_have_a_bar_for_each_way_and_their_number_of_positions()
     sampling, greedily = (container for container in ax.containers if hasattr(container, "patches"))
     assert widths(sampling) == [0.7] and widths(greedily) == [0.6] and ticks(ax.yaxis) == ["$a$ (9)"]
     assert not sampling[0].get_hatch() and greedily[0].get_hatch() and ax.yaxis_inverted()
-
-
-def test_costs_are_stacked_and_noted_at_their_end():
-    ax = draw(bars.cost_bars)
-    parts = {bars.get_label(): [(bar.get_x(), bar.get_width()) for bar in bars] for bars in ax.containers}
-    assert parts["calls of the target"] == [(0, 4.0), (0, 1.5)]
-    assert parts["drafting"][1] == (1.5, 0.5) and parts["the rest"][1] == (2.0, 0.25)
-    assert ("1.8×", (2.25, 1)) in [(text.get_text(), text.xy) for text in ax.texts] and ax.get_xlim()[1] > 4
-
-
-def test_memory_is_stacked_by_what_it_holds():
-    ax = draw(bars.cost_bars, {"a": {"logits": 1.0, "target": 4.0, "cache": 2.0}}, parts=bars.MEMORY, xlabel="MB")
-    found = [(bar.get_label(), bar[0].get_x(), bar[0].get_width()) for bar in ax.containers]
-    assert found == [("weights: target", 0, 4), ("cache", 4, 2), ("logits", 6, 1)]
 
 
 def test_speeds_are_sorted_with_their_quartiles_and_what_was_predicted_on_each_machine():

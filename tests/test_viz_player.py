@@ -9,10 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from tutorlib import TableLM, greedy, run
-from tutorlib.model.tree import TokenTree
-from tutorlib.running.step import Step
-from tutorlib.running.trace import Trace
+from tutorlib import Step, TableLM, TokenTree, Trace, greedy, run
 from tutorlib.viz.kinds import added_kinds, drafted_kinds, tree_kinds
 from tutorlib.viz.labels import Labels, flowing, visible
 from tutorlib.viz.palette import KINDS
@@ -281,6 +278,26 @@ def test_searches_show_their_hypotheses_and_scores():
     assert "no token yet" in page and "−0.25" in page and "−∞" in page
     assert "so far" not in page  # two steps, five calls: which made which is not known
     assert str(player).splitlines()[2] == "step 1 · no token · 2 hypotheses, first −0.25: ␣there ␣was"
+
+
+def test_hypotheses_are_a_tree_in_which_each_beginning_stands_once():
+    steps = [
+        Step(hypotheses=[[[1], -1.0], [[4], -2.0]]),
+        Step(hypotheses=[[[1, 2, 3], -3.0], [[1, 2, 4], -4.0]]),
+        Step([1, 2, 4], hypotheses=[[[1, 2, 4], -4.0], [[1, 2], -5.0]]),
+    ]
+    page = Player(make_trace(steps, VOCAB))._repr_html_()
+    drawn = [
+        re.sub(r"</?(?:b|span)\b[^>]*>", "", tree) for tree in re.findall(r'<div class="tl-tree">(.*?)</div>', page)
+    ]
+    there, was, a, kite = (Labels(VOCAB).flowing([token])[0] for token in (1, 2, 3, 4))
+    assert drawn == [
+        f"<ul><li>{there} −1.00</li><li>{kite} −2.00</li></ul>",
+        f"<ul><li>{there}{was}<ul><li>{a} −3.00</li><li>{kite} −4.00</li></ul></li><li>{kite}</li></ul>",
+        f"<ul><li class=tl-k>{there}{was} −5.00<ul><li class=tl-k>{kite} −4.00</li><li>{a}</li></ul></li></ul>",
+    ]
+    boxes = re.findall(r"<b class=(tl-.)>([^<]*)</b>", page)
+    assert [text for kind, text in boxes if kind == "tl-n"] == [kite, a]  # no longer kept
 
 
 def test_target_calls_are_those_that_run_counted():

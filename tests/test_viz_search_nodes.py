@@ -2,9 +2,7 @@
 
 import pytest
 
-from tutorlib import TableLM, run
-from tutorlib.decoders.beam_search import beam_search
-from tutorlib.decoders.best_first_beam_search import best_first_beam_search
+from tutorlib import TableLM, beam_search, best_first_beam_search, run
 from tutorlib.viz.search_nodes import search_nodes
 
 # By hand, two beams: b is behind a, and wins. Of what is seen, "aa" and "ac" are not kept.

@@ -1,10 +1,12 @@
-"""Check arguments: numbers are checked and named, and iterators that can be read only once are turned into lists."""
+"""What functions are given: numbers are checked and named, iterators that can be read only once become lists, and texts
+know where their prompt ends.
+"""
 
 import functools
 import math
 import numbers
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from typing import Any, cast
 
 _PLAIN = {int, float, str, bool, type(None)}  # the types of most elements, for a quick check
@@ -83,3 +85,33 @@ def takes_iterators(function: Callable) -> Callable:
         return function(*map(concrete, args), **{name: concrete(value) for name, value in kwargs.items()})
 
     return call
+
+
+class Prompted(list[int]):
+    """The tokens of a text, which know how many of them are the prompt's: `prompt_length`, at the beginning.
+
+    Copies and slices are plain lists, which do not know it.
+    """
+
+    def __init__(self, tokens: Iterable[int], prompt_length: int):
+        super().__init__(tokens)
+        self.prompt_length = prompt_length
+
+
+def shared_beginning(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts have in common, from the beginning. (Comparing slices is much faster than a loop.)
+
+    Examples
+    --------
+    >>> shared_beginning([1, 2, 3, 4], [1, 2, 5]), shared_beginning([1, 2], [1, 2, 5])
+    (2, 2)
+    """
+    low, high = 0, min(len(one), len(other))
+    middle = high  # the usual case is tried first: one text is the beginning of the other
+    while low < high:
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low

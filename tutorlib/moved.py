@@ -25,6 +25,7 @@ RENAMED = {
     "metrics": "measures",
     "metrics.memory": "measures.memory",
     "metrics.text": "measures.text",
+    "sequences": "arguments",
     "sweeps": "lab.experiments",
     "viz.drawings": "course.drawings",
 }

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..model.lm import LM
+from ..model.tree import ROOT, TokenTree
 from ..model.vocabularies import found_once, spellings, tokens_of, whole_characters
 from ..sampling.checks import one_history_each, prompt_length
 from .automaton import Automaton, Vocabulary, Words
@@ -95,6 +96,15 @@ class Grammar:
         while len(self._states) > KEPT:
             self._states.popitem(last=False)
         return state
+
+    def following(self, history: Sequence[int], tree: TokenTree) -> list[int]:
+        """The nodes of a tree after a text that can be part of a text of the language, in order."""
+        states = {ROOT: self.state(self.new_tokens(history))}
+        for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
+            state = self._after(states[parent], token) if parent in states else None
+            if state is not None:
+                states[node] = state
+        return list(states)[1:]
 
     def _after(self, state: Any, token: int) -> Any:
         if 0 <= token < len(self._stop) and self._stop[token]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..model.vocabularies import found_once
 from .automaton import Vocabulary
 
 # JSON as `json.dumps` writes it. Free white space would let a model write spaces without end.
@@ -87,14 +88,13 @@ class Engine:
 
     def __init__(self, rules: str, vocabulary: Vocabulary):
         try:
-            from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+            from llguidance import LLMatcher
         except ImportError:
             raise ImportError("a JSON schema needs the package llguidance: pip install llguidance") from None
         self._size = vocabulary.size
         self._spelled = np.zeros(vocabulary.size, dtype=bool)
         self._spelled[vocabulary.ids] = True
-        tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)), n_vocab=vocabulary.size + 1)
-        self.start = LLMatcher(tokenizer, f'%llguidance {{"no_forcing": true}}\n{rules}', log_level=0)
+        self.start = LLMatcher(_tokenizer(vocabulary), f'%llguidance {{"no_forcing": true}}\n{rules}', log_level=0)
         if self.start.is_error():
             reason = self.start.get_error().splitlines()[0].partition("JSON schema: ")
             raise ValueError(f"the schema cannot be followed: {reason[2] or reason[0]}")
@@ -117,6 +117,14 @@ class Engine:
 
     def forced(self, state: Any) -> bytes:
         return b"" if state.is_accepting() else state.compute_ff_bytes()
+
+
+@found_once
+def _tokenizer(vocabulary: Vocabulary) -> Any:
+    """The vocabulary as the engine holds it: made once, because for SmolLM2 it takes as long as eight calls."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    return LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)), n_vocab=vocabulary.size + 1)
 
 
 class _Tokens:

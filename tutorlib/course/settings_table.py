@@ -1,7 +1,8 @@
 """The table of the chapter on other engines: what each engine makes of the same settings.
 
-Each cell was seen in a run of the engine, in the version of `VERSIONS`, unless the cell says "by its source" or "not
-run". What this file does not do: compute anything. The chains themselves are in `tutorlib.sampling.engines`.
+Each cell was seen in a run of the engine, in the version of `VERSIONS`, unless the cell or the version says "by its
+source", or the cell "not run". What this file does not do: compute anything. The chains themselves are in
+`tutorlib.sampling.engines`.
 """
 
 from ..sampling.engines import VERSIONS as CHAINS
@@ -25,6 +26,7 @@ FILTERS = (
         "litgpt": ["top-k, T, top-p", "yes", "of the top-k's rest", "not run"],
         "transformers.js": ["T, top-k", IGNORED, IGNORED, "lower ids stay"],
         "node-llama-cpp": ["top-k, top-p, min-p, XTC, T", "**no**", "of the top-k's rest", "not run"],
+        "vllm": ["T, min-p, top-k, top-p", "yes", "of the top-k's rest", "all stay"],
     },
 )
 DEFAULTS = (
@@ -41,6 +43,7 @@ DEFAULTS = (
         "litgpt": ["plain sampling", "samples", "greedy"],
         "transformers.js": ["greedy, 20 tokens with the prompt", f"{IGNORED} greedy", "greedy, with a warning"],
         "node-llama-cpp": ["greedy; with a temperature, top-k 40, top-p 0.95", f"{IGNORED} greedy", "greedy"],
+        "vllm": ["plain sampling", "samples", "greedy; the filters are reset"],
     },
 )
 PENALTIES = (
@@ -57,22 +60,39 @@ PENALTIES = (
         "litgpt": [NONE, NONE, NONE],
         "transformers.js": ["prompt and text", IGNORED, "prompt and text"],
         "node-llama-cpp": ["text only, the last 64", "the same", NONE],
+        "vllm": ["prompt and text", "text only", NONE],
     },
 )
 TEXTS = (
-    ["a beam's score is divided by", "two rows with equal prompts and one seed", "sampling with a draft model"],
+    [
+        "a beam's score is divided by",
+        "beam search stops (as `early_stopping`)",
+        "two rows with equal prompts and one seed",
+        "sampling with a draft model",
+    ],
     {
-        "tutorlib": ["new tokens, end included", "own draws", "exact"],
-        "transformers": ["new tokens, end included", "own draws", "exact"],
-        "llama.cpp": [NONE, "a list of prompts: **the same text**", "exact; a seed's text is the plain one"],
-        "openvino-genai": ["new tokens, end included", "**the same text**", "raises in a third of the calls"],
-        "ctranslate2": ["new tokens, end included; with the prompt in the result, **prompt too**", "own draws", NONE],
-        "onnxruntime-genai": ["**prompt** and new tokens, end not included", "own draws", "not run"],
-        "mlx-lm": [NONE, "not run", "exact, but another text with a seed"],
-        "keras-hub": ["nothing (plain sum)", "not run", "**not exact**"],
-        "litgpt": [NONE, "not run", "exact; **raises with top-p**, and is not greedy at T 0"],
-        "transformers.js": [f"{IGNORED} greedy text", "a row that has ended goes on", IGNORED],
-        "node-llama-cpp": [NONE, "sequences of their own", "exact, but another text with a seed"],
+        "tutorlib": ["new tokens, end included", "as set; with a patience", "own draws", "exact"],
+        "transformers": ["new tokens, end included", "`False`", "own draws", "exact"],
+        "llama.cpp": [NONE, NONE, "a list of prompts: **the same text**", "exact; a seed's text is the plain one"],
+        "openvino-genai": [
+            "new tokens, end included",
+            "`False`",
+            "**the same text**",
+            "raises in a third of the calls",
+        ],
+        "ctranslate2": [
+            "new tokens, end included; with the prompt in the result, **prompt too**",
+            "`True`, with its patience",
+            "own draws",
+            NONE,
+        ],
+        "onnxruntime-genai": ["**prompt** and new tokens, end not included", "`True`", "own draws", "not run"],
+        "mlx-lm": [NONE, NONE, "not run", "exact, but another text with a seed"],
+        "keras-hub": ["nothing (plain sum)", "at the last length; **ended texts go on**", "not run", "**not exact**"],
+        "litgpt": [NONE, NONE, "not run", "exact; **raises with top-p**, and is not greedy at T 0"],
+        "transformers.js": [f"{IGNORED} greedy text", IGNORED, "a row that has ended goes on", IGNORED],
+        "node-llama-cpp": [NONE, NONE, "sequences of their own", "exact, but another text with a seed"],
+        "vllm": ["not read", "not read", "not read", "not read"],
     },
 )
 

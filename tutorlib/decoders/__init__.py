@@ -23,34 +23,3 @@ from .speculative_batch import speculative_batch
 from .string_match import string_match
 from .suffix_lookup import suffix_lookup
 from .token_intersection import token_intersection
-
-__all__ = [
-    "adaptive_gamma",
-    "beam_search",
-    "best_first_beam_search",
-    "context_contrast",
-    "contrastive_beam_search",
-    "contrastive_decoding",
-    "contrastive_sampling",
-    "contrastive_search",
-    "dflash",
-    "dola",
-    "eagle",
-    "early_exit",
-    "greedy",
-    "jump_ahead",
-    "lookahead",
-    "lower_layers",
-    "medusa",
-    "mtp",
-    "parallel_draft",
-    "prompt_lookup",
-    "sample",
-    "sample_batch",
-    "speculative",
-    "speculative_batch",
-    "string_match",
-    "suffix_lookup",
-    "token_intersection",
-    "upper_layers",
-]

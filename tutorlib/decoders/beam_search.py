@@ -39,11 +39,14 @@ class Group:
         At most `size`. The search starts with one, the empty continuation, because equal hypotheses would all choose
         the same tokens.
     finished : list of [new tokens, score], best first
-        At most `size`. If two scores are equal, the hypothesis that finished first comes first.
+        At most `wanted`. If two scores are equal, the hypothesis that finished first comes first.
+    wanted : int
+        How many must have finished before the group may stop: `size` times the patience.
     """
 
-    def __init__(self, size: int, length_penalty: float):
+    def __init__(self, size: int, length_penalty: float, patience: float = 1.0):
         self.size, self.length_penalty = size, length_penalty
+        self.wanted = max(1, round(size * patience))
         self.running = [Hypothesis([], 0.0, row=0)]
         self.finished: list[list] = []
 
@@ -76,7 +79,7 @@ class Group:
     def finish(self, hypothesis: Hypothesis) -> None:
         self.finished.append([hypothesis.tokens, self.score(hypothesis.log_prob, len(hypothesis.tokens))])
         self.finished.sort(key=lambda pair: -pair[1])
-        del self.finished[self.size :]
+        del self.finished[self.wanted :]
 
     def is_done(self, length: int, longest: int, early_stopping) -> bool:
         """Whether the group is done: nothing runs on, or no running hypothesis is expected to beat the worst finished
@@ -84,7 +87,7 @@ class Group:
         """
         if length == longest or not self.running:
             return True
-        if len(self.finished) < self.size:
+        if len(self.finished) < self.wanted:
             return False
         best = max(hypothesis.log_prob for hypothesis in self.running)
         expected_length = longest if early_stopping == "never" and self.length_penalty > 0 else length
@@ -130,7 +133,9 @@ def feed_running(running: list[Hypothesis], *batches: Batch) -> list[torch.Tenso
     return [torch.cat(batch.feed([hypothesis.tokens[-1:] for hypothesis in running])) for batch in batches]
 
 
-def check(lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tokens, groups, diversity, stop):
+def check(
+    lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tokens, groups, diversity, stop, patience=1.0
+):
     """Raise ValueError if an argument of `beam_search` is wrong."""
     longest = checked_budget(max_new_tokens)
     checked_stop(stop, lm)
@@ -153,6 +158,8 @@ def check(lm, beams, max_new_tokens, length_penalty, early_stopping, min_new_tok
         raise ValueError(f"diversity={diversity!r} needs groups that differ: give groups=2 or more, or diversity=0")
     if not (early_stopping == "never" or isinstance(early_stopping, bool)):
         raise ValueError(f'early_stopping must be False, True or "never", got {early_stopping!r}')
+    if _finite("patience", patience) <= 0:
+        raise ValueError(f"patience must be above 0, got {patience!r}: 1 waits for as many texts as there are beams")
     if abs(_finite("length_penalty", length_penalty)) * math.log(longest) > 700:
         raise ValueError(
             f"length_penalty={length_penalty!r} is too large, {longest} ** length_penalty overflows: 0 to 3 is usual"
@@ -180,6 +187,7 @@ def beam_search(
     max_new_tokens: int,
     length_penalty: float = 1.0,
     early_stopping: bool | Literal["never"] = False,
+    patience: float = 1.0,
     min_new_tokens: int = 0,
     groups: int = 1,
     diversity: float = 0.0,
@@ -219,6 +227,10 @@ def beam_search(
         When to stop once `beams` hypotheses have finished. True: at once. False: as soon as the best running
         hypothesis, scored at its present length, does not beat the worst finished one (with a `length_penalty` above 0
         it might have done so later). "never": only when it could not beat it at any length.
+    patience : float
+        How many hypotheses must have finished, and are kept, in units of `beams`; rounded, and at least one. Above 0.
+        With ``early_stopping=True`` it is the patience factor of Kasai et al. (2022), "A Call for Clarity in Beam
+        Search: How It Works and When It Stops", which CTranslate2 has too.
     min_new_tokens : int
         How many tokens must come before a stop token. The probabilities of the other tokens stay as they are.
     groups : int
@@ -241,7 +253,7 @@ def beam_search(
         First one step without tokens for each length: its `hypotheses` are the running ones as
         ``[new tokens, Σ log p]``, best first, and `scored` is the number of rows in the call. The last step holds the
         tokens of the winner and its score. Its `hypotheses` are the finished ones as ``[new tokens, score]``, best
-        first: `beams` of them, or fewer if no other text has a probability above zero.
+        first: `beams` of them (times `patience`), or fewer if no other text has a probability above zero.
 
     Raises
     ------
@@ -253,7 +265,7 @@ def beam_search(
     longest = min(max_new_tokens, lm.context - len(prompt))
     if longest < 1:
         return "context"
-    searching = all_groups = [Group(beams // groups, length_penalty) for _ in range(groups)]
+    searching = all_groups = [Group(beams // groups, length_penalty, patience) for _ in range(groups)]
     batch = lm.batch([prompt])
     logits = torch.cat(batch.feed([[]]))  # (rows, vocab)
     for length in range(1, longest + 1):

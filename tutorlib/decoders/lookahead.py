@@ -135,7 +135,7 @@ def lookahead(
         ahead = [[column[0] for column in columns[:i]] + column for i, column in enumerate(columns)]
         ahead = [path for path in ahead if len(path) <= room]
         drafted = TokenTree.from_paths(tries + ahead)
-        checked = check_tree(session, text, drafted, rng, warp)
+        checked = check_tree(session, text, drafted, rng, warp, every_row=True)
         text += checked.tokens
         for i, node in enumerate(ends(drafted, ahead)):
             longer = [*columns[i], int(checked.logits[node + 1].argmax())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from ..arguments import check_whole_number
+from ..arguments import Prompted, check_whole_number
 from ..drafting.checking import check_tree
 from ..model.lm import LM
 from ..model.tree import TokenTree
@@ -12,7 +12,6 @@ from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
-from ..sequences import Prompted
 
 
 class NGrams:

@@ -304,7 +304,9 @@ class Checked(NamedTuple):
         return step
 
 
-def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
+def check_tree(
+    session, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact, *, every_row: bool = False
+) -> Checked:
     """Score candidates in one call, accept a path down their tree, and keep this path in the session.
 
     Parameters
@@ -319,6 +321,8 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
     rng, warp
     rule : function
         Only the rows that it needs are warped; the rows of a chain are warped together.
+    every_row : bool
+        Whether candidates are scored that a grammar among the warps refuses, because the caller reads their logits.
 
     Raises
     ------
@@ -331,12 +335,29 @@ def check_tree(session, text: list[int], drafted: TokenTree, rng, warp, rule: Ru
             f"the session holds {held} tokens and the text {len(text)}: check_tree feeds the last token "
             "of the text itself, so call session.rollback(1) before the first step"
         )
+    if rule is exact and not every_row:
+        drafted = without_refused(drafted, text, warp)
     # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
     # n.
     rooted = TokenTree([text[-1], *drafted.tokens], [ROOT, *(parent + 1 for parent in drafted.parents)])
     checked = check(session.feed_tree(rooted), text, drafted, rng, warp, rule)
     session.keep(checked.rows)
     return checked
+
+
+def without_refused(drafted: TokenTree, text: list[int], warp) -> TokenTree:
+    """The candidates that a grammar among the warps allows: no draw could reach the others, so no call is wider for
+    them.
+    """
+    for grammar in warp:
+        if len(drafted) and hasattr(grammar, "following"):
+            kept = grammar.following(text, drafted)
+            if len(kept) < len(drafted):
+                number = {ROOT: ROOT, **{node: place for place, node in enumerate(kept)}}
+                drafted = TokenTree(
+                    [drafted.tokens[node] for node in kept], [number[drafted.parents[node]] for node in kept]
+                )
+    return drafted
 
 
 def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:

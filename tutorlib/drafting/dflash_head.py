@@ -12,7 +12,6 @@ What this file does not do: keep a sequence (`dflash_session`), decide which gue
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,10 +20,8 @@ from transformers import PreTrainedConfig
 
 from ..arguments import check_whole_number
 from ..model.lm import LM
-from .eagle_head import TREE, FeedForward, Rotation, rotated, rotation_of
-
-if TYPE_CHECKING:
-    from .dflash_session import BlockSession
+from .dflash_session import BlockSession
+from .head_parts import TREE, FeedForward, Rotation, rotated, rotation_of
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values, each (rows, heads, length, head size)
 
@@ -173,6 +170,4 @@ class DFlashHead(nn.Module):
 
     def session(self, target: LM) -> BlockSession:
         """One sequence of drafts for a target; see `BlockSession`."""
-        from .dflash_session import BlockSession  # which knows the network
-
         return BlockSession(self, target)

@@ -11,10 +11,9 @@ import torch
 
 from ..model.llama import MANY
 from ..model.lm import LM
-from .dflash_head import DFlashHead
 from .draft_session import check_target, refuse_nan
-from .eagle_head import Rotation
 from .head_loops import looped_blocks
+from .head_parts import Rotation
 
 _SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
 
@@ -38,7 +37,7 @@ class BlockSession:
 
     logits: torch.Tensor
 
-    def __init__(self, head: DFlashHead, target: LM):
+    def __init__(self, head, target: LM):
         check_target(target, head)
         self.head, self.target = head, target
         self.length = self.calls = self._depth = 0

@@ -6,7 +6,6 @@ What this file does not do: compute a step (`eagle_head`), or decide which guess
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,14 +16,10 @@ from ..model.session import NaNLogits
 from ..model.tree import ROOT
 from .head_loops import looped_network
 
-if TYPE_CHECKING:
-    from .dflash_head import DFlashHead
-    from .eagle_head import DraftNetwork
-
 _SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
 
 
-def check_target(target, head: DraftNetwork | DFlashHead) -> None:
+def check_target(target, head) -> None:
     """Raise ValueError if a draft network does not fit a target."""
     if head.vocab_size != target.vocab_size:
         raise ValueError(
@@ -42,7 +37,7 @@ def check_target(target, head: DraftNetwork | DFlashHead) -> None:
         )
 
 
-def check_fed(head: DraftNetwork, tokens: Sequence[int], features: torch.Tensor) -> None:
+def check_fed(head, tokens: Sequence[int], features: torch.Tensor) -> None:
     """Raise ValueError unless there are tokens, each with the feature of the token before it."""
     expected = (len(tokens), len(head.feature_layers) * head.width)
     if not len(tokens) or tuple(features.shape) != expected:
@@ -53,7 +48,7 @@ def check_fed(head: DraftNetwork, tokens: Sequence[int], features: torch.Tensor)
     check_tokens(head, tokens)
 
 
-def check_tokens(head: DraftNetwork, tokens: Sequence[int]) -> None:
+def check_tokens(head, tokens: Sequence[int]) -> None:
     """Raise ValueError if a token is outside the vocabulary."""
     if len(tokens) and not 0 <= min(tokens) <= max(tokens) < head.vocab_size:
         raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {head.vocab_size}")
@@ -71,7 +66,7 @@ class DraftSession:
     calls : int
     """
 
-    def __init__(self, head: DraftNetwork, target):
+    def __init__(self, head, target):
         check_target(target, head)
         self.head, self.target = head, target
         self.length = self.calls = 0

@@ -9,7 +9,7 @@ without numba.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,24 @@ from torch import nn
 from ..model import llama
 from ..model.eight_bits import EightBits
 from ..model.fingerprint import has_hooks
-from ..model.llama import array_of, matrix_of
 from ..model.lm import LM
-from .dflash_head import BlockAttention, BlockLayer, DFlashHead
-from .eagle_head import Attention, DraftNetwork, Eagle3Head, EagleHead, FeedForward, Layer, MidLayer
+from ..model.loop_weights import PROJECTIONS, Matrix, array_of, matrix_of, room
+from .head_parts import Attention, FeedForward, Layer, MidLayer
 from .medusa_heads import MedusaHeads, ResidualBlock, output_layer
-from .mtp_head import MtpHead, MtpModule
-from .parallel_head import ParallelHead
 
 _PARTS = (
-    MedusaHeads, ResidualBlock, EagleHead, Eagle3Head, Layer, MidLayer, Attention, FeedForward,
-    DFlashHead, BlockLayer, BlockAttention, MtpHead, MtpModule, ParallelHead,
+    MedusaHeads, ResidualBlock, Layer, MidLayer, Attention, FeedForward,
     nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.Sequential,
 )  # fmt: skip
+# Networks open the sessions that use these loops, so they are known here by the paths of their classes.
+_OF_THEIR_OWN = "eagle_head.Eagle3Head", "parallel_head.ParallelHead"  # have an output head
+_NETWORKS = "eagle_head.EagleHead", "mtp_head.MtpHead", "mtp_head.MtpModule", *_OF_THEIR_OWN
+_BLOCKS = "dflash_head.DFlashHead", "dflash_head.BlockLayer", "dflash_head.BlockAttention"
+
+
+def _is_one(module: nn.Module, *names: str) -> bool:
+    """Whether a module is of one of these classes, and of no subclass."""
+    return f"{type(module).__module__}.{type(module).__name__}" in [f"{__package__}.{name}" for name in names]
 
 
 def _fit(heads: nn.Module, *sizes: int) -> bool:
@@ -38,21 +43,21 @@ def _fit(heads: nn.Module, *sizes: int) -> bool:
     return (
         llama.are_wanted()
         and not any(size % 16 for size in sizes)
-        and all(type(part) in _PARTS for part in heads.modules())
+        and all(type(part) in _PARTS or _is_one(part, *_NETWORKS, *_BLOCKS) for part in heads.modules())
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in heads.parameters())
         and not has_hooks(heads)
         and llama.loops() is not None
     )
 
 
-def _product(states: np.ndarray, matrix: llama.Matrix) -> np.ndarray:
-    made = np.empty((len(states), len(matrix.weight)), np.float32)
+def _product(states: np.ndarray, matrix: Matrix) -> np.ndarray:
+    made = room(len(states), len(matrix.weight))
     llama.loops().product(states, *matrix, made, llama.loops().alone())
     return made
 
 
 def _normed(states: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarray:
-    made = np.empty_like(states)
+    made = room(*states.shape)
     llama.loops().norm(states, weight, eps, made)
     return made
 
@@ -89,16 +94,16 @@ class LoopedHeads:
         return self.spread(torch.from_numpy(logits))
 
 
-def looped_network(head: DraftNetwork, target: LM) -> LoopedNetwork | None:
+def looped_network(head: Any, target: LM) -> LoopedNetwork | None:
     """An EAGLE network in the loops, or None if these do not fit it (or the target whose output head it uses)."""
-    if not isinstance(head, EagleHead | Eagle3Head | MtpHead):
+    if not _is_one(head, *_NETWORKS):
         return None
     config = head.config
     if not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
         return None
     if config.attention_bias or config.mlp_bias:
         return None
-    if isinstance(head, Eagle3Head):
+    if _is_one(head, *_OF_THEIR_OWN):
         return LoopedNetwork(head, matrix_of(head.lm_head))
     weights = _weights_of(target)
     return None if weights is None else LoopedNetwork(head, weights.head)
@@ -121,13 +126,14 @@ class LoopedNetwork:
         The weights of the output head, the network's own or its target's.
     """
 
-    def __init__(self, head: EagleHead | Eagle3Head | MtpHead, output: llama.Matrix):
-        self.head, self.output = head, output
-        self.continues_normed = isinstance(head, MtpHead) or isinstance(head, Eagle3Head) and head.norm_output
-        self.known = head.tokens.numpy() if isinstance(head, Eagle3Head) else None
+    def __init__(self, head: Any, output: Matrix):
+        self.head, self.output, self.is_first = head, output, _is_one(head, "eagle_head.EagleHead")
+        self.is_module = _is_one(head, "mtp_head.MtpHead")
+        self.continues_normed = self.is_module or not self.is_first and head.norm_output
+        self.known = None if self.is_first or self.is_module else head.tokens.numpy()
         config, self.eps = head.config, np.float32(head.config.rms_norm_eps)
-        layer = head.midlayer if isinstance(head, Eagle3Head) else cast(Layer, head.layers[0])
-        matrices = [matrix_of(cast(nn.Linear, layer.get_submodule(name))) for name in llama.PROJECTIONS]
+        layer = head.layers[0] if self.is_first or self.is_module else head.midlayer
+        matrices = [matrix_of(layer.get_submodule(name)) for name in PROJECTIONS]
         self.embeddings, self.fc = array_of(head.embed_tokens.weight), matrix_of(head.fc)
         self.norms = {
             name.removeprefix("layers.0."): array_of(part.weight)
@@ -149,7 +155,7 @@ class LoopedNetwork:
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
         """See `DraftNetwork.start`."""
-        if not isinstance(self.head, Eagle3Head):
+        if self.is_first or self.is_module:
             return features
         states = self.normed(features.contiguous().numpy(), "input_norm")
         if self.head.fc_norm is not None:
@@ -169,9 +175,9 @@ class LoopedNetwork:
             Arrays as `loops.layer` takes them: cos, sin, row, slot, before, parent.
         """
         embedded, x = self.embeddings[list(tokens)], hidden.numpy()
-        if isinstance(self.head, EagleHead):
+        if self.is_first:
             x = read = _product(np.concatenate([embedded, x], axis=1), self.fc)
-        elif isinstance(self.head, MtpHead):
+        elif self.is_module:
             pair = [self.normed(embedded, "enorm"), self.normed(x, "hnorm")]
             x = _product(np.concatenate(pair, axis=1), self.fc)
             read = self.normed(x, "input_layernorm")
@@ -179,7 +185,7 @@ class LoopedNetwork:
             normed = self.normed(x, "midlayer.hidden_norm")
             read = np.concatenate([self.normed(embedded, "midlayer.input_layernorm"), normed], axis=1)
             x = normed if self.head.norm_before_residual else x.copy()
-        made = tuple(np.empty((len(x), len(weight)), np.float32) for weight in self.layer[2])
+        made = tuple(room(len(x), len(weight)) for weight in self.layer[2])
         llama.loops().layer_from(x, read, *self.layer, *cache, *where, made, llama.loops().alone())
         return torch.from_numpy(self.normed(x, "norm") if self.continues_normed else x)
 
@@ -194,10 +200,10 @@ class LoopedNetwork:
         return torch.from_numpy(spread)
 
 
-def looped_blocks(head: DFlashHead, target: LM) -> LoopedBlocks | None:
+def looped_blocks(head: Any, target: LM) -> LoopedBlocks | None:
     """A DFlash network in the loops, or None if these do not fit it, or the target whose output head it uses."""
     config = head.config
-    weights = _weights_of(target) if type(head) is DFlashHead else None
+    weights = _weights_of(target) if _is_one(head, _BLOCKS[0]) else None
     if weights is None or not _fit(head, config.hidden_size, config.intermediate_size, config.head_dim):
         return None
     return LoopedBlocks(head, weights)
@@ -213,7 +219,7 @@ class LoopedBlocks:
         Those of the target, for its embeddings and its output head.
     """
 
-    def __init__(self, head: DFlashHead, weights: llama.Llama):
+    def __init__(self, head: Any, weights: llama.Llama):
         self.weights, self.masks, self.eps = (
             weights,
             [head.mask] * (head.block - 1),
@@ -227,7 +233,7 @@ class LoopedBlocks:
         for part in head.layers:
             norms = [array_of(part.get_parameter(f"{name}_layernorm.weight")) for name in ("input", "post_attention")]
             of_heads = [array_of(part.get_parameter(f"self_attn.{name}_norm.weight")) for name in "qk"]
-            matrices = tuple(array_of(part.get_parameter(f"{name}.weight")) for name in llama.PROJECTIONS)
+            matrices = tuple(array_of(part.get_parameter(f"{name}.weight")) for name in PROJECTIONS)
             extras = (None, None, None, *of_heads)
             self.layers.append((tuple(norms), self.heads, matrices, (None,) * 7, extras, self.eps))
         # The loops let a token see its ancestors and itself. So each token of a block gets all others as ancestors, in
@@ -249,11 +255,11 @@ class LoopedBlocks:
             Cosines and sines of all positions.
         """
         loops, slots = llama.loops(), np.arange(start, start + len(features))
-        states = _normed(_product(features, llama.Matrix(self.fc)), self.hidden_norm, self.eps)
+        states = _normed(_product(features, Matrix(self.fc)), self.hidden_norm, self.eps)
         row, some = np.zeros_like(slots), (0, self.heads[1])
         for (_, _, matrices, _, extras, _), (keys, values) in zip(self.layers, cache, strict=True):
             for new, weight, kept in ((matrices[1], extras[4], keys), (matrices[2], None, values)):
-                made = _product(states, llama.Matrix(new))
+                made = _product(states, Matrix(new))
                 if weight is not None:
                     loops.turn(made, weight, self.eps, *turns[:, slots], some)
                 loops.store(made, kept, row, slots, some)
@@ -264,7 +270,7 @@ class LoopedBlocks:
         x = self.weights.embeddings[[token, *self.masks]]
         count = len(x)
         where = *turns[:, slots[:count]], np.zeros(count, np.int64), slots, np.full(count, end), self.parent
-        made = tuple(np.empty((count, len(weight)), np.float32) for weight in self.layers[0][2])
+        made = tuple(room(count, len(weight)) for weight in self.layers[0][2])
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             loops.layer(x, *layer, keys, values, *where, made, loops.alone())
         return self.weights.logits(_normed(x[1:], self.norm, self.eps))

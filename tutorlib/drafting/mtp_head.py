@@ -12,19 +12,16 @@ train_mtp`), or read files (`tutorlib.loading.formats`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
 from ..arguments import check_whole_number
 from ..model.lm import LM
-from .eagle_head import DraftNetwork, Layer, Mix, Rotation, causal
-
-if TYPE_CHECKING:
-    from .draft_session import DraftSession
-    from .mtp_session import ModulesSession
+from .draft_session import DraftSession
+from .eagle_head import DraftNetwork
+from .head_parts import Layer, Mix, Rotation, causal
+from .mtp_session import ModulesSession
 
 
 class MtpModule(Layer):
@@ -93,7 +90,4 @@ class MtpHead(DraftNetwork):
 
     def session(self, target: LM) -> DraftSession | ModulesSession:  # type: ignore[override]
         """One sequence of drafts for a target."""
-        from .draft_session import DraftSession  # which knows the networks
-        from .mtp_session import ModulesSession
-
         return ModulesSession(self, target) if len(self.layers) > 1 else DraftSession(self, target)

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
-from ..model.lm import LM
 from ..model.tree import ROOT
 from .draft_session import check_fed, check_target, refuse_nan
-from .mtp_head import MtpHead
 
 
 class ModulesSession:
@@ -30,7 +28,7 @@ class ModulesSession:
     calls : int
     """
 
-    def __init__(self, head: MtpHead, target: LM):
+    def __init__(self, head, target):
         check_target(target, head)
         self.head, self.target = head, target
         self.length = self.calls = 0

@@ -12,7 +12,6 @@ read files (`tutorlib.loading.formats`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,9 +20,7 @@ from transformers import PreTrainedConfig
 from ..arguments import check_whole_number
 from ..model.lm import LM
 from .eagle_head import Eagle3Head
-
-if TYPE_CHECKING:
-    from .parallel_session import ParallelSession
+from .parallel_session import ParallelSession
 
 
 class ParallelHead(Eagle3Head):
@@ -68,6 +65,4 @@ class ParallelHead(Eagle3Head):
 
     def session(self, target: LM) -> ParallelSession:
         """One sequence of drafts for a target; see `ParallelSession`."""
-        from .parallel_session import ParallelSession  # which knows the network
-
         return ParallelSession(self, target)

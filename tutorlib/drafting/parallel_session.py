@@ -12,7 +12,6 @@ import torch
 
 from ..model.llama import MANY
 from .draft_session import DraftSession, check_fed
-from .parallel_head import ParallelHead
 
 
 class ParallelSession(DraftSession):
@@ -24,7 +23,6 @@ class ParallelSession(DraftSession):
         The guesses for the tokens after the text.
     """
 
-    head: ParallelHead
     logits: torch.Tensor
 
     def feed(self, tokens: Sequence[int], features: torch.Tensor) -> torch.Tensor:

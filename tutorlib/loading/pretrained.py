@@ -84,7 +84,16 @@ def load_model(folder, name, device, dtype, form=None, placement=None):
         ) from error
     _check_missing(sorted(report["missing_keys"]), where)
     _check_unused(sorted(report["unexpected_keys"]), model, config, where)
+    if not placement and device.type == "cpu":
+        _align(model)
     return model.eval()
+
+
+def _align(model) -> None:
+    """Copy weights to multiples of 64 bytes, one at a time: in a file they begin anywhere, and are read more slowly."""
+    for weight in model.parameters():
+        if weight.data_ptr() % 64:
+            weight.data = weight.data.clone()
 
 
 def may_be_looped(form: quantization.Form, device: torch.device, dtype: torch.dtype) -> bool:

@@ -18,21 +18,6 @@ from .text import (
     self_bleu,
 )
 
-__all__ = [
-    "Consistency",
-    "bootstrap_interval",
-    "consistency",
-    "distinct_n",
-    "log_probabilities",
-    "memory",
-    "ngram_entropy",
-    "ngrams",
-    "perplexity",
-    "repetition",
-    "self_bleu",
-    "wilson_interval",
-]
-
 
 def __getattr__(name: str):
     if name == "memory":

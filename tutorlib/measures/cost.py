@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -97,11 +98,8 @@ def call_times(
     seconds = np.empty((repeats + 1, len(widths)))
     for repeat in range(repeats + 1):
         for column, width in enumerate(widths):
-            synchronize(lm.device)
-            began = clock()
-            session.feed(tokens[cached : cached + width])
-            synchronize(lm.device)
-            seconds[repeat, column] = clock() - began
+            new = tokens[cached : cached + width]
+            seconds[repeat, column] = timed(partial(session.feed, new), lm.device, clock)
             session.rollback(width)
     low, median, high = np.quantile(seconds[1:], [0.25, 0.5, 0.75], axis=0)
     return CallTimes(np.array(widths), median, low, high)
@@ -147,14 +145,7 @@ def machine_rates(lm: LM, *, repeats: int = 5, clock: Callable[[], float] = time
     block, copy = matrix.new_ones(length), matrix.new_zeros(length)
 
     def fastest(task):
-        seconds = []
-        for _ in range(repeats):
-            synchronize(lm.device)
-            began = clock()
-            task()
-            synchronize(lm.device)
-            seconds.append(clock() - began)
-        return min(seconds)
+        return min(timed(task, lm.device, clock) for _ in range(repeats))
 
     # side products and side sums for each number of the result
     computing, moving = fastest(lambda: matrix @ matrix), fastest(lambda: copy.copy_(block))
@@ -229,6 +220,15 @@ def cache_bytes(lm: LM, tokens: int) -> int:
     with torch.inference_mode():
         _, cache = call_with_cache(lm.model, text)
     return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
+
+
+def timed(call: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
+    """The seconds of one call, until a device has finished its work."""
+    synchronize(device)
+    began = clock()
+    call()
+    synchronize(device)
+    return clock() - began
 
 
 def synchronize(device: torch.device) -> None:

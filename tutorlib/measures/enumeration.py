@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arguments import check_whole_number, takes_iterators
+from ..arguments import Prompted, check_whole_number, takes_iterators
 from ..running.decoding import checked_budget, checked_stop, run
 from ..running.step import Step
 from ..sampling.checks import checked_warp
 from ..sampling.randomness import Exhaustive, Randomness
 from ..sampling.warp import Warp, probabilities
-from ..sequences import Prompted
 
 if TYPE_CHECKING:
     from ..model.lm import LM

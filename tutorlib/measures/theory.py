@@ -223,31 +223,6 @@ def walltime_factor(alpha: float, gamma: int, c: float) -> float:
     return expected_tokens(alpha, gamma) / (gamma * c + 1)
 
 
-def operations_factor(alpha: float, gamma: int, c_operations: float) -> float:
-    """The operations of speculative decoding, divided by those of plain decoding: (1 - α)(γĉ + γ + 1) / (1 - α^(γ+1)).
-
-    A round computes γ + 1 tokens on the target and γ on the draft, and keeps `expected_tokens` of them. This is the
-    price of the higher speed. It does not matter while calls wait for memory, but it does once they wait for
-    operations, for example with a large batch.
-
-    Source: Leviathan et al. (2023), theorem 3.11.
-
-    Parameters
-    ----------
-    alpha, gamma
-        As for `expected_tokens`.
-    c_operations : float
-        The paper's ĉ: the draft's operations for one token, divided by the target's; 0 or more.
-
-    Examples
-    --------
-    >>> operations_factor(1.0, 4, 0.0), operations_factor(0.0, 4, 0.0)
-    (1.0, 5.0)
-    """
-    _check_not_negative("c_operations, the draft's operations over the target's,", c_operations)
-    return (gamma * c_operations + gamma + 1) / expected_tokens(alpha, gamma)
-
-
 @takes_iterators
 def measured_factor(alpha: float, gamma: int, call_seconds: Sequence[float], draft_seconds: float) -> float:
     """How much faster speculative decoding is than plain decoding, from measured times of calls.

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..arguments import concrete, ints
-from ..sequences import Prompted
+from ..arguments import Prompted, concrete, ints
 from .session import refuse_nan
 
 if TYPE_CHECKING:

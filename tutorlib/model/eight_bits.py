@@ -20,6 +20,7 @@ import torch
 
 from . import llama
 from .lm import LM
+from .loop_weights import Llama, in_eight_bits
 
 
 class EightBits(LM):
@@ -36,7 +37,7 @@ class EightBits(LM):
 
     Attributes
     ----------
-    weights : llama.Llama
+    weights : Llama
         As the loops take them.
 
     Raises
@@ -56,7 +57,7 @@ class EightBits(LM):
                 "and hooks"
             )
         super().__init__(lm.model, lm.tokenizer, context=lm.context)
-        self.weights = llama.Llama(lm.model, llama.in_eight_bits)
+        self.weights = Llama(lm.model, in_eight_bits)
         self._is_alone = release
         if release:
             self._release()

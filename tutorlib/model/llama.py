@@ -11,15 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import importlib.util
 import math
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,7 +22,8 @@ import torch
 
 from .cache import TREE_SLOTS, WORTH_SHARING, check_static, grown, returned_cache
 from .fingerprint import fingerprint, has_hooks, original
-from .team import CAN_GIVE_WAY, Team, together
+from .loop_weights import PROJECTIONS, Llama, in_eight_bits, loops, room
+from .team import CAN_GIVE_WAY, Team
 from .tree import TokenTree
 
 # The classes of transformers whose layers are what `loops.layer` computes.
@@ -36,27 +32,8 @@ CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3F
 _ROTATIONS = ("default", "linear", "llama3", "yarn")
 # Where threads cannot give way to each other, the loops have one; with more than these, PyTorch is faster.
 _THREADS = 2
-# Models of so many bytes are computed by as many threads as PyTorch has: for smaller ones, meeting takes too long.
-_SHARED = 50e6
 # From so many tokens on, a matrix product is quicker than the loops.
 MANY = 32
-PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
-
-
-@functools.cache
-def loops() -> Any:
-    """The compiled loops, or None where there is no numba that works with the NumPy at hand."""
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" or importlib.util.find_spec("numba") is None:
-        return None
-    try:
-        from . import loops
-    except ImportError:  # numba refuses a NumPy that is newer than itself
-        return None
-    folder = loops.layer.stats.cache_path
-    if folder is None or not any(Path(folder).glob("loops.layer-*.nbi")):
-        print("tutorlib compiles its loops for this processor, which takes about 20 seconds, once.", file=sys.stderr)
-    return loops
 
 
 def compile_loops() -> None:
@@ -80,87 +57,6 @@ class Uncounted:
     count_call = staticmethod(lambda: None)
 
 
-class Matrix(NamedTuple):
-    """A matrix (out, in), of float32 or of int8 with a factor for each row; and what is added to its product."""
-
-    weight: np.ndarray
-    scale: np.ndarray | None = None
-    more: np.ndarray | None = None
-
-
-class Llama:
-    """The weights of a model, as `loops.layer` takes them.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        One for which `of` gives weights.
-    round : function from a Matrix to a Matrix, optional
-        What happens to each matrix; see `in_eight_bits`.
-    """
-
-    def __init__(self, model: torch.nn.Module, round=None):
-        inner, config = model.model, model.config
-        self.is_rounded, round = round is not None, round or (lambda matrix: matrix)
-        self.embeddings = array_of(inner.embed_tokens.weight)
-        self.rotate = inner.rotary_emb
-        self.heads = (config.num_attention_heads, config.num_key_value_heads)
-        self.size = inner.layers[0].self_attn.head_dim
-        self.eps = np.float32(config.rms_norm_eps)
-        self.layers = []
-        for layer in inner.layers:
-            matrices = [round(matrix_of(layer.get_submodule(name))) for name in PROJECTIONS]
-            norms = (array_of(layer.input_layernorm.weight), array_of(layer.post_attention_layernorm.weight))
-            of_heads = [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
-            extras = (*(matrix.more for matrix in matrices[:3]), *(norm and array_of(norm.weight) for norm in of_heads))
-            weights, scales = tuple(matrix.weight for matrix in matrices), tuple(matrix.scale for matrix in matrices)
-            self.layers.append((norms, self.heads, weights, scales, extras, self.eps))
-        self.norm = array_of(inner.norm.weight)
-        self.head = round(matrix_of(model.lm_head))
-        self._turns = (np.empty((0, self.size), np.float32),) * 2
-        self.is_shared = self.nbytes >= _SHARED and CAN_GIVE_WAY
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all weights."""
-        arrays = [self.embeddings, self.norm, *self.head]
-        for norms, _, weights, scales, extras, _ in self.layers:
-            arrays += [*norms, *weights, *scales, *extras]
-        return sum({array.ctypes.data: array.nbytes for array in arrays if array is not None}.values())
-
-    def normed(self, states: np.ndarray) -> np.ndarray:
-        """States (tokens, width) of the last layer after the final norm."""
-        made = np.empty_like(states)
-        loops().norm(states, self.norm, self.eps, made)
-        return made
-
-    def logits(self, states: np.ndarray) -> torch.Tensor:
-        """The logits (tokens, vocab) of states that have passed the final norm."""
-        logits = torch.empty(len(states), len(self.head.weight))
-        self.together(lambda team: loops().product(states, *self.head, logits.numpy(), team))
-        return logits
-
-    def together(self, work: Callable[[Team], None]) -> None:
-        """Let as many threads as pay compute together; see `team.together`."""
-        together(work, torch.get_num_threads() if self.is_shared else 1)
-
-    def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The cosines and sines (tokens, size) of the rotation at these positions."""
-        cos, sin = self._turns
-        if max(positions) >= len(cos):
-            end = grown(max(positions) + 1)
-            with torch.inference_mode():
-                made = self.rotate(torch.zeros(1), torch.arange(end)[None])
-            cos, sin = self._turns = tuple(part[0].float().numpy().copy() for part in made)
-        return cos[positions], sin[positions]
-
-
-def in_eight_bits(matrix: Matrix) -> Matrix:
-    """A matrix in a quarter of its memory: whole numbers from -127 to 127, and a factor for each row."""
-    scale = np.maximum(np.abs(matrix.weight).max(axis=1), np.float32(1e-8)) / np.float32(127)
-    return Matrix(np.rint(matrix.weight / scale[:, None]).astype(np.int8), scale, matrix.more)
-
-
 class LoopCache:
     """Keys and values of some rows, and the calls that fill them. Used in place of `cache.KeyValues`.
 
@@ -176,7 +72,7 @@ class LoopCache:
             check_static(lm)
         self.lm, self.llama = lm, llama
         shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
-        self.keys, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        self.keys, self.values = room(*shape), room(*shape)
         self.static = static
 
     def call(
@@ -214,7 +110,7 @@ class LoopCache:
         self._make_room(max(slot) + 1)
         x = llama.embeddings[[token for tokens in rows for token in tokens]]
         where = *llama.turns(position), *map(np.array, (row, slot, before, parent))
-        made = tuple(np.empty((len(row), len(weight)), np.float32) for weight in llama.layers[0][2])
+        made = tuple(room(len(row), len(weight)) for weight in llama.layers[0][2])
         states = []
 
         def work(team: Team) -> None:
@@ -308,7 +204,7 @@ class LoopCache:
             raise ValueError(f"a tree of this size needs {slots} slots, but the static cache has {held}")
         for name in ("keys", "values"):
             old = getattr(self, name)
-            new = np.empty((*old.shape[:3], grown(slots), old.shape[4]), np.float32)
+            new = room(*old.shape[:3], grown(slots), old.shape[4])
             new[:, :, :, :held] = old
             setattr(self, name, new)
 
@@ -396,13 +292,3 @@ def _is_plain(module: torch.nn.Module, name: str, kind: str, shape: tuple[int, i
         return False
     more = getattr(module, "bias", None) is not None and not name.endswith(PROJECTIONS[:3])
     return tuple(module.weight.shape) == shape and not more
-
-
-def matrix_of(linear: torch.nn.Linear) -> Matrix:
-    return Matrix(array_of(linear.weight), None, None if linear.bias is None else array_of(linear.bias))
-
-
-def array_of(weight: torch.Tensor) -> np.ndarray:
-    """The weight itself, as an array over the same memory."""
-    array = weight.detach().numpy()
-    return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array).copy()

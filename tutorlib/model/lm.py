@@ -25,6 +25,7 @@ from .forward import Forward
 from .own_cache import OwnCache
 from .read_out import ReadOut
 from .session import Session
+from .some_layers import ending_after
 from .uncached import TokenCache
 
 if TYPE_CHECKING:
@@ -252,11 +253,9 @@ class LM:
         ValueError
             If the model is not built like Llama, is quantized, or has no more layers than `count`.
         """
-        from .pruned import ending_after  # which makes an LM
-
         made: dict[int, LM] = vars(self.original).setdefault("_first_layers", {})
         if count not in made:
-            made[count] = ending_after(self.original, count)
+            made[count] = LM(ending_after(self.original, count), self.tokenizer, context=self.context)
             made[count].first_of = self.original
         return made[count]
 

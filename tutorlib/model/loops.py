@@ -28,9 +28,9 @@ from numba.extending import intrinsic, models, register_model
 
 from .team import CAN_GIVE_WAY
 
-MANY = 16  # from so many tokens on, a product computes longer than it reads
 WIDE = 16  # how many numbers are multiplied and added at once; sizes of weights must be multiples of it
 _FLOATS = ir.VectorType(ir.FloatType(), WIDE)
+AHEAD = 8192  # how many bytes of weights are asked for before they are needed
 _ONE = ir.Constant(ir.IntType(64), 1)
 
 
@@ -82,7 +82,7 @@ def layer(
     team : (int, int, (1,) array of int64)
         The number of this thread, how many there are, and how often they have met; see `alone`.
     """
-    h = np.empty_like(x)
+    h = room_like(x)
     norm(x, norms[0], eps, h)
     layer_from(
         x, h, norms[1], heads, weights, scales, extras, eps, keys, values, cos, sin, row, slot, before, parent, made,
@@ -103,7 +103,7 @@ def layer_from(
     sq, sk, sv, so, s_gate, s_up, s_down = scales
     more_q, more_k, more_v, norm_q, norm_k = extras
     q, k, v, out, gate, up, down = made
-    h = np.empty_like(x)
+    h = room_like(x)
 
     product(read, wq, sq, more_q, q, team)
     product(read, wk, sk, more_k, k, team)
@@ -136,43 +136,35 @@ def layer_from(
 def product(x, weight, scale, more, y, team):
     """y = x weightᵀ, (tokens, in) times (out, in): each weight is read from memory once and used for every token.
 
-    Four tokens at a time: their sums stay in the processor's registers, and the row of weights in its nearest cache.
+    Sums stay in the processor's registers, and rows of weights in its nearest cache. While one row is multiplied, the
+    next ones are already asked for.
     """
     tokens, width = x.shape
     first, last = share(weight.shape[0], team)
-    if tokens >= MANY:
+    if tokens > 2:
         pairs_of_rows(x, weight, scale, more, y, first, last)
         first = last
     for j in range(first, last):
         times, plus = factor(scale, j), term(more, j)
-        t = 0
-        while t + 4 <= tokens:
-            a, b, c, d = zeros(), zeros(), zeros(), zeros()
-            for i in range(0, width, WIDE):
-                w = load(weight, j, i)
-                a, b = multiply_add(w, load(x, t, i), a), multiply_add(w, load(x, t + 1, i), b)
-                c, d = multiply_add(w, load(x, t + 2, i), c), multiply_add(w, load(x, t + 3, i), d)
-            y[t, j], y[t + 1, j] = total(a) * times + plus, total(b) * times + plus
-            y[t + 2, j], y[t + 3, j] = total(c) * times + plus, total(d) * times + plus
-            t += 4
-        if t + 2 <= tokens:
-            a, b = zeros(), zeros()
-            for i in range(0, width, WIDE):
-                w = load(weight, j, i)
-                a, b = multiply_add(w, load(x, t, i), a), multiply_add(w, load(x, t + 1, i), b)
-            y[t, j], y[t + 1, j] = total(a) * times + plus, total(b) * times + plus
-            t += 2
-        if t < tokens:
+        if tokens == 1:
             a = zeros()
             for i in range(0, width, WIDE):
-                a = multiply_add(load(weight, j, i), load(x, t, i), a)
-            y[t, j] = total(a) * times + plus
+                ask_ahead(weight, j, i)
+                a = multiply_add(load(weight, j, i), load(x, 0, i), a)
+            y[0, j] = total(a) * times + plus
+        elif tokens == 2:
+            a, b = zeros(), zeros()
+            for i in range(0, width, WIDE):
+                ask_ahead(weight, j, i)
+                w = load(weight, j, i)
+                a, b = multiply_add(w, load(x, 0, i), a), multiply_add(w, load(x, 1, i), b)
+            y[0, j], y[1, j] = total(a) * times + plus, total(b) * times + plus
 
 
 @compiled
 def pairs_of_rows(x, weight, scale, more, y, first, last):
-    """The same product for many tokens, where computing takes longer than reading: two rows for three tokens at a time
-    need the fewest loads for each multiplication.
+    """The same product for three tokens or more: two rows for three tokens at a time need few loads for each
+    multiplication, and fit into the registers of most processors.
     """
     tokens, width = x.shape
     for j in range(first, last, 2):
@@ -181,6 +173,8 @@ def pairs_of_rows(x, weight, scale, more, y, first, last):
             t2, t3 = min(t + 1, tokens - 1), min(t + 2, tokens - 1)
             a, b, c, d, e, f = zeros(), zeros(), zeros(), zeros(), zeros(), zeros()
             for i in range(0, width, WIDE):
+                ask_ahead(weight, j, i)
+                ask_ahead(weight, k, i)
                 v, w = load(weight, j, i), load(weight, k, i)
                 n = load(x, t, i)
                 a, d = multiply_add(v, n, a), multiply_add(w, n, d)
@@ -192,6 +186,14 @@ def pairs_of_rows(x, weight, scale, more, y, first, last):
             y[t, j], y[t2, j], y[t3, j] = total(a) * times + plus, total(b) * times + plus, total(c) * times + plus
             times, plus = factor(scale, k), term(more, k)
             y[t, k], y[t2, k], y[t3, k] = total(d) * times + plus, total(e) * times + plus, total(f) * times + plus
+
+
+@compiled
+def room_like(x):
+    """An array like x that begins at a multiple of 64 bytes: so no load of sixteen numbers needs two accesses."""
+    room = np.empty(x.size + WIDE, np.float32)
+    first = (-room.ctypes.data // 4) % WIDE
+    return room[first : first + x.size].reshape(x.shape)
 
 
 @compiled
@@ -375,6 +377,21 @@ def load(context, array, row, column):
         return builder.sitofp(builder.sext(numbers, ir.VectorType(ir.IntType(32), WIDE)), _FLOATS)
 
     return _LANES(array, types.intp, types.intp), write
+
+
+@intrinsic
+def ask_ahead(context, array, row, column):
+    """Let the memory begin to deliver what lies 8 KB after this number, so that it is there when it is needed."""
+
+    def write(context, builder, signature, args):
+        place = builder.ptrtoint(_place(context, builder, signature.args[0], args, ir.IntType(8)), ir.IntType(64))
+        pointer = builder.inttoptr(builder.add(place, ir.Constant(ir.IntType(64), AHEAD)), ir.IntType(8).as_pointer())
+        numbers = [ir.Constant(ir.IntType(32), number) for number in (0, 3, 1)]  # to read, to keep, data
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(number.type for number in numbers)])
+        builder.call(builder.module.declare_intrinsic("llvm.prefetch", (pointer.type,), kind), [pointer, *numbers])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp), write
 
 
 @intrinsic

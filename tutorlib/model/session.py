@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..arguments import ints
-from ..sequences import Prompted, shared_beginning
+from ..arguments import Prompted, ints, shared_beginning
 from .llama import LoopCache
 from .tree import TokenTree
 
 if TYPE_CHECKING:
-    from .lm import LM
     from .protocol import Sequences
 
 
@@ -158,14 +156,15 @@ class Session:
         if is_new and self._cache.share(tokens, draft._cache):
             self._computed = draft._computed = len(tokens)
 
-    def first_layers(self, early: LM) -> Session:
+    def first_layers(self, early: Any) -> Session:
         """The same sequence over the model that ends after some first layers of this one; see `LM.first_layers`.
 
         It uses the keys and values that this session has, and computes none of them again. What is fed to it is
         overwritten by what is fed to this session next. (Models without such a cache compute the whole sequence again.)
         """
         self._refuse_open_tree("first_layers")
-        is_mine = early.first_of is not None and early.first_of is getattr(self.lm, "original", None)
+        whole = getattr(early, "first_of", None)
+        is_mine = whole is not None and whole is getattr(self.lm, "original", None)
         shared = getattr(self._cache, "first_layers", None)
         if not is_mine or shared is None:
             return early.session(self._tokens)

@@ -11,24 +11,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .decoder import BatchSteps, Prompt, Steps, decoder
+from .decoder import BatchSteps
+from .decoder import decoder as decoder  # for those who import it from here
 from .step import Step
 from .trace import Text, TextStream, Trace
-
-# With the names of `decoder` that can be imported from here as well.
-__all__ = [
-    "BatchSteps",
-    "Prompt",
-    "Steps",
-    "checked_budget",
-    "checked_stop",
-    "decoder",
-    "progress_bar",
-    "pull",
-    "refuse_begun",
-    "run",
-    "run_batch",
-]
 
 # How long an automatic progress bar waits before it appears, in seconds.
 PROGRESS_DELAY = 2.0

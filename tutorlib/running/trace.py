@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import ints
-from ..sequences import Prompted
+from ..arguments import Prompted, ints
 from .step import Candidates, Step
 
 if TYPE_CHECKING:

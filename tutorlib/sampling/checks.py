@@ -78,7 +78,7 @@ def prompt_length(history: Sequence[int], name: str) -> int:
     if length is None:
         raise ValueError(
             f"{name} needs to know where the prompt ends: pass histories as "
-            "tutorlib.sequences.Prompted(tokens, prompt_length), as the methods do"
+            "tutorlib.arguments.Prompted(tokens, prompt_length), as the methods do"
         )
     return length
 

@@ -4,7 +4,8 @@ The same setting is not the same distribution everywhere: engines apply filters 
 defaults, and look back over different parts of the text. Each function here is one engine's chain, with the engine's
 own names and defaults. What this file does not do: beam search, lengths, stop words, and the speed of anything.
 
-The chains were compared with the engines themselves: see `tutorlib.lab.experiments.settings`, and chapter 21.
+The chains were compared with the engines themselves: see `tutorlib.lab.experiments.settings`, and chapter 21. Only
+vLLM's was read in its source.
 """
 
 import inspect
@@ -31,6 +32,7 @@ VERSIONS = {
     "litgpt": "0.5.13",
     "transformers.js": "4.3.1",
     "node-llama-cpp": "3.22.1",
+    "vllm": "0.32.0, by its source",  # not run: the version is that of tests/engine_requirements.txt
 }
 # Settings that an engine accepts and does not use.
 IGNORED = {
@@ -385,6 +387,30 @@ def _node_llama_cpp(
     )
 
 
+def _vllm(
+    *, prompt_length=None, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0,
+    presence_penalty=0.0, frequency_penalty=0.0, logit_bias=None,
+):  # fmt: skip
+    """The order of `Sampler` and of its processors in ``vllm/v1/sample``."""
+    penalised = presence_penalty or frequency_penalty
+    begin = _prompt(prompt_length, "vLLM's presence or frequency penalty") if penalised else 0
+    before = _chain(
+        (logit_bias, temperatures.logit_bias, logit_bias),
+        (repetition_penalty != 1, penalties.repetition_penalty, repetition_penalty),
+        *_penalties(1, frequency_penalty, presence_penalty, begin),
+    )
+    if temperature < 1e-5:
+        given = {"top_k": top_k or None, "top_p": None if top_p == 1 else top_p, "min_p": min_p or None}
+        _refuse("vllm", "at temperature 0", **given)
+        return [*before, one_hot]
+    return before + _chain(
+        (temperature != 1, temperatures.temperature, max(temperature, 0.01)),  # a lower one is raised
+        (min_p != 0, filters.min_p, min_p),
+        (top_k not in (0, -1), filters.top_k, top_k),  # keeps ties
+        (top_p != 1, filters.top_p, top_p),
+    )
+
+
 CHAINS: dict[str, Callable[..., list[Warp]]] = {
     "transformers": _transformers,
     "llama.cpp": _llama_cpp,
@@ -396,4 +422,5 @@ CHAINS: dict[str, Callable[..., list[Warp]]] = {
     "litgpt": _litgpt,
     "transformers.js": _transformers_js,
     "node-llama-cpp": _node_llama_cpp,
+    "vllm": _vllm,
 }

@@ -15,8 +15,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ..arguments import ints
-from ..sequences import Prompted, shared_beginning
+from ..arguments import Prompted, ints, shared_beginning
 from .checks import prompt_length
 
 

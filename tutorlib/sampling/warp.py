@@ -15,8 +15,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from ..arguments import concrete
-from ..sequences import Prompted
+from ..arguments import Prompted, concrete
 from .checks import Filter, Warp, checked_histories, checked_result, checked_warp, named, takes, warp_names
 from .engines import as_in
 from .filters import (

@@ -22,19 +22,6 @@ from .style import (
     titled,
 )  # fmt: skip
 
-# The parts of a stack: each has a kind of the palette, which gives its look, and a name for the legend.
-PARTS = {
-    "target": ("target", "calls of the target"),
-    "draft": ("draft", "drafting"),
-    "neutral": ("neutral", "the rest"),
-}
-MEMORY = {
-    "target": ("target", "weights: target"),
-    "draft": ("draft", "weights: draft or heads"),
-    "cache": ("accepted", "cache"),
-    "logits": ("resampled", "logits"),
-}
-
 
 @takes_iterators
 def bar_chart(
@@ -122,43 +109,6 @@ def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, title=None):
     )
     look = {"looks": looks, "sideways": True, "thick": 0.8, "legend": {**ABOVE, "ncols": 2}, "xlim": (0, 1.02)}
     return bar_chart(ax, values, names, intervals=intervals, **look, title=title)
-
-
-@takes_iterators
-def cost_bars(
-    ax,
-    rows: Mapping[str, Mapping[str, float]],
-    *,
-    xlabel: str,
-    parts: Mapping[str, tuple[str, str]] = PARTS,
-    notes: Mapping[str, str] | None = None,
-    title=None,
-):
-    """Draw the cost of each method as a bar, divided into parts.
-
-    Parameters
-    ----------
-    rows : mapping from methods to mappings from parts to numbers
-        A method need not have all parts.
-    parts : mapping from names to pairs of a kind of the palette and a name for the legend
-        The possible parts, in their order. The default is for times: "target", "draft" and "neutral" stand for calls of
-        the target, drafting and the rest. `MEMORY` is for memory.
-    notes : mapping from methods to str, optional
-        What to write at the end of a method's bar, such as how many times as fast as the plain loop it is.
-    """
-    unknown = {part for spent in rows.values() for part in spent} - parts.keys()
-    if unknown:
-        raise ValueError(f"costs are divided into {', '.join(parts)}; got {', '.join(sorted(unknown))}")
-    used = [part for part in parts if any(spent.get(part) for spent in rows.values())]
-    values = {parts[part][1]: [spent.get(part, 0.0) for spent in rows.values()] for part in used}
-    kinds = [parts[part][0] for part in used]
-    looks = [filled(kind, hatch=(HATCHES | {"neutral": "---"})[kind], linewidth=1.3) for kind in kinds]
-    whole = np.sum(list(values.values()), axis=0)
-    look = {"looks": looks, "stacked": True, "sideways": True, "thick": 0.66, "legend": {**ABOVE, "ncols": len(parts)}}
-    bar_chart(ax, values, list(rows), **look, xlabel=xlabel, xlim=(0, 1.16 * whole.max()))
-    for place, name in enumerate(rows):
-        beside(ax, (notes or {}).get(name, ""), (whole[place], place), (6, 0), va="center", fontsize=9.5, weight="bold")
-    return titled(ax, title)
 
 
 @takes_iterators

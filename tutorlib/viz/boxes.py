@@ -99,16 +99,6 @@ def two_tokenizations(ax, rows: Mapping[str, Sequence[str]], shared: Mapping[str
     return drawing(ax, (-0.4, len(texts.pop()) + 0.4), (1.6 * len(rows) - 0.3, -0.4), title)
 
 
-def _box_row(ax, texts, kinds, gap=0.25):
-    """Draw a row of boxes; return the left and right edge of each."""
-    edges, x = [], 0.0
-    for text, kind in zip(texts, kinds, strict=True):
-        token_box(ax, x, 0, box_width(text), kind, text)
-        edges.append((x, x + box_width(text)))
-        x += box_width(text) + gap
-    return edges
-
-
 @takes_iterators
 def window_grid(ax, columns: Sequence[Sequence[str]], new: Sequence[str], *, explain: int | None = None, title=None):
     """Draw lookahead's window: each of its columns as a row, with each token below the position that it is a guess for.

@@ -31,7 +31,7 @@ CROSSED = {"color": pale(LIGHT["neutral"]), "edgecolor": LIGHT["neutral"], "hatc
 
 
 @takes_iterators
-def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, title=None):
+def next_token_bars(ax, tokens: Sequence[str], probs, *, top=12, title=None):
     """Draw a next-token distribution as horizontal bars with their probabilities, the most likely token on top.
 
     Parameters
@@ -40,23 +40,15 @@ def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, ti
         The texts.
     probs : array of floats, shape (n,)
         Their probabilities. They need not sum to 1, so you can pass only some of the tokens.
-    chosen : str or int, optional
-        The token that was chosen, as text or index. Its bar is filled and marked, and the others are pale.
     top : int
         How many tokens to draw at most. If the probabilities sum to 1, the others share one last bar.
     """
     probs = checked_probabilities(probs, tokens)
-    if isinstance(chosen, str):
-        if chosen not in tokens:
-            raise ValueError(f"chosen={chosen!r} is not among the tokens")
-        chosen = list(tokens).index(chosen)
     order = np.argsort(-probs, kind="stable")
     shown = list(order[:top])
-    if chosen is not None and chosen not in shown:
-        shown[-1] = chosen
     names = [token_label(tokens[i]) for i in shown]
     values = [float(probs[i]) for i in shown]
-    faces = [color("target") if chosen is None or i == chosen else pale(color("target")) for i in shown]
+    faces = [color("target")] * len(shown)
     rest = float(probs.sum() - sum(values))
     if len(order) > len(shown) and abs(probs.sum() - 1) < 1e-3:
         names.append(f"{len(order) - len(shown):,} others")
@@ -66,10 +58,8 @@ def next_token_bars(ax, tokens: Sequence[str], probs, *, chosen=None, top=12, ti
     if len(names) > len(shown):
         bars[-1].set_edgecolor(LIGHT["neutral"])
         bars[-1].set_hatch("...")
-    for place, (value, i) in enumerate(zip(values, [*shown, None], strict=False)):
-        picked = chosen is not None and i == chosen
-        weight = "bold" if picked else "normal"
-        ax.text(value + 0.012, place, _share(value) + ("  ◂ chosen" if picked else ""), va="center", weight=weight)
+    for place, value in enumerate(values):
+        ax.text(value + 0.012, place, _share(value), va="center")
     rows_down(ax, names)
     ends = 0, min(1.18, max([*values, 0.05]) * 1.3 + 0.05)
     ax.set_xlim(*ends)

@@ -3,15 +3,15 @@
 Nothing here runs a model: lengths, trees and cosines are passed in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, MARKS, color
-from .style import MONOSPACED, filled, pale, slot, swatches, titled, token_label
+from .style import filled, pale, slot, swatches, titled, token_label
 
 # From low to high in one hue. Dark is high, so the map can be read without colour too.
 SHADES = LinearSegmentedColormap.from_list("contrast", ["#ffffff", pale(color("target")), color("target"), "#0d2350"])
@@ -118,49 +118,6 @@ def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequen
     ax.set_yticks([row + 0.5 for row in range(len(lengths))], [f"text {row + 1}" for row in range(len(lengths))])
     ax.set_xlabel("position in the row")
     ax.grid(visible=False)
-    return titled(ax, title)
-
-
-@takes_iterators
-def tree_mask(ax, tree, names: Sequence[str], groups: Mapping[str, int] | None = None, *, title=None):
-    """Draw the attention mask of a call that scores a tree: a square is dark if the row's token sees the column's.
-
-    All nodes see the text before the tree, which is one column on the left.
-
-    Parameters
-    ----------
-    tree : TokenTree
-    names : sequence of str
-        The text of each node.
-    groups : mapping from names to numbers of nodes, optional
-        Consecutive groups of nodes. Lines separate the groups.
-    """
-    if len(tree) != len(names):
-        raise ValueError(f"there must be a name for each of the {len(tree)} nodes, got {len(names)}")
-    if groups and sum(groups.values()) != len(tree):
-        raise ValueError(f"the sizes of the groups {dict(groups)} must sum to the {len(tree)} nodes")
-    seen = np.ones((len(tree), len(tree) + 1))
-    seen[:, 1:] = 2 * tree.mask().numpy()
-    shades = ListedColormap(["#ffffff", pale(LIGHT["context"]), color("target")])
-    ax.imshow(seen, cmap=shades, vmin=0, vmax=2, interpolation="nearest", aspect="equal")
-    shown = [token_label(name, 9) for name in names]
-    look = {**MONOSPACED, "fontsize": 8.5}
-    ax.set_yticks(range(len(tree)), shown, **look)
-    ax.set_xticks(range(len(tree) + 1), ["text", *shown], rotation=90, **look)
-    ax.xaxis.tick_top()
-    ax.set_xticks(np.arange(-0.5, len(tree) + 1), minor=True)
-    ax.set_yticks(np.arange(-0.5, len(tree)), minor=True)
-    ax.grid(which="major", visible=False)
-    ax.grid(which="minor", color=LIGHT["line"], linewidth=0.6)
-    ax.tick_params(which="both", length=0)
-    at = -0.5
-    for name, count in (groups or {}).items():
-        ax.text(len(tree) + 0.8, at + count / 2, name, va="center", ha="left", fontsize=9.5)
-        at += count
-        if at < len(tree) - 0.5:
-            ax.axhline(at, color=LIGHT["text"], linewidth=1.2)
-            ax.axvline(at + 1, color=LIGHT["text"], linewidth=1.2)
-    ax.set_ylabel("this token sees …")
     return titled(ax, title)
 
 

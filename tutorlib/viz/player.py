@@ -206,7 +206,8 @@ def _html(player):
         f'<div class="tl-text">{_running_text(trace, steps, labels)}</div>',
         '<div class="tl-stage">',
     ]
-    parts += [_step(step, i, calls[i], labels) for i, step in enumerate(steps)]
+    before = [[], *(step.hypotheses for step in steps)]  # what a search kept until each step
+    parts += [_step(step, i, calls[i], labels, before[i]) for i, step in enumerate(steps)]
     if len(steps) > 2:
         parts.insert(
             -len(steps) + 1,
@@ -256,7 +257,7 @@ def _row(what, content, kind="tl-line"):
     return f'<div class="tl-row"><span class="tl-what">{what}</span> <div class="{kind}">{content}</div></div>'
 
 
-def _step(step, i, calls, labels):
+def _step(step, i, calls, labels, before):
     """One step: the progress of the run, the drafted tokens, the added tokens, the candidates and hypotheses."""
     added = "+" + _many(len(step.tokens), "token") if step.tokens else "no token yet"
     heads = [f'<b class="tl-number">Step {i + 1}</b>', f'<span class="tl-facts">{added}</span>']
@@ -279,7 +280,7 @@ def _step(step, i, calls, labels):
         lists = [_candidates(choices, token, labels) for choices, token in pairs if choices]
         parts.append(_row("candidates", "".join(lists), "tl-weighed"))
     if step.hypotheses:
-        parts.append(_row("hypotheses", _hypotheses(step.hypotheses, labels), "tl-hyps"))
+        parts.append(_row("hypotheses", _hypotheses(step, before, labels), "tl-tree"))
     return "\n".join([*parts, "</div>"])
 
 
@@ -332,14 +333,35 @@ def _tree(step, labels):
     return "".join(parts) if children else ""
 
 
-def _hypotheses(hypotheses, labels):
-    """The hypotheses that a search keeps after a step, in its own order, with their scores."""
-    items = []
-    for tokens, score in hypotheses[:_MOST_HYPOTHESES]:
-        text = "".join(labels.flowing(tokens)) or "∅"
-        items.append(f"<li><b>{_text(_number(score))}</b> <i>{_text(text)}</i></li>")
-    more = len(hypotheses) - _MOST_HYPOTHESES
-    return f"<ol>{''.join(items)}</ol>" + (f"<p>… and {more} more</p>" if more > 0 else "")
+def _hypotheses(step, before, labels):
+    """What a search keeps after a step, as a tree with scores; at the end what it kept `before`, and no longer does."""
+    held = {tuple(tokens): score for tokens, score in step.hypotheses[:_MOST_HYPOTHESES]}
+    beginnings = {tokens[:length] for tokens in held for length in range(len(tokens) + 1)}
+    gone = [tuple(tokens) for tokens, _ in before[:_MOST_HYPOTHESES] if tuple(tokens) not in beginnings]
+    texts = {tokens: labels.flowing(tokens) for tokens in (*held, *gone)}
+
+    def branches(sequences, start):
+        forks: dict[int, list[tuple]] = {}
+        for tokens in sequences:
+            forks.setdefault(tokens[start], []).append(tokens)
+        return f"<ul>{''.join(branch(fork, start) for fork in forks.values())}</ul>"
+
+    def branch(fork, start):
+        """The tokens that all these sequences share, as one box, and below it what follows."""
+        first, end = fork[0], start + 1
+        while all(len(tokens) > end and tokens[end] == first[end] for tokens in fork):
+            end += 1
+        kept, won = first[:end] in beginnings, tuple(step.tokens[:end]) == first[:end]
+        text = _text("".join(texts[first][start:end]) or "∅")
+        parts = [f"<li{' class=tl-k' if won else ''}><b class={_CLASSES['target' if kept else 'neutral']}>{text}</b>"]
+        if first[:end] in held:
+            parts.append(f" <span class=tl-facts>{_text(_number(held[first[:end]]))}</span>")
+        longer = [tokens for tokens in fork if len(tokens) > end]
+        return "".join([*parts, branches(longer, end) if longer else "", "</li>"])
+
+    sequences = [tokens for tokens in (*held, *gone) if tokens]
+    more = len(step.hypotheses) - _MOST_HYPOTHESES
+    return (branches(sequences, 0) if sequences else "") + (f"<p>… and {more} more</p>" if more > 0 else "")
 
 
 def _legend(steps):

@@ -10,11 +10,10 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from ..arguments import takes_iterators
-from ..model.tree import ROOT
 from .labels import labels_of
 from .palette import LIGHT, LINES, MARKS, color
 from .search_nodes import Node, search_nodes
-from .style import box_width, drawing, marked, outlined, patch, token_box, token_label
+from .style import drawing, outlined, patch, token_label
 
 # The fate of a hypothesis -> the kind of token whose colour, mark and line it gets.
 FATES = {"kept": "target", "finished": "accepted", "dropped": "rejected", "given up": "neutral"}
@@ -145,58 +144,6 @@ def _columns(ax, name, count, y):
     for number in range(1, count + 1):
         style = {"ha": "center", "va": "bottom", "fontsize": 9.5, "color": LIGHT["neutral"]}
         ax.text(number, y, f"{name} {number}", **style)
-
-
-@takes_iterators
-def token_tree(
-    ax, tree, names: Sequence[str], *, kinds: Sequence[str] = (), notes: Sequence[str] = (), root="", title=None
-):
-    """Draw a tree of candidates that grows to the right.
-
-    Parameters
-    ----------
-    tree : TokenTree
-    names : sequence of str
-        The text of each node, in node order.
-    kinds : sequence of str, optional
-        The kind of each node, from the palette; by default all are drafted.
-    notes : sequence of str, optional
-        What to write on the edge that leads to each node, such as an estimate.
-    root : str
-        The text at the root, such as the end of the text; nothing is drawn there if it is empty.
-    """
-    kinds, notes = list(kinds) or ["draft"] * len(tree), list(notes) or [""] * len(tree)
-    if not len(tree) == len(names) == len(kinds) == len(notes):
-        raise ValueError(
-            f"a tree of {len(tree)} nodes needs a name, a kind and a note for each; got {len(names)} names, "
-            f"{len(kinds)} kinds, {len(notes)} notes"
-        )
-    children = {node: tree.children(node) for node in range(ROOT, len(tree))}
-    heights = {node: -at for node, at in layout(children, ROOT).items()}
-    depths = [-1 if node < 0 else tree.depths[node] for node in range(-1, len(tree))]
-    shown = [root, *(marked(name, kind) for name, kind in zip(names, kinds, strict=True))]
-    # The column of each depth is as wide as its longest text.
-    widths = [
-        max(box_width(text) for text, d in zip(shown, depths, strict=True) if d == depth)
-        for depth in range(-1, max(depths) + 1)
-    ]
-    gap = 2.8 if any(notes) else 1.0
-    lefts = np.concatenate([[0.0], np.cumsum(np.array(widths) + gap)])
-    for node in range(len(tree)):
-        parent = tree.parents[node]
-        start = lefts[depths[parent + 1] + 1] + box_width(shown[parent + 1])
-        ends = (start, lefts[depths[node + 1] + 1]), (heights[parent] + 0.4, heights[node] + 0.4)
-        kept = kinds[node] == "accepted"
-        ax.plot(*ends, color=LIGHT[kinds[node]] if kept else LIGHT["line"], linewidth=2.4 if kept else 1.4, zorder=1)
-        if notes[node]:
-            # Close to the node rather than halfway, because the edges are further apart there.
-            x, y = ends[0][1] - 1.25, ends[1][1]
-            ax.text(x, y, notes[node], ha="center", va="center", fontsize=8.5, zorder=3, bbox=patch("white", 0.1))
-    for node, text in enumerate(shown, start=-1):
-        if text:
-            kind = "context" if node < 0 else kinds[node]
-            token_box(ax, lefts[depths[node + 1] + 1], heights[node], box_width(text), kind, text)
-    return drawing(ax, (-0.3, lefts[-1]), (min(heights.values()) - 0.3, 1.2), title)
 
 
 @takes_iterators

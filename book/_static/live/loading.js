@@ -37,19 +37,19 @@
     try { return await fetched(name, progress); } catch { return fromScript(name, progress); }
   };
 
-  /* How many bytes both models have. */
-  Live.size = Object.values(Live.VILLAGE.models).reduce((sum, { bytes }) => sum + bytes, 0);
-
-  /* {target, draft}, with models that are ready; each is loaded once. After an error, the next call tries again. */
-  Live.load = progress => loading ??= (async () => {
+  /* The models by name, ready; each is loaded once. Heads and networks become part of the target, because they compute with what it computed. After an
+     error, the next call tries again. */
+  Live.load = (names, progress) => loading ??= (async () => {
     let arrived = 0, failed = false;
     const count = bytes => { arrived += bytes; if (!failed) { progress(arrived); } };
     await Live.compileKernel();
-    const models = Promise.all(Object.entries(Live.VILLAGE.models).map(async ([name, { config, bytes }]) => {
-      const file = await bytesOf(name, count);
+    const files = Object.fromEntries(await Promise.all(names.map(async name => {
+      const { bytes } = Live.VILLAGE.models[name], file = await bytesOf(name, count);
       if (file.length !== bytes) { throw new Error(`${name} has ${file.length} bytes, not ${bytes}`); }
-      return [name, new Live.Model(config, file)];
-    }));
-    return Object.fromEntries(await models.catch(error => { failed = true; throw error; }));
+      return [name, file];
+    })).catch(error => { failed = true; throw error; }));
+    const isModel = name => Boolean(Live.VILLAGE.models[name].config), parts = names.filter(name => !isModel(name)).map(name => files[name]);
+    return Object.fromEntries(names.filter(isModel).map(name =>
+      [name, new Live.Model(Live.VILLAGE.models[name].config, files[name], name === "target" ? parts : [])]));
   })().catch(error => { loading = null; throw error; });
 })(globalThis.Live ??= {});

@@ -36,11 +36,12 @@
   };
 
   Live.Model = class {
-    /* config: that of transformers; bytes: the model's safetensors file; sessions: how many texts can be held at the same time */
-    constructor(config, bytes, sessions = 3) {
+    /* config: that of transformers; bytes: the model's safetensors file; more: such files with the weights of heads or a network on the
+       model; sessions: how many texts can be held at the same time */
+    constructor(config, bytes, more = [], sessions = 3) {
       const { hidden_size: H, intermediate_size: M, num_hidden_layers: L, head_dim: D, vocab_size: V } = config;
-      const stored = tensors(bytes), context = config.max_position_embeddings, cache = 2 * L * context * H;
-      const count = stored.reduce((sum, [, tensor]) => sum + tensor.length, 0) + sessions * cache + MOST * (4 * H + 3 * M + V) + 2 * context;
+      const stored = [bytes, ...more].flatMap(tensors), context = config.max_position_embeddings, cache = 2 * L * context * H;
+      const count = stored.reduce((sum, [, tensor]) => sum + tensor.length, 0) + sessions * cache + 2 * context * H + MOST * (4 * H + 3 * M + V) + 2 * context;
       this.config = config;
       this.context = context;
       this.memory = compiled ? new WebAssembly.Memory({ initial: Math.ceil(count / 16384) + 1 }) : null;
@@ -51,26 +52,30 @@
       this.numbers = new Float32Array(compiled ? this.memory.buffer : count + 4);
       let free = 4;
       const take = size => (free += size) - size;
-      const weights = Object.fromEntries(stored.map(([name, tensor]) => {
+      const weights = this.weights = Object.fromEntries(stored.map(([name, tensor]) => {
         const at = take(tensor.length);
         for (let i = 0; i < tensor.length; i++) { this.numbers[at + i] = half[tensor[i]]; }
         return [name, at];
       }));
-      const layer = (i, name) => weights[`model.layers.${i}.${name}.weight`];
-      this.layers = Array.from({ length: L }, (_, i) => ({
-        norm: layer(i, "input_layernorm"), q: layer(i, "self_attn.q_proj"), k: layer(i, "self_attn.k_proj"),
-        v: layer(i, "self_attn.v_proj"), o: layer(i, "self_attn.o_proj"), norm2: layer(i, "post_attention_layernorm"),
-        gate: layer(i, "mlp.gate_proj"), up: layer(i, "mlp.up_proj"), down: layer(i, "mlp.down_proj")
-      }));
+      this.layers = Array.from({ length: L }, (_, i) => this.layer(`model.layers.${i}`));
       this.norm = weights["model.norm.weight"];
       this.embeddings = weights["model.embed_tokens.weight"];
       this.x = take(MOST * H); this.y = take(MOST * H); this.q = take(MOST * H); this.v = take(MOST * H);
       this.gate = take(MOST * M); this.up = take(MOST * M); this.packed = take(MOST * M);
       this.logits = take(MOST * V); this.scores = take(context);
-      this.caches = Array.from({ length: sessions }, () => this.layers.map(() => ({ k: take(context * H), v: take(context * H) })));
+      const held = () => ({ k: take(context * H), v: take(context * H) });
+      this.caches = Array.from({ length: sessions }, () => this.layers.map(held));
+      this.spare = held(); /* for a network of one layer on the model */
       const angle = (position, i) => Math.fround(position * Math.fround(config.rope_parameters.rope_theta ** (-2 * i / D)));
       this.angles = Array.from({ length: context }, (_, position) =>
         Array.from({ length: D / 2 }, (_, i) => [Math.cos(angle(position, i)), Math.sin(angle(position, i))]));
+    }
+
+    /* Where the weights of a layer begin. */
+    layer(prefix) {
+      const of = name => this.weights[`${prefix}.${name}.weight`];
+      return { norm: of("input_layernorm"), q: of("self_attn.q_proj"), k: of("self_attn.k_proj"), v: of("self_attn.v_proj"), o: of("self_attn.o_proj"),
+        norm2: of("post_attention_layernorm"), gate: of("mlp.gate_proj"), up: of("mlp.up_proj"), down: of("mlp.down_proj") };
     }
 
     session() {
@@ -117,11 +122,11 @@
     }
 
     /* Turn the two halves of each head by the angles of the token's position. */
-    rotate(x, tokens, position) {
+    rotate(x, positions) {
       const F = this.numbers, { hidden_size: H, head_dim: D } = this.config;
-      for (let t = 0; t < tokens; t++) {
+      for (const [t, position] of positions.entries()) {
         for (let head = x + t * H; head < x + (t + 1) * H; head += D) {
-          this.angles[position + t].forEach(([cos, sin], i) => {
+          this.angles[position].forEach(([cos, sin], i) => {
             const a = F[head + i], b = F[head + i + D / 2];
             F[head + i] = a * cos - b * sin;
             F[head + i + D / 2] = b * cos + a * sin;
@@ -130,11 +135,12 @@
       }
     }
 
-    /* One token's attention, one head: y = sum of softmax(q k[j]) v[j] over the positions j < length. In the cache, v is turned: one row
-       for each number, so that this is a product of rows like all others. */
-    attend(y, q, { k, v }, head, length) {
+    /* One token's attention, one head: y = sum of softmax(q k[j]) v[j] over the places j < length in the cache, but for the hidden ones.
+       In the cache, v is turned: one row for each number, so that this is a product of rows like all others. */
+    attend(y, q, { k, v }, head, length, hidden) {
       const F = this.numbers, { hidden_size: H, head_dim: D } = this.config, p = this.scores, whole = (length + 3) & ~3;
       this.products(p, k + head, q, 1, whole, D, H);
+      for (const j of hidden) { F[p + j] = -Infinity; }
       let most = -Infinity, sum = 0;
       for (let j = p; j < p + length; j++) { most = Math.max(most, F[j]); }
       for (let j = p; j < p + length; j++) { sum += F[j] = Math.exp((F[j] - most) / Math.sqrt(D)); }
@@ -143,37 +149,46 @@
       this.products(y, v + head * this.context, p, 1, D, whole, this.context);
     }
 
-    /* Read at most eight tokens, the first of them at `position`; return the logits after each, as Float32Arrays. */
-    forward(tokens, cache, position) {
-      const F = this.numbers, T = tokens.length, { x, y, q, v, gate, up, context } = this;
-      const { hidden_size: H, intermediate_size: M, head_dim: D, vocab_size: V } = this.config;
+    /* Change the states of T tokens in this.x by one layer, whose keys and values go to `held`, from `place` on. A layer without a first norm
+       reads the states as they are. */
+    apply(layer, held, T, place, positions, hidden) {
+      const F = this.numbers, { x, y, q, v, gate, up, context } = this, k = held.k + place * this.config.hidden_size;
+      const { hidden_size: H, intermediate_size: M, head_dim: D } = this.config;
       const add = (to, from) => { for (let i = 0; i < T * H; i++) { F[to + i] += F[from + i]; } };
+      if (layer.norm === undefined) { F.copyWithin(y, x, x + T * H); } else { this.normalize(y, x, layer.norm, T); }
+      this.products(q, layer.q, y, T, H, H);
+      this.products(k, layer.k, y, T, H, H);
+      this.products(v, layer.v, y, T, H, H);
+      this.rotate(q, positions);
+      this.rotate(k, positions);
+      for (let t = 0; t < T; t++) { for (let j = 0; j < H; j++) { F[held.v + j * context + place + t] = F[v + t * H + j]; } }
+      for (let t = 0; t < T; t++) {
+        for (let head = 0; head < H; head += D) { this.attend(y + t * H + head, q + t * H + head, held, head, place + t + 1, hidden[t]); }
+      }
+      this.products(q, layer.o, y, T, H, H);
+      add(x, q);
+      this.normalize(y, x, layer.norm2, T);
+      this.products(gate, layer.gate, y, T, M, H);
+      this.products(up, layer.up, y, T, M, H);
+      for (let j = 0; j < T * M; j++) { F[gate + j] *= F[up + j] / (1 + Math.exp(-F[gate + j])); }
+      this.products(q, layer.down, gate, T, H, M);
+      add(x, q);
+    }
+
+    /* The vectors of T tokens that begin at an index of the memory. */
+    vectors(from, T, size) { return Array.from({ length: T }, (_, t) => this.numbers.slice(from + t * size, from + (t + 1) * size)); }
+
+    /* Read at most eight tokens into the cache, the first of them at `place`; return the logits after each, as Float32Arrays.
+       positions, hidden: where the tokens stand in their text, and which places each must not see; needed where texts branch. */
+    forward(tokens, cache, place, positions = tokens.map((_, t) => place + t), hidden = tokens.map(() => [])) {
+      const F = this.numbers, T = tokens.length, { x, y } = this, { hidden_size: H, vocab_size: V } = this.config;
       tokens.forEach((token, t) => F.copyWithin(x + t * H, this.embeddings + token * H, this.embeddings + (token + 1) * H));
-      this.layers.forEach((layer, i) => {
-        const held = cache[i], k = held.k + position * H;
-        this.normalize(y, x, layer.norm, T);
-        this.products(q, layer.q, y, T, H, H);
-        this.products(k, layer.k, y, T, H, H);
-        this.products(v, layer.v, y, T, H, H);
-        this.rotate(q, T, position);
-        this.rotate(k, T, position);
-        for (let t = 0; t < T; t++) { for (let j = 0; j < H; j++) { F[held.v + j * context + position + t] = F[v + t * H + j]; } }
-        for (let t = 0; t < T; t++) {
-          for (let head = 0; head < H; head += D) { this.attend(y + t * H + head, q + t * H + head, held, head, position + t + 1); }
-        }
-        this.products(q, layer.o, y, T, H, H);
-        add(x, q);
-        this.normalize(y, x, layer.norm2, T);
-        this.products(gate, layer.gate, y, T, M, H);
-        this.products(up, layer.up, y, T, M, H);
-        for (let j = 0; j < T * M; j++) { F[gate + j] *= F[up + j] / (1 + Math.exp(-F[gate + j])); }
-        this.products(q, layer.down, gate, T, H, M);
-        add(x, q);
-      });
+      this.layers.forEach((layer, i) => this.apply(layer, cache[i], T, place, positions, hidden));
       this.normalize(y, x, this.norm, T);
       this.products(this.logits, this.embeddings, y, T, V, H);
       this.calls += 1;
-      return Array.from({ length: T }, (_, t) => F.slice(this.logits + t * V, this.logits + (t + 1) * V));
+      this.states = this.vectors(y, T, H); /* what the output layer reads, for heads */
+      return this.vectors(this.logits, T, V);
     }
   };
 
@@ -184,22 +199,24 @@
       this.cache = cache;
       this.context = model.context;
       this.tokens = [];
+      this.states = []; /* of each token, what the output layer reads */
     }
 
     /* The logits after each of the last `count` tokens of a text. Only what is new in the text is read; what is no longer in it is
        forgotten. */
     rows(text, count = 1) {
-      if (!text.length || text.length > this.context) { throw new RangeError(`a text has from 1 to ${this.context} tokens`); }
+      if (text.length < count || text.length > this.context) { throw new RangeError(`a text has from ${count} to ${this.context} tokens`); }
       let same = 0;
       while (same < Math.min(this.tokens.length, text.length - count) && this.tokens[same] === text[same]) { same += 1; }
       const rows = [];
-      this.tokens.length = same;
+      this.tokens.length = this.states.length = same;
       while (this.tokens.length < text.length) {
         const next = text.slice(this.tokens.length, this.tokens.length + MOST);
         rows.push(...this.model.forward(next, this.cache, this.tokens.length));
         this.tokens.push(...next);
+        this.states.push(...this.model.states);
       }
-      return rows.slice(-count);
+      return rows.slice(rows.length - count);
     }
   };
 })(globalThis.Live ??= {});

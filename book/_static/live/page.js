@@ -3,20 +3,23 @@
   "use strict";
   const { element } = Live.draw;
   const tokenizer = new Live.Tokenizer(Live.VILLAGE);
+  const NEEDS = { beams: ["target"], heads: ["target", "medusa"], eagle: ["target", "eagle"] }; /* which models a part runs; the others run both */
+  const roots = [...document.querySelectorAll("[data-live]")];
 
   const desk = Live.desk = {
     tokenizer,
     prompt: "This is a story about Mia and Ben.",
-    method: "speculative", temperature: 0.8, topP: 1, gamma: 4, seed: 2,
+    method: "speculative", temperature: 0.8, topP: 1, gamma: 4, seed: 2, beams: 3, guesses: 5,
+    needs: [...new Set(roots.flatMap(root => NEEDS[root.dataset.live] ?? ["target", "draft"]))],
     models: null,
     kernel: true,
     changed: new EventTarget() /* "prompt" when the text to be continued is another one, "settings", "kernel" */
   };
 
   /* A page may begin with other settings: <div data-live="steps" data-temperature="0" data-method="plain"> */
-  for (const { dataset } of document.querySelectorAll("[data-live]")) {
+  for (const { dataset } of roots) {
     for (const name of ["prompt", "method"]) { desk[name] = dataset[name] ?? desk[name]; }
-    for (const name of ["temperature", "topP", "gamma", "seed"]) { if (name in dataset) { desk[name] = Number(dataset[name]); } }
+    for (const name of ["temperature", "topP", "gamma", "seed", "beams"]) { if (name in dataset) { desk[name] = Number(dataset[name]); } }
   }
 
   desk.change = (name, value) => {
@@ -25,13 +28,13 @@
     desk.changed.dispatchEvent(new Event(name === "prompt" || name === "seed" ? "prompt" : name === "kernel" ? "kernel" : "settings"));
   };
 
-  /* The prompt's tokens; why it cannot be continued; what the reader should know of it. */
-  desk.read = () => {
+  /* The prompt's tokens; why it cannot be continued by at least `more` of them; what the reader should know of it. */
+  desk.read = (more = 1) => {
     const tokens = tokenizer.encode(desk.prompt), most = Live.VILLAGE.models.target.config.max_position_embeddings;
     const strange = [...new Set(desk.prompt)].filter(letter => !Live.VILLAGE.letters.includes(letter));
     let problem = null, note = `${tokens.length} tokens`;
-    if (tokens.length >= most) {
-      problem = `This prompt has ${tokens.length} tokens. The models can read ${most}, and need room for at least one more. Shorten it.`;
+    if (tokens.length + more > most) {
+      problem = `This prompt has ${tokens.length} tokens. The models can read ${most}, and need room for at least ${more === 1 ? "one" : more} more. Shorten it.`;
     } else if (!desk.prompt.trim()) {
       note = "The prompt is empty, so the target begins a story of its own.";
     } else if (strange.length) {
@@ -44,23 +47,26 @@
   desk.rng = () => (desk.temperature === 0 ? new Live.Greedy() : new Live.Seeded(desk.seed));
   desk.warp = () => ({ temperature: desk.temperature, topP: desk.topP });
 
+  /* What the first press loads, in words. */
+  desk.loads = { "target,draft": "the two models", target: "the model", "target,medusa": "the model and its heads", "target,eagle": "the model and the network" }[desk.needs] ?? "the models";
+  desk.megabytes = (desk.needs.reduce((sum, name) => sum + Live.VILLAGE.models[name].bytes, 0) / 1e6).toFixed(0);
+
   /* The models, loaded if need be; `say` is told what is going on. Returns null, and has said why, if they do not come. */
   desk.ready = async say => {
     if (desk.models) { return desk.models; }
-    const whole = (Live.size / 1e6).toFixed(0);
-    say(`Loading the two models (${whole} MB) …`);
+    say(`Loading ${desk.loads} (${desk.megabytes} MB) …`);
     try {
-      const models = await Live.load(arrived => say(`Loading the two models: ${(arrived / 1e6).toFixed(0)} of ${whole} MB …`));
+      const models = await Live.load(desk.needs, arrived => say(`Loading ${desk.loads}: ${(arrived / 1e6).toFixed(0)} of ${desk.megabytes} MB …`));
       if (!desk.models) {
-        const sessions = model => Array.from({ length: 3 }, () => model.session());
-        desk.models = { ...models, sessions: { target: sessions(models.target), draft: sessions(models.draft) } };
+        const sessions = Object.entries(models).map(([name, model]) => [name, Array.from({ length: 3 }, () => model.session())]);
+        desk.models = { ...models, sessions: Object.fromEntries(sessions) };
         if (!models.target.kernel) { desk.change("kernel", false); }
         desk.useKernel();
       }
       say("");
       return desk.models;
     } catch (error) {
-      say(`The models did not arrive (${error.message}). Press the button to try again.`, true);
+      say(`The weights did not arrive (${error.message}). Press the button to try again.`, true);
       return null;
     }
   };
@@ -102,8 +108,8 @@
     return element("label", { class: "live-slider" }, element("span", {}, label, " ", output), input);
   };
 
-  const parts = { steps: Live.steps, race: Live.race, cost: Live.cost, game: Live.game };
-  document.querySelectorAll("[data-live]").forEach(root => {
+  const parts = { steps: Live.steps, race: Live.race, cost: Live.cost, game: Live.game, beams: Live.beams, heads: Live.heads, eagle: Live.network };
+  roots.forEach(root => {
     try { parts[root.dataset.live](root); } catch (error) { root.replaceChildren(element("p", {}, `This part does not work in your browser: ${error.message}`)); }
   });
 })(globalThis.Live ??= {});

@@ -2,14 +2,7 @@
 (Live => {
   "use strict";
   const { element, mark, number, box, bars, line } = Live.draw;
-  const EXAMPLES = {
-    "two friends": "This is a story about Mia and Ben.",
-    "a question": "This is a story about Mia and Ben. Mia stood at the well and felt proud. Ben waited at the mill. The red kite was with Mia. "
-      + "Mia gave the red kite to Ben. \"Who has the red kite?\" asked the baker.",
-    "no prompt": ""
-  };
   const SHOWN = 8; /* tokens in the bars */
-  const BEAT = 700; /* milliseconds a token, when the page plays by itself */
 
   Live.steps = root => {
     const { desk } = Live;
@@ -17,15 +10,9 @@
     let round = null; /* the last step of the method, as decoder.js yields it, and how long it took */
     let shown = 0; /* how many of its tokens the reader has seen */
     let looked = 0; /* which of them is explained */
-    let rounds = 0, rng = desk.rng(), busy = false, playing = false, version = 0;
+    let rounds = 0, rng = desk.rng(), version = 0;
 
-    const prompt = element("textarea", { rows: 2, spellcheck: "false", oninput: () => desk.change("prompt", prompt.value) });
-    prompt.value = desk.prompt;
-    const note = element("p", { class: "live-note" });
-    const examples = Object.entries(EXAMPLES).map(([name, text]) => element("button", { type: "button", class: "live-link", onclick: () => {
-      prompt.value = text;
-      desk.change("prompt", text);
-    } }, name));
+    const prompt = Live.promptBox();
     const method = (value, label) => element("label", {}, element("input", { type: "radio", name: "live-method", value, checked: desk.method === value,
       onchange: () => desk.change("method", value) }), element("span", {}, label));
     const gamma = desk.slider("gamma", "Guesses, γ", { min: 1, max: 8, step: 1 }, String);
@@ -33,31 +20,21 @@
       const value = Math.floor(Number(seed.value));
       if (seed.value !== "" && value >= 0 && value < 2 ** 32) { desk.change("seed", value); }
     } });
-    const nextButton = element("button", { type: "button", class: "live-main", onclick: () => next() }, "Next token");
-    const playButton = element("button", { type: "button", onclick: () => play() }, "Play");
-    const againButton = element("button", { type: "button", onclick: () => restart() }, "Start again");
-    const status = element("p", { class: "live-status", role: "status" });
     const heard = element("p", { class: "live-heard", "aria-live": "polite" }); /* what a screen reader says of each token */
     const text = element("p", { class: "live-text", tabindex: "0", "aria-label": "The text so far", role: "group" });
     const stage = element("div", { class: "live-stage" });
     const counts = element("dl", { class: "live-counts" });
 
-    const say = (words, bad = false) => {
-      status.textContent = words;
-      status.classList.toggle("live-bad", bad);
-    };
-
+    const buttons = Live.controls({ label: "Next token", step: say => next(say), restart: () => restart() });
     root.replaceChildren(
-      element("label", { class: "live-ask" }, element("span", {}, "The beginning of a story. Change it as you like."), prompt),
-      element("p", { class: "live-note" }, note, element("span", {}, "Try: ", examples.flatMap((button, i) => (i ? [" · ", button] : [button])))),
+      ...prompt.elements,
       element("div", { class: "live-settings" },
         element("fieldset", {}, element("legend", {}, "Method"), method("speculative", "Speculative"), method("plain", "Plain loop")),
         gamma,
         desk.slider("temperature", "Temperature", { min: 0, max: 2, step: 0.1 }, value => (value ? value.toFixed(1) : "0")),
         desk.slider("topP", "Top-p", { min: 0.05, max: 1, step: 0.05 }, value => (value === 1 ? "1" : value.toFixed(2))),
         element("label", { class: "live-seed" }, element("span", {}, "Seed"), seed)),
-      element("div", { class: "live-buttons" }, nextButton, playButton, againButton),
-      text, status, heard, stage, counts);
+      buttons.buttons, text, buttons.status, heard, stage, counts);
 
     /* ------------------------------------------------------------------------------------------------ what happens */
 
@@ -88,51 +65,31 @@
 
     const kindOf = at => (round.checks[at]?.accepted ? "accepted" : round.added.kind);
 
-    const next = async () => {
-      if (busy) { return; }
-      busy = true;
-      try {
-        const { problem } = desk.read();
-        if (problem) { playing = false; say(problem, true); return; }
-        const models = await desk.ready(say);
-        if (!models) { playing = false; return; }
-        if (over() && !pending()) { playing = false; say(over()); return; }
-        if (await prepare(models)) {
-          looked = shown;
-          written.push({ token: round.tokens[shown], kind: kindOf(shown) });
-          shown += 1;
-          if (written.at(-1).token === desk.tokenizer.end) { round.tokens.length = shown; }
-          heard.textContent = `${desk.label(written.at(-1).token)}, ${written.at(-1).kind}`;
-          say(pending() ? "" : over());
-          render();
-        }
-      } catch (error) {
-        playing = false;
-        say(`Something went wrong: ${error.message}`, true);
-      } finally {
-        busy = false;
-        labelButtons();
+    const next = async say => {
+      const { problem } = desk.read();
+      if (problem) { say(problem, true); return false; }
+      const models = await desk.ready(say);
+      if (!models) { return false; }
+      if (over() && !pending()) { say(over()); return false; }
+      if (await prepare(models)) {
+        looked = shown;
+        written.push({ token: round.tokens[shown], kind: kindOf(shown) });
+        shown += 1;
+        if (written.at(-1).token === desk.tokenizer.end) { round.tokens.length = shown; }
+        heard.textContent = `${desk.label(written.at(-1).token)}, ${written.at(-1).kind}`;
+        say(pending() ? "" : over());
+        render();
       }
+      return pending() || !over();
     };
 
-    const play = async () => {
-      playing = !playing;
-      labelButtons();
-      while (playing) {
-        await next();
-        if (desk.models && over() && !pending()) { playing = false; }
-        if (playing) { await new Promise(resolve => setTimeout(resolve, BEAT)); }
-      }
-      labelButtons();
-    };
     const restart = () => {
       version += 1;
       written = [];
       round = null;
       shown = looked = rounds = 0;
       rng = desk.rng();
-      playing = false;
-      say("");
+      buttons.stop();
       heard.textContent = "";
       render();
     };
@@ -148,28 +105,20 @@
 
     /* ------------------------------------------------------------------------------------------------ what is shown */
 
-    const labelButtons = () => { playButton.textContent = playing ? "Pause" : "Play"; };
-
     const labelSettings = () => {
-      const asked = desk.read();
-      note.textContent = asked.problem ?? asked.note;
-      note.classList.toggle("live-bad", Boolean(asked.problem));
+      prompt.update();
       gamma.querySelector("input").disabled = desk.method === "plain";
       seed.disabled = desk.temperature === 0;
     };
 
     const render = () => {
       labelSettings();
-      labelButtons();
       text.replaceChildren(element("span", { class: "live-prompt" }, desk.prompt),
         ...written.map(({ token, kind }, i) => element("u", { class: `live-${kind} ${i === written.length - 1 ? "live-now" : ""}` }, desk.flowing(token))));
       text.scrollTop = text.scrollHeight;
-      stage.replaceChildren(...(round ? [drafted(), explained()] : [welcome()]).filter(Boolean));
+      stage.replaceChildren(...(round ? [drafted(), explained()] : [Live.welcome("Next token")]).filter(Boolean));
       counts.replaceChildren(...(rounds ? facts() : []));
     };
-
-    const welcome = () => element("p", { class: "live-welcome" }, "Press ", element("b", {}, "Next token"),
-      ` to begin. The first press loads the two models (${(Live.size / 1e6).toFixed(0)} MB). They then run on your own machine, without a server.`);
 
     const facts = () => {
       const fact = (name, value) => element("div", {}, element("dt", {}, name), element("dd", {}, value));

@@ -163,6 +163,16 @@ def compare(
     return wrong(f"{short(value)} is {side}. {otherwise}".strip())
 
 
+def expect(
+    answer, due: float, mistakes: Mapping[float, str] | None = None, *, part: str = "", otherwise: str = "",
+    tolerance: float = 1e-6,
+) -> None:  # fmt: skip
+    """End the checker with a ✗ unless a number is right. As `compare`, for one `part` of several, which is named."""
+    found = compare(answer, due, mistakes, otherwise=otherwise, tolerance=tolerance)
+    if not found.ok:
+        raise Ended(wrong(f"({part}) {found.message}") if part else found)
+
+
 def tensor(values) -> torch.Tensor:
     """Numbers as a float64 tensor for a case: one row, or several."""
     return torch.tensor(values, dtype=torch.float64)

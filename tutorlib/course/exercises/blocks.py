@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from operator import mul
 
-from .answers import array, compare, filled, number, short
+from .answers import array, expect, filled, short
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -37,9 +37,7 @@ def check_fits(answer, first: float) -> Verdict:
         },
     }
     for name, share in due.items():
-        found = compare(number(answer[name]), share, mistakes[name], otherwise=f"({name})", tolerance=1e-3)
-        if not found.ok:
-            return found
+        expect(answer[name], share, mistakes[name], part=name, tolerance=1e-3)
     return right("Both of the block's distributions are exactly right, and yet it loses a third of its second tokens.")
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from .answers import array, compare, filled, number, short, tensor
+from .answers import array, expect, filled, short, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -43,9 +43,7 @@ def check_kept_shares(answer, p, q) -> Verdict:
         },
     }
     for name, share in due.items():
-        found = compare(number(answer[name]), share, mistakes[name], otherwise=f"({name})", tolerance=1e-3)
-        if not found.ok:
-            return found
+        expect(answer[name], share, mistakes[name], part=name, tolerance=1e-3)
     return right("Here, the rule that knows q keeps much more than those that only compare two tokens.")
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ...decoders.context_contrast import context_scores
 from ...decoders.contrastive_decoding import contrastive_scores
-from .answers import array, compare, filled, number, short, tensor
+from .answers import array, expect, filled, number, short, tensor
 from .judge import NOT_YET, Exercise, checker
 from .verdicts import Ended, Verdict, right, wrong
 
@@ -32,10 +32,8 @@ def check_thresholds(prediction, expert: Mapping[str, float], amateur: Mapping[s
             math.log(prob) / math.log(best): "You divided logarithms. The cut compares the probabilities themselves.",
             best / prob: "That is the wrong way round: alpha is at most 1.",
         }
-        hint = f"({token}) Solve alpha · {best:g} = {prob:g}."
-        found = compare(value, prob / best, mistakes, tolerance=0.01, otherwise=hint)
-        if not found.ok:
-            return found
+        hint = f"Solve alpha · {best:g} = {prob:g}."
+        expect(value, prob / best, mistakes, part=token, tolerance=0.01, otherwise=hint)
     return right("A token is kept as long as alpha is at most its probability divided by the expert's largest one.")
 
 
@@ -123,9 +121,7 @@ def check_weight(weight) -> Verdict:
         1: "At 1 the answer is Madrid, but it is already Madrid at a smaller weight.",
     }
     hint = "Write both scores as a number plus w times a number. At which w are they equal?"
-    found = compare(weight, tip, mistakes, otherwise=hint, tolerance=0.01)
-    if not found.ok:
-        return found
+    expect(weight, tip, mistakes, otherwise=hint, tolerance=0.01)
     said = []
     for near in (tip - 0.01, tip + 0.01):
         token = int(context_scores(told.log()[None], untold.log()[None], near).argmax())

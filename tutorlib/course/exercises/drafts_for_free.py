@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ...decoders.prompt_lookup import prompt_lookup
 from ...model.lm import LM
 from ...running.decoding import run
-from .answers import compare, filled, listed
+from .answers import expect, filled, listed
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -104,7 +104,7 @@ def check_calls(prediction, gammas: Mapping[str, int], lm: LM, prompt, new_token
     for key, value in filled(prediction, gammas).items():
         gamma = gammas[key]
         trace = run(prompt_lookup(lm, prompt, gamma=gamma), new_tokens, stop=())
-        mistakes = {
+        mistakes: dict[float, str] = {
             math.ceil(new_tokens / gamma): "Did you count the token that the target adds after a fully accepted draft?",
             math.ceil(new_tokens / (gamma + 1)): (
                 "You let every draft have gamma tokens. But a draft is copied from the text, so it ends where the text "
@@ -112,12 +112,8 @@ def check_calls(prediction, gammas: Mapping[str, int], lm: LM, prompt, new_token
             ),
             new_tokens: "That is one token per call, as if every draft were rejected.",
         }
-        due = trace.target_calls
         hint = "Write the text down. After each call, mark the latest earlier occurrence of its last three letters."
-        found = compare(value, due, {at: f"({key}) {said}" for at, said in mistakes.items() if at != due},
-                        otherwise=f"({key}) {hint}")  # fmt: skip
-        if not found.ok:
-            return found
+        expect(value, trace.target_calls, mistakes, part=key, otherwise=hint)
     return right(
         "In a loop, the latest occurrence is one period back, so a draft is at most one period long. Here, the first "
         "occurrence would allow a longer draft."
@@ -172,10 +168,6 @@ def check_pays(prediction, methods: Mapping[str, tuple], costs: Mapping[int, flo
             (cost + calls * draft) / tokens: "That is upside down: divide the tokens by the cost.",
             tokens: "That is the number of tokens per call, as if every call cost the same and drafting were free.",
         }
-        due = tokens / (cost + calls * draft)
         hint = "Divide the tokens of a round by the cost of a round, in units of a one-token call."
-        found = compare(value, due, {at: f"({name}) {said}" for at, said in mistakes.items() if at != due},
-                        tolerance=0.02, otherwise=f"({name}) {hint}")  # fmt: skip
-        if not found.ok:
-            return found
+        expect(value, tokens / (cost + calls * draft), mistakes, part=name, otherwise=hint, tolerance=0.02)
     return right("Speed is tokens per round divided by the cost of a round. Fewer calls do not always take less time.")

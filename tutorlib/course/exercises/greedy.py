@@ -14,7 +14,7 @@ from ...decoders.greedy import greedy
 from ...model.lm import LM
 from ...model.table import TableLM
 from ...running.decoding import run
-from .answers import compare, filled
+from .answers import compare, expect, filled
 from .judge import Exercise, checker
 from .verdicts import Ended, Verdict, right, wrong
 
@@ -36,14 +36,8 @@ def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
     if stopped == "stop":
         mistakes[tokens - 1] = "You left the stop token out. It is a token too, the last one in trace.tokens."
         mistakes[tokens + 1] = "One too many: nothing comes after the stop token, and the prompt's tokens are not new."
-    found = compare(
-        prediction["tokens"],
-        tokens,
-        mistakes,
-        otherwise="That is not the number of new tokens. Follow greedy's choices one by one.",
-    )
-    if not found.ok:
-        return found
+    hint = "That is not the number of new tokens. Follow greedy's choices one by one."
+    expect(prediction["tokens"], tokens, mistakes, otherwise=hint)
     mistakes = {
         tokens + 1: "One call too many: the prompt's call gives the first new token, and the last one is never fed.",
         tokens - 1: "One call too few: the prompt's call counts too. Every new token takes one call.",

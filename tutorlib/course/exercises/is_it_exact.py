@@ -11,7 +11,7 @@ from ...measures.proof import exact_distribution, target_distribution, total_var
 from ...model.table import TableLM
 from ...running.decoder import decoder
 from .. import zoo
-from .answers import array, compare, filled, short
+from .answers import array, expect, filled, short
 from .judge import attempt, checker
 from .verdicts import Verdict, right, wrong
 
@@ -101,9 +101,7 @@ def check_lengths(answer, gamma: int) -> Verdict:
     """Judge the smallest lengths that can reveal four mistakes: a dict from specimens to numbers of tokens."""
     for name, length in filled(answer, LENGTHS).items():
         least, why = LENGTHS[name]
-        found = compare(length, least(gamma), otherwise=f"({name}) {why}")
-        if not found.ok:
-            return found
+        expect(length, least(gamma), part=name, otherwise=why)
     return right(f"So with γ = {gamma}, texts of {gamma + 2} tokens reveal all four mistakes, and shorter ones do not.")
 
 

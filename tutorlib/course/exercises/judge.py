@@ -258,17 +258,5 @@ def _is_empty(function: Callable) -> bool:
     return code is not None and {step.opname for step in dis.get_instructions(code)} <= nothing_done
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Reading answers, and comparing them
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Making cases
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Showing values
-
-
 def _arguments(*case) -> str:
     return f"({', '.join(map(short, case))})"

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from .answers import compare, filled, short, tensor
+from .answers import compare, expect, filled, short, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -26,10 +26,8 @@ def check_texts(prediction, *, memory, weights, layers, heads, key_heads, head_s
         cache * heads / key_heads: "You counted the query heads. Only the key-value heads store something.",
         cache * 1e9: "That is in bytes. Give GB.",
     }
-    hint = "(cache) Start with what one token stores in one layer. Then multiply by the layers and the tokens."
-    found = compare(prediction["cache"], cache, mistakes, tolerance=0.02, otherwise=hint)
-    if not found.ok:
-        return found
+    hint = "Start with what one token stores in one layer. Then multiply by the layers and the tokens."
+    expect(prediction["cache"], cache, mistakes, part="cache", tolerance=0.02, otherwise=hint)
     texts = math.floor((memory - weights) / cache)
     mistakes = {
         math.floor(memory / cache): "You left out the weights. They are in the same memory.",

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from .answers import array, close, compare, filled, listed, normalised, number, tensor
+from .answers import array, close, compare, expect, filled, listed, normalised, number, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -36,19 +36,14 @@ def check_rows(prediction, *, prompt, new) -> Verdict:
     """Judge a prediction: how many rows the two loops compute to write `new` tokens after `prompt` tokens."""
     prediction = filled(prediction, ("without a cache", "with a cache"))
     without, with_cache = prompt * new + new * (new - 1) // 2, prompt + new - 1
-    found = compare(
-        prediction["with a cache"],
-        with_cache,
-        {
-            prompt + new: "With a cache: one too many. The last new token is chosen, but never fed.",
-            new: "With a cache: you left the prompt out. The first call computes a row for each of its tokens.",
-            new - 1: "With a cache: you left the prompt out. The first call computes a row for each of its tokens.",
-            without: "With a cache, no row is computed a second time.",
-        },
-        otherwise="With a cache: the first call reads the prompt, and each later call reads one token.",
-    )
-    if not found.ok:
-        return found
+    left_out = "With a cache: you left the prompt out. The first call computes a row for each of its tokens."
+    mistakes = {
+        prompt + new: "With a cache: one too many. The last new token is chosen, but never fed.",
+        **dict.fromkeys((new, new - 1), left_out),
+        without: "With a cache, no row is computed a second time.",
+    }
+    hint = "With a cache: the first call reads the prompt, and each later call reads one token."
+    expect(prediction["with a cache"], with_cache, mistakes, otherwise=hint)
     mistakes = {
         prompt * new: "Without a cache: each call reads one token more than the call before, because the new tokens "
         "count too.",

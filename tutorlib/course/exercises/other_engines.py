@@ -7,7 +7,7 @@ import torch
 
 from ...sampling.engines import as_in
 from ...sampling.warp import probabilities
-from .answers import compare, filled, number, short, tensor
+from .answers import expect, filled, short, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -38,9 +38,7 @@ def check_kept(answer, logits, temperature, p) -> Verdict:
             count - 1: "The token that crosses the threshold stays, too.",
             cold: "You multiplied the logits by the temperature. It divides them.",
         }
-        found = compare(number(answer[name]), count, mistakes, otherwise=f"({name})", tolerance=1e-6)
-        if not found.ok:
-            return found
+        expect(answer[name], count, mistakes, part=name)
     return right("With the same two numbers, one engine draws from more tokens than the other.")
 
 

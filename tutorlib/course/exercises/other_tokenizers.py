@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from .answers import array, close, compare, filled, number, parts, short
+from .answers import array, close, expect, filled, number, parts, short
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -49,11 +49,8 @@ def check_rates(prediction, p: Mapping[str, float], q: Mapping[str, float]) -> V
     }
     due = rates(p, q)
     for name, value in filled(prediction, due).items():
-        named = {at: f"({name}) {said}" for at, said in mistakes[name].items()}
         hint = "For TLI, add up min(p, q) over the shared tokens. For SLEM, take p of the guess."
-        found = compare(value, due[name], named, tolerance=0.005, otherwise=f"({name}) {hint}")
-        if not found.ok:
-            return found
+        expect(value, due[name], mistakes[name], part=name, tolerance=0.005, otherwise=hint)
     return right("TLI adds up what p and q have in common. SLEM depends on a single probability.")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ...sampling.penalties import presence_penalty, repetition_penalty
-from .answers import array, compare, filled, tensor
+from .answers import array, expect, filled, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -105,9 +105,7 @@ def check_breaking(prediction) -> Verdict:
     hint = (
         "For each token that occurred less often than Mia, divide the difference of the logits by that of the counts."
     )
-    found = compare(prediction["strength"], 1.6, mistakes, otherwise=hint, tolerance=0.01)
-    if not found.ok:
-        return found
+    expect(prediction["strength"], 1.6, mistakes, otherwise=hint, tolerance=0.01)
     logits, counts = tensor(tuple(BREAKING.values())).unbind(1)
     below, above = ([*BREAKING][int((logits - strength * counts).argmax())] for strength in (1.59, 1.61))
     if prediction["given instead"] != above:
@@ -135,9 +133,7 @@ def check_longest(prediction) -> Verdict:
             size**n + n: "One too many: the first n-gram already ends at token n.",
         }
         hint = "How many different n-grams are there, and how many tokens does a text with that many n-grams have?"
-        found = compare(length, size**n + n - 1, mistakes, otherwise=hint)
-        if not found.ok:
-            return wrong(f"({case}) {found.message}")
+        expect(length, size**n + n - 1, mistakes, part=case, otherwise=hint)
     return right("The longest text has one token for each different n-gram, and n - 1 more at the beginning.")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .answers import compare, filled, listed, number, same, short, tensor
+from .answers import expect, filled, listed, number, same, short, tensor
 from .judge import Exercise, checker
 from .verdicts import Ended, Verdict, right, wrong
 
@@ -171,10 +171,7 @@ def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: floa
     }
     for key, value in given.items():
         count, mistakes, hint = due[key]
-        named = {mistake: f"({key}) {message}" for mistake, message in mistakes.items()}
-        found = compare(value, count, named, otherwise=f"({key}) {hint}")
-        if not found.ok:
-            return found
+        expect(value, count, mistakes, part=key, otherwise=hint)
     filled(prediction, names)
     return right(f"Of {len(row)} tokens, top-k keeps {k}, top-p keeps {by_p}, and min-p keeps {by_min_p}.")
 
@@ -244,8 +241,8 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
             cut: "That is the probability after the filter alone.",
             below[key]: f"{DROPS_THE_CROSSING} Calculate with three decimals: a sum may be only just below p.",
         }
-        mistakes = {float(row.max()): f"({key}) {message}" for row, message in mistakes.items()}
-        hint = f"({key}) Write down the distribution after each of the two warps, normalised."
+        mistakes = {float(row.max()): message for row, message in mistakes.items()}
+        hint = "Write down the distribution after each of the two warps, normalised."
         # Two decimals are enough, unless a mistake has nearly the same result.
         near = any(TWO_DECIMALS / 4 < abs(mistake - due) < 2 * TWO_DECIMALS for mistake in mistakes)
         if near and TWO_DECIMALS / 4 < abs(number(value) - due) < TWO_DECIMALS:
@@ -253,9 +250,7 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
                 f"({key}) {short(value)} is not exact enough: a usual mistake has nearly the same result. Calculate "
                 "with three decimals."
             )
-        found = compare(value, due, mistakes, tolerance=TWO_DECIMALS / (4 if near else 1) / due, otherwise=hint)
-        if not found.ok:
-            return found
+        expect(value, due, mistakes, part=key, tolerance=TWO_DECIMALS / (4 if near else 1) / due, otherwise=hint)
     filled(prediction, names)
     best = [f"{float(row.max()):.3f}" for row in both.values()]
     kept = [int((row > 0).sum()) for row in both.values()]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...sampling.randomness import Exhaustive
-from .answers import array, compare, filled, normalised, number, parts, short, tensor
+from .answers import array, expect, filled, normalised, number, parts, short, tensor
 from .judge import Exercise, attempt, checker
 from .verdicts import Ended, Verdict, right, wrong
 
@@ -62,9 +62,7 @@ def check_round(answer) -> Verdict:
     """Judge four predicted probabilities for one position: a dict like `ROUND`."""
     for what, given in filled(answer, ROUND).items():
         due, mistakes, hint = ROUND[what]
-        found = compare(given, due, mistakes, otherwise=hint, tolerance=0.01)
-        if not found.ok:
-            return wrong(f"({what}) {found.message}")
+        expect(given, due, mistakes, part=what, otherwise=hint, tolerance=0.01)
     return right("If a is generated, it comes from the draft half of the time, and from the residual the other half.")
 
 

@@ -15,7 +15,7 @@ from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_trees import Draft, drafted_with_rule, dynamic_tree
 from ...drafting.eagle_head import DraftNetwork
 from ...drafting.medusa_heads import MedusaHeads
-from ...measures.cost import call_times, synchronize, weight_bytes
+from ...measures.cost import call_times, synchronize, timed, weight_bytes
 from ...measures.memory import predicted
 from ...model.eight_bits import EightBits
 from ...model.lm import LM
@@ -79,13 +79,7 @@ def measured_costs(
 
 def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5, clock: Clock = time.perf_counter) -> float:
     """Measure the time of the call that reads a prompt: the median of some, after one that is not counted."""
-    times = []
-    for _ in range(repeats + 1):
-        synchronize(target.device)
-        began = clock()
-        target.session(prompt).feed()
-        synchronize(target.device)
-        times.append(clock() - began)
+    times = [timed(lambda: target.session(prompt).feed(), target.device, clock) for _ in range(repeats + 1)]
     return float(np.median(times[1:]))
 
 
@@ -121,15 +115,8 @@ def level_seconds(
 
 def heads_seconds(target: LM, heads: MedusaHeads, repeats: int = 20, clock: Clock = time.perf_counter) -> float:
     """Measure the median time of a call of all Medusa heads."""
-    hidden, times = torch.zeros(target.width, dtype=heads.dtype, device=target.device), []
-    guess = guesses(heads, len(heads))
-    for _ in range(repeats):
-        synchronize(target.device)
-        began = clock()
-        guess(hidden)
-        synchronize(target.device)
-        times.append(clock() - began)
-    return float(np.median(times))
+    hidden, guess = torch.zeros(target.width, dtype=heads.dtype, device=target.device), guesses(heads, len(heads))
+    return float(np.median([timed(lambda: guess(hidden), target.device, clock) for _ in range(repeats)]))
 
 
 def held_bytes(part: LM | torch.nn.Module, tokens: int) -> tuple[int, int]:

@@ -46,6 +46,7 @@ from ...running.step import Step
 from ...running.trace import Trace
 from ...sampling.randomness import Seeded
 from ...sampling.warp import Warp, probabilities, temperature, top_k, top_p
+from .llama_cpp import llama_cpp
 
 PLAIN = "plain loop"
 PYTORCH = "plain loop in PyTorch"
@@ -58,6 +59,7 @@ GENERATE_FILTERED = "generate, filtered"
 GENERATE_BEAMS = "generate(num_beams=4)"
 GENERATE_ASSISTED = "generate(assistant_model)"
 GENERATE_LOOKUP = "generate(prompt_lookup_num_tokens=3)"
+LLAMA_CPP = {32: "llama.cpp, float32", 4: "llama.cpp, four bits"}
 
 
 class Output(NamedTuple):
@@ -273,6 +275,15 @@ def two_models_loop(family, prompts, count, seed, t, p=1.0) -> Output:
     return Output([tokens], expert.calls)
 
 
+def llama_cpp_row(bits: int) -> Row:
+    """A row for another program, with weights of so many bits: what it calls is not counted."""
+
+    def decode(*asked):
+        return Output([llama_cpp(*asked, bits=bits)], None)
+
+    return Row(LLAMA_CPP[bits], decode)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The rows
 
@@ -338,7 +349,7 @@ def _beam_search(family, prompts, count, seed, t, p=1.0):
 OF_EACH_KIND = (
     PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, CHAIN_OF_THREE, "speculative, gamma=2", "prompt_lookup, gamma=5",
     "suffix_lookup, gamma=8", "lookahead", "medusa", "medusa, 1 guess", "eagle", "eagle3", "eagle3, 1 guess",
-    GENERATE_LOOKUP,
+    GENERATE_LOOKUP, *LLAMA_CPP.values(),
 )  # fmt: skip
 
 ROWS = [
@@ -381,4 +392,6 @@ ROWS = [
     generate_row(GENERATE_ASSISTED, assisted=True),
     generate_row(f"{GENERATE_ASSISTED}, tuned", GENERATE_ASSISTED, assisted=True, tuned=True),
     generate_row(GENERATE_LOOKUP, prompt_lookup_num_tokens=3),
+    llama_cpp_row(32),
+    llama_cpp_row(4),
 ]  # fmt: skip

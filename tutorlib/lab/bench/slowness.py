@@ -10,7 +10,7 @@ from typing import Any
 
 from ...arguments import check_whole_number
 from ...decoders import sample, speculative
-from ...measures.cost import synchronize
+from ...measures.cost import timed
 from ...running.decoding import run
 from ...sampling.randomness import Seeded
 from ...sampling.warp import temperature as temperature_warp
@@ -100,9 +100,5 @@ def first_call_seconds(target, draft, prompt: Sequence[int], clock: Callable[[],
     for _ in range(repeats):
         session, drafts = target.session(prompt), draft.session(prompt)
         session.share_prompt(drafts)
-        synchronize(target.device)
-        began = clock()
-        drafts.feed()
-        synchronize(target.device)
-        times.append(clock() - began)
+        times.append(timed(drafts.feed, target.device, clock))
     return median(times)

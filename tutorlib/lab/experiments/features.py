@@ -19,7 +19,8 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from ...drafting.eagle_head import EagleHead, causal
+from ...drafting.eagle_head import EagleHead
+from ...drafting.head_parts import causal
 from ...measures import bootstrap_interval
 from ..training.batches import Batches
 from ..training.learner import fit, right_guesses

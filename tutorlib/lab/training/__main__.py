@@ -14,7 +14,7 @@ import torch
 
 from tutorlib.arguments import USER_ERRORS, check_whole_number
 from tutorlib.disk import plain_name
-from tutorlib.drafting.eagle_head import TREE
+from tutorlib.drafting.head_parts import TREE
 from tutorlib.lab.training import (
     card,
     devices,

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ...drafting.eagle_head import DraftNetwork, causal
+from ...drafting.eagle_head import DraftNetwork
+from ...drafting.head_parts import causal
 
 
 def unroll(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from ...drafting.dflash_head import DFlashHead
-from ...drafting.eagle_head import TREE
+from ...drafting.head_parts import TREE
 from ...loading import formats
 from ...model.lm import LM
 from .batches import TextBatch

@@ -22,7 +22,8 @@ from transformers import LlamaConfig
 
 from ...arguments import check_whole_number, is_number
 from ...drafting.draft_trees import dynamic_tree
-from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead, usual_layers
+from ...drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead, usual_layers
+from ...drafting.head_parts import TREE
 from ...loading import formats
 from ...model.lm import LM
 from .batches import TextBatch

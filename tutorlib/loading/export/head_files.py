@@ -7,7 +7,8 @@ import json
 import torch
 
 from ...disk import write_text
-from ...drafting.eagle_head import TREE, Eagle3Head
+from ...drafting.eagle_head import Eagle3Head
+from ...drafting.head_parts import TREE
 from ...drafting.medusa_heads import output_layer
 from ..formats import load_eagle, load_medusa, save_eagle, save_medusa
 from ..formats.eagle_configs import AUXILIARY, extra_norms

@@ -15,21 +15,3 @@ from .files import FILES, INSIDE, output_weight
 from .medusa_files import load_medusa, save_medusa
 from .mtp_files import load_mtp, save_mtp
 from .pruned_files import load_pruned, save_pruned
-
-__all__ = [
-    "BORROWED",
-    "FILES",
-    "INSIDE",
-    "extra_norms",
-    "load_dflash",
-    "load_eagle",
-    "load_medusa",
-    "load_mtp",
-    "load_pruned",
-    "output_weight",
-    "save_dflash",
-    "save_eagle",
-    "save_medusa",
-    "save_mtp",
-    "save_pruned",
-]

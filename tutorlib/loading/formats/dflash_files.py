@@ -8,7 +8,7 @@ import torch
 
 from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_session import check_target
-from ...drafting.eagle_head import TREE
+from ...drafting.head_parts import TREE
 from ...model.lm import LM
 from .eagle_configs import checked_tree, layer_config
 from .files import OURS, check_sizes, fitting, our_entry, read_folder, whole_number, without_weights, write_folder

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...arguments import is_number
-from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, usual_layers
+from ...drafting.eagle_head import DraftNetwork, Eagle3Head, usual_layers
+from ...drafting.head_parts import TREE
 from ...drafting.parallel_head import ParallelHead
 from .files import OURS, our_entry, whole_number, without_weights
 

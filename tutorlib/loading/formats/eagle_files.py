@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from ...drafting.draft_session import check_target
-from ...drafting.eagle_head import TREE, DraftNetwork, Eagle3Head, EagleHead
+from ...drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead
+from ...drafting.head_parts import TREE
 from ...drafting.parallel_head import ParallelHead
 from .eagle_configs import (
     check_known,

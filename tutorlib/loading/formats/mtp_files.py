@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ...drafting.draft_session import check_target
-from ...drafting.eagle_head import TREE
+from ...drafting.head_parts import TREE
 from ...drafting.mtp_head import MtpHead
 from ...model.lm import LM
 from .eagle_configs import checked_tree, layer_config

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from ...model.lm import LM
-from ...model.pruned import check_layers, own_weights, pruned, without_weights
+from ...model.pruned import own_weights, pruned
+from ...model.some_layers import check_layers, without_weights
 from .files import Tensors, fitting, read_folder, whole_number, write_folder
 
 KIND = "pruned"  # `model_type` in config.json
