@@ -23,7 +23,7 @@ from tutorlib import (
     parallel_draft,
     run,
 )
-from tutorlib.drafting.eagle_head import TREE
+from tutorlib.drafting.head_parts import TREE
 from tutorlib.lab.training import accuracy
 from tutorlib.storyworld.questions import opening
 
