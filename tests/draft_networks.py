@@ -11,6 +11,8 @@ from transformers import LlamaConfig
 
 from tutorlib.drafting.dflash_head import DFlashHead
 from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead
+from tutorlib.drafting.mtp_head import MtpHead
+from tutorlib.drafting.parallel_head import ParallelHead
 from tutorlib.model.tree import TokenTree
 
 BASE = 10000.0  # of the rotary angles
@@ -54,6 +56,17 @@ def eagle1(lm, seed=0, make=EagleHead, bias=True, **changes):
 def eagle3(lm, seed=0, make=Eagle3Head, layers=None, tokens=None, norms=(), **changes):
     layers = (0, lm.layers // 2, -1) if layers is None else layers
     head = make(sizes(lm, **changes), layers, tokens, **dict.fromkeys(norms, True))
+    return randomised(head, lm.dtype, seed)
+
+
+def mtp_head(lm, seed=0, make=MtpHead, modules=1, **changes):
+    return randomised(make(sizes(lm, **changes), modules), lm.dtype, seed)
+
+
+def parallel_head(lm, seed=0, masks=3, layers=None, tokens=None, **changes):
+    """A random parallel draft; its masks have the target's last token."""
+    layers = (0, lm.layers // 2, -1) if layers is None else layers
+    head = ParallelHead(sizes(lm, **changes), layers, tokens, mask=lm.vocab_size - 1, masks=masks)
     return randomised(head, lm.dtype, seed)
 
 
@@ -112,7 +125,7 @@ def perfect_network(lm, base=DraftNetwork):
         def read_out(self, hidden, target=None):
             return hidden
 
-    return PerfectNetwork()
+    return PerfectNetwork().to(lm.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -134,10 +147,9 @@ def law(head, lm, text, path=(), features=None):
 
     `features` are of all tokens of the text but the last.
     """
-    weights = {name: value.detach() for name, value in head.state_dict().items()}
-    weights = {name: value.double() if value.is_floating_point() else value for name, value in weights.items()}
+    weights = _weights(head)
     features = features_of(lm, list(text), head.feature_layers)[: len(text) - 1] if features is None else features
-    step, given = _step1, features.double()
+    step, given = _module if "layers.0.enorm.weight" in weights else _step1, features.double()
     if "midlayer.hidden_norm.weight" in weights:
         step, given = _step3, _joined(weights, head, given) @ weights["fc.weight"].T
     tokens = list(text[1:])
@@ -146,6 +158,35 @@ def law(head, lm, text, path=(), features=None):
         tokens, given = [*tokens, token], torch.cat([given, made[-1:]])
         made = step(weights, head, tokens, given)
     return _read_out(weights, head, lm, made[-1])
+
+
+def law_of_modules(head, lm, text, path=()):
+    """The same for several modules: each reads what the one before it made of the whole text, one token further on."""
+    weights, given, tokens = _weights(head), features_of(lm, list(text), (-1,))[:-1].double(), [*text, *path]
+    for number in range(len(path) + 1):
+        given = _module(weights, head, tokens[1 + number :][: len(given)], given, f"layers.{number}.")
+    return _read_out(weights, head, lm, given[-1])
+
+
+def law_of_masks(head, lm, text, path=()):
+    """The same for a parallel draft: behind the text there are masks, and what the path is makes no difference."""
+    weights, given = _weights(head), features_of(lm, list(text), head.feature_layers)[:-1].double()
+    given = torch.cat([given, *[weights["mask_hidden"]] * head.masks]) @ weights["fc.weight"].T
+    made = _step3(weights, head, [*text[1:], *[head.mask] * head.masks], given)
+    return _read_out(weights, head, lm, made[len(text) - 2 + len(path)])
+
+
+def _weights(head):
+    weights = {name: value.detach() for name, value in head.state_dict().items()}
+    return {name: value.double() if value.is_floating_point() else value for name, value in weights.items()}
+
+
+def _module(weights, head, tokens, given, prefix="layers.0."):
+    embedded = _normed(weights["embed_tokens.weight"][tokens], weights[f"{prefix}enorm.weight"], head)
+    pair = torch.cat([embedded, _normed(given, weights[f"{prefix}hnorm.weight"], head)], dim=-1)
+    x = pair @ weights[f"{prefix}eh_proj.weight"].T
+    made = _layer(weights, head, prefix, x, _normed(x, weights[f"{prefix}input_layernorm.weight"], head))
+    return _normed(made, weights[f"{prefix}norm.weight"], head)
 
 
 def _step1(weights, head, tokens, given):
@@ -304,7 +345,26 @@ def drafted_anew(lm, head, expected, trace, warp=(), law=law):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# DFlash
+# Blocks
+
+
+def knowing_masks(draft, masks=3):
+    """A parallel draft that guesses what a table that looks one token back writes after a token, and after that."""
+
+    class KnowingMasks(ParallelHead):
+        def start(self, features):
+            return features
+
+        def forward(self, tokens, hidden, rotation, mix=None):
+            rows, known = [], tokens.shape[1] - self.masks
+            for place, token in enumerate(tokens[0].tolist()):
+                rows.append(draft.log_probs([token if place < known else int(rows[-1].argmax())]))
+            return torch.stack(rows)[None]
+
+        def read_out(self, hidden, target=None):
+            return hidden
+
+    return KnowingMasks(sizes(draft), (-1,), masks=masks).to(draft.dtype)
 
 
 def dflash_head(lm, seed=0, block=4, layers=None, deep=2, make=DFlashHead, **changes):

@@ -14,7 +14,17 @@ import math
 import pytest
 import torch
 from conftest import CONTEXT, VOCAB, exactly, random_model
-from draft_networks import dflash_head, eagle1, eagle3, knowing_block, perfect_network, reduced
+from draft_networks import (
+    dflash_head,
+    eagle1,
+    eagle3,
+    knowing_block,
+    knowing_masks,
+    mtp_head,
+    parallel_head,
+    perfect_network,
+    reduced,
+)
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -42,9 +52,12 @@ from tutorlib.decoders.dflash import dflash
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.early_exit import early_exit
 from tutorlib.decoders.medusa import medusa
+from tutorlib.decoders.mtp import mtp
+from tutorlib.decoders.parallel_draft import parallel_draft
 from tutorlib.drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from tutorlib.drafting.lookup_draft import with_lookup
 from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.drafting.mtp_head import MtpHead
 from tutorlib.drafting.rules import block, match, match_drawn
 from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.model.batch import Batch
@@ -283,6 +296,16 @@ def block_of(lm, draft, gamma):
 
 
 @functools.cache
+def modules_of(lm, draft, modules):
+    return perfect_network(draft, MtpHead) if lm.model is None else mtp_head(lm, modules=modules)
+
+
+@functools.cache
+def masks_of(lm, draft, gamma):
+    return knowing_masks(draft, gamma - 1) if lm.model is None else parallel_head(lm, masks=gamma - 1)
+
+
+@functools.cache
 def ending_early(lm, draft):
     """The model itself if it ends after its first layer as a draft; any other with a draft in place of that."""
     if type(getattr(lm, "model", None)).__name__ in ("LlamaForCausalLM", "MistralForCausalLM"):
@@ -346,6 +369,20 @@ def _dflash(shape):
     )
 
 
+def _mtp(modules, shape):
+    """Multi-token prediction as a line of the table, with so many modules."""
+    return lambda lm, draft, prompt, gamma, **how: mtp(
+        lm, modules_of(lm, draft, modules), prompt, shape=shape(gamma), **how
+    )
+
+
+def _parallel(shape):
+    """Parallel drafts as a line of the table."""
+    return lambda lm, draft, prompt, gamma, **how: parallel_draft(
+        lm, masks_of(lm, draft, max(2, gamma)), prompt, shape=shape(gamma), **how
+    )
+
+
 # With one seed these write the very text that `sample` writes.
 SAME_TEXT = {
     "sample_batch": lambda lm, draft, prompt, gamma, **how: Row(sample_batch, lm, prompt=prompt, **how),
@@ -369,6 +406,8 @@ SAME_TEXT = {
         lm, draft, prompt, gamma, rule=match, **how
     ),
     "dflash, dynamic": _dflash(lambda gamma: dynamic_tree(2 * gamma, gamma, 2 * gamma)),
+    "mtp, dynamic": _mtp(1, lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
+    "parallel_draft, dynamic": _parallel(lambda gamma: dynamic_tree(2 * gamma, gamma, 2 * gamma)),
 }
 # These take draws of their own: the same distribution, but another text.
 SAME_DISTRIBUTION = {
@@ -397,6 +436,8 @@ SAME_DISTRIBUTION = {
     "eagle, drawn chain": _eagle(eagle1, drawn_chain),
     "early_exit": _early_exit,
     "dflash, drawn chain": _dflash(drawn_chain),
+    "mtp, drawn chain": _mtp(2, drawn_chain),
+    "parallel_draft, drawn chain": _parallel(drawn_chain),
     "eagle, drawn tree": _eagle(reduced, lambda gamma: drawn_tree([(0,) * gamma, (1,) + (0,) * (gamma - 1)])),
 }
 METHODS = SAME_TEXT | SAME_DISTRIBUTION
@@ -410,13 +451,18 @@ WITHOUT_A_COUNT = (
     "eagle, drawn tree",
     "dflash, dynamic",
     "dflash, drawn chain",
+    "mtp, dynamic",
+    "parallel_draft, dynamic",
+    "parallel_draft, drawn chain",
 )  # no gamma to refuse
 WRONG_ON_A_RING = ("sample_batch",)  # no drafts, or drafts that are wrong on a text that repeats one cycle
 # What is drawn has not the distribution p even if the draft is the target: a drawn token must be the target's own, or
 # the guesses of a block do not know each other.
-NOT_P = [name for name in SAME_DISTRIBUTION if name.endswith("match_drawn") or name.startswith("dflash")]
+NOT_P = [
+    name for name in SAME_DISTRIBUTION if name.endswith("match_drawn") or name.startswith(("dflash", "parallel_draft"))
+]
 AFTER_ONE = [
-    name for name in METHODS if name.startswith(("medusa", "eagle", "early_exit", "dflash"))
+    name for name in METHODS if name.startswith(("medusa", "eagle", "early_exit", "dflash", "mtp", "parallel_draft"))
 ]  # their first step drafts nothing
 TWO_MODELS = [name for name in METHODS if name.startswith(("speculative", "token_intersection", "string_match"))]
 

@@ -19,6 +19,8 @@ from tutorlib.disk import locked
 from tutorlib.drafting.dflash_head import DFlashHead
 from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
 from tutorlib.drafting.medusa_heads import MedusaHeads
+from tutorlib.drafting.mtp_head import MtpHead
+from tutorlib.drafting.parallel_head import ParallelHead
 from tutorlib.lab import bench
 from tutorlib.lab.bench import Condition, Costs, Result, Spread, by_gamma, costs, llama_cpp, measure, read_report
 from tutorlib.lab.bench import __main__ as command
@@ -94,6 +96,8 @@ def family():
         eagle=EagleHead(config).eval(),
         eagle3=Eagle3Head(config, (0, 1, -1)).eval(),
         dflash=DFlashHead(config, (0, 1, 3), 4, 0).eval(),
+        mtp=MtpHead(config).eval(),
+        parallel=ParallelHead(config, (0, 1, -1)).eval(),
     )
 
 
@@ -120,7 +124,7 @@ def made(family):
     for row in ABLE:
         called = Counter()
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("eagle", "eagle3", "dflash"):
+            for name in ("eagle", "eagle3", "dflash", "mtp", "parallel"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
             before = {name: getattr(family, name).calls for name in ("draft", "quantized", "other_draft")}
             output = decoded(row, family, PROMPTS, 8)
@@ -534,7 +538,7 @@ def test_results_along_temperatures_and_batches(family):
 
 WITH_A_COPY = [COPY_ALONE, WITH_COPY, CHAIN_OF_THREE]
 WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
-WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle", "dflash"))]
+WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle", "dflash", "mtp", "parallel"))]
 WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]
 
 
@@ -551,7 +555,10 @@ def printed_by(capsys, *arguments):
     [
         ((), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
         (("draft", "quantized"), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
-        (("medusa", "eagle", "eagle3", "dflash"), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER}),
+        (
+            ("medusa", "eagle", "eagle3", "dflash", "mtp", "parallel"),
+            {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER},
+        ),
     ],
     ids=["a target alone", "a draft", "heads but no draft"],
 )
@@ -587,7 +594,9 @@ def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsy
 
 def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
     random_model("llama").save_pretrained(tmp_path)
-    *_, draft, heads, eagle, eagle3, dflash, other = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
+    *_, draft, heads, eagle, eagle3, dflash, modules, masks, other = printed_by(
+        capsys, ["--family", str(tmp_path)]
+    ).splitlines()
     assert f"the family {tmp_path.name!r} has no draft: " in draft
     assert draft.rpartition(": ")[2].split("; ") == WITH_A_DRAFT
     assert other.rpartition(": ")[2].split("; ") == WITH_ANOTHER_TOKENIZER

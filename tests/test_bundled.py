@@ -7,8 +7,23 @@ import pytest
 import torch
 
 import tutorlib
-from tutorlib import DFlashHead, Eagle3Head, EagleHead, MedusaHeads, dflash, eagle, greedy, medusa, models, run
-from tutorlib.drafting.eagle_head import TREE
+from tutorlib import (
+    DFlashHead,
+    Eagle3Head,
+    EagleHead,
+    MedusaHeads,
+    MtpHead,
+    ParallelHead,
+    dflash,
+    eagle,
+    greedy,
+    medusa,
+    models,
+    mtp,
+    parallel_draft,
+    run,
+)
+from tutorlib.drafting.head_parts import TREE
 from tutorlib.lab.training import accuracy
 from tutorlib.storyworld.questions import opening
 
@@ -63,6 +78,8 @@ def test_the_models_write_stories(family):
         ("eagle", EagleHead, eagle),
         ("eagle3", Eagle3Head, eagle),
         ("dflash", DFlashHead, dflash),
+        ("mtp", MtpHead, mtp),
+        ("parallel", ParallelHead, parallel_draft),
     ],
 )
 def test_the_heads_guess_for_the_target(family, role, kind, method):
@@ -92,7 +109,10 @@ def test_the_draft_is_accepted_often_but_not_always():
     assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
 
 
-@pytest.mark.parametrize(("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0), ("mtp", 4.0), ("parallel", 4.0)],
+)
 def test_the_networks_on_the_target_make_enough_tokens_a_call(name, least):
     """Greedily, with the trees that they come with, on openings that nothing bundled has learnt from."""
     assert FIGURES[name]["tokens per call"] >= least

@@ -117,6 +117,36 @@ def test_it_runs_unchanged_in_transformers():
     assert [call[1:] for call in calls[1:-1]] == [step.drafted for step in trace.steps[1:-1]]
 
 
+def test_speculators_converts_its_files_and_guesses_the_same(double, tmp_path):
+    converter = pytest.importorskip("speculators.convert.dflash.converter")
+    package = pytest.importorskip("speculators")
+    head = dflash_head(double, layers=(1, 2))
+    double.model.save_pretrained(tmp_path / "target")
+    save_dflash(head, tmp_path / "ours")
+    # What the converter checks at its end is the model's own reading, below.
+    made = converter.DFlashConverter()
+    made.convert(tmp_path / "ours", tmp_path / "made", str(tmp_path / "target"), validate=False)
+    model = package.SpeculatorModel.from_pretrained(str(tmp_path / "made")).double().eval()
+    assert model.target_layer_ids == [1, 2]
+    model.config.transformer_layer_config._attn_implementation = "eager"
+    text = [3, 1, 4, 1, 5]
+    features = features_of(double, text, head.feature_layers)[:-1]
+    places = torch.arange(len(text) - 1 + head.block)[None]
+    with torch.no_grad():
+        context = model.hidden_norm(model.fc(features[None]))
+        states = model.embed_tokens(torch.tensor([[text[-1], *[head.mask] * (head.block - 1)]]))
+        turned = model.rotary_emb(context, places)
+        for layer in model.layers:
+            states = layer(
+                hidden_states=states, target_hidden=context, attention_mask=None, position_ids=places,
+                position_embeddings=turned, use_cache=False,
+            )  # fmt: skip
+        guesses = model.lm_head(model.norm(states))[0, 1:]
+    drafts = head.session(double)
+    drafts.feed(text[1:], features)
+    torch.testing.assert_close(guesses, drafts.logits, rtol=0, atol=1e-5)  # their norms are in float32
+
+
 def test_the_compiled_loops_compute_the_same():
     target = LM(tiny())
     config = LlamaConfig(**(tiny().config.to_dict() | {"num_hidden_layers": 2, "head_dim": 16}))

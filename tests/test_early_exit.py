@@ -25,21 +25,25 @@ def test_it_drafts_what_transformers_own_early_exit_drafts(kind):
     lm, prompt = target(kind), [3, 1, 4, 1, 5]
     trace = run(early_exit(lm, prompt, layers=2, gamma=3), 30, stop=())
     assert trace.tokens == run(greedy(lm, prompt), 30, stop=()).tokens
-    # As transformers' `assistant_early_exit`: the same model, whose configuration names fewer layers.
-    short = copy.deepcopy(lm.model)
-    short.model.config.num_hidden_layers = 2
-    text, drafted = list(prompt), 0
-    for step in trace.steps:
-        if step.drafted:
-            ids = torch.tensor([text])
-            made = short.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=len(step.drafted), do_sample=False,
-                eos_token_id=None, pad_token_id=0,
-            )  # fmt: skip
-            assert step.drafted == made[0, len(text) :].tolist()
-            drafted += len(step.drafted)
-        text += step.tokens
-    assert drafted > 20
+    model, calls = copy.deepcopy(lm.model), []
+    forward = model.forward
+
+    def counted(*args, **kwargs):
+        if model.config.num_hidden_layers == lm.layers:  # in the draft's calls, the configuration names fewer
+            calls.append(kwargs["input_ids"][0].tolist())
+        return forward(*args, **kwargs)
+
+    model.forward = counted
+    ids = torch.tensor([prompt])
+    alike = {"num_assistant_tokens": 3, "num_assistant_tokens_schedule": "constant", "eos_token_id": None}
+    model.generation_config.update(**alike, assistant_confidence_threshold=0.0)
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), assistant_early_exit=2, max_new_tokens=30, do_sample=False,
+        eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    assert made[0, len(prompt) :].tolist() == trace.tokens
+    # The first call drafts there and not here, and each cuts the last drafts to the room in its own way.
+    assert [call[1:] for call in calls[1:-2]] == [step.drafted for step in trace.steps[1:-2]] and len(calls) > 10
 
 
 @pytest.mark.parametrize("kind", ["loops", "PyTorch"])

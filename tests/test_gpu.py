@@ -54,6 +54,8 @@ DRAWING = {
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
     "early_exit": lambda f, **how: tutorlib.early_exit(f.target, PROMPT, layers=8, **how),
     "dflash": lambda f, **how: tutorlib.dflash(f.target, f.dflash, PROMPT, **how),
+    "mtp": lambda f, **how: tutorlib.mtp(f.target, f.mtp, PROMPT, **how),
+    "parallel_draft": lambda f, **how: tutorlib.parallel_draft(f.target, f.parallel, PROMPT, **how),
 }
 BATCHES = {
     "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
@@ -224,7 +226,9 @@ CHAPTERS = [
     ("16_eagle", "features_of(ids), by_hand(head, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("16_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
     ("17_eagle3", "features_of(ids, head3), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
-    ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), dflash_by_hand(target, block_head, prompt, 4)"),
+    ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), by_hand(target, block_head, prompt, 4, block_drafts)"),
+    ("18_blocks", "by_hand(target, village.mtp, prompt, 4, module_drafts)"),
+    ("18_blocks", "by_hand(target, village.parallel, prompt, 4, mask_drafts)"),
     (
         "17_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",

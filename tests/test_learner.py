@@ -81,6 +81,9 @@ def test_the_shares_of_two_processes_average_to_the_loss_and_gradient_of_the_bat
         ("eagle3", 0.01, 0.8, 0.2),
         ("pruned", 0.003, 0.95, 0),
         ("dflash", 0.01, 0.8, 0),
+        ("mtp", 0.01, 0.8, 0),
+        ("mtp three", 0.01, 0.8, 0),
+        ("parallel", 0.01, 0.8, 0),
     ],
 )
 def test_heads_learn_what_the_target_will_say(kind, rate, share, gain, tmp_path):
@@ -193,6 +196,9 @@ OTHER = {
     "eagle": ("eagle", {"noise": 0.1}, "noise 0.2 instead of 0.1:"),
     "eagle3": ("eagle", {}, "noise None instead of 0.2, tokens 12 instead of 19:"),
     "dflash": ("dflash", {"feature_layers": (0, 1, 2)}, r"layers \[0, 1, 3\] instead of \[0, 1, 2\]:"),
+    "mtp": ("mtp three", {}, "modules 1 instead of 3:"),
+    "mtp three": ("mtp", {"depth": 3}, "modules 3 instead of 1:"),
+    "parallel": ("parallel", {"feature_layers": (0, 1, 2)}, r"layers \[0, 1, 3\] instead of \[0, 1, 2\]:"),
     "pruned": ("pruned", {"layers": (0, 1)}, r"layers \[0, 2\] instead of \[0, 1\]:"),
 }
 
@@ -273,7 +279,9 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     assert capsys.readouterr().out.strip() == str(folder)
     names = {path.name for path in folder.iterdir()}
     (tensors,) = names - {"config.json", "training_log.json"}
-    assert {part.dtype for name, part in load_file(folder / tensors).items() if "2" not in name} == {torch.float16}
+    assert {part.dtype for name, part in load_file(folder / tensors).items() if name not in ("d2t", "t2d")} == {
+        torch.float16
+    }
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in folder.iterdir())
     log = json.loads((folder / "training_log.json").read_text())
     assert log["command"].startswith(f"python -m tutorlib train {role} --target") and log["log"][-1]["step"] == 4
@@ -284,7 +292,7 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
     head, plain = getattr(family, role), run(greedy(family.target, "Mia was"), 20, stop=())
     module = head.model if role == "pruned" else head
     assert next(module.parameters()).dtype == torch.float32 and not module.training
-    tree = {"shape": dynamic_tree(6, 3, 2)} if role.startswith(("eagle", "dflash")) else {}
+    tree = {"shape": dynamic_tree(6, 3, 2)} if role.startswith(("eagle", "dflash", "mtp", "parallel")) else {}
     method = {"medusa": medusa, "pruned": speculative, "dflash": dflash}.get(role, eagle)
     assert run(method(family.target, head, "Mia was", **tree), 20, stop=()).tokens == plain.tokens
     before = contents(out)
@@ -306,6 +314,9 @@ def test_the_command_writes_heads_that_decode_and_again_the_same(kind, family_fo
         ("pruned", ["--layers", "0", "2"], r"layers, from 0 to 1, ascending and each once, got \[0, 2\]"),
         ("pruned", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),
         ("dflash", ["--block", "1"], "block is how many tokens a block has, .* 2 or more, got 1"),
+        ("mtp", ["--modules", "0"], "modules is how many there are, a whole number of 1 or more, got 0"),
+        ("mtp", ["--modules", "2", "--thin", "2"], "several modules read each other's outputs at all positions"),
+        ("parallel", ["--masks", "0"], "--masks is how many follow the text, a whole number of 1 or more, got 0"),
         ("eagle3", ["--layers", "0", "1", "3"], "the hidden states 0 to 2, none of number 3"),
         ("eagle3", ["--vocabulary", "0"], "from 1 to 300 tokens, the target's, got 0"),
         ("eagle3", ["--vocabulary", "301"], "from 1 to 300 tokens, the target's, got 301"),

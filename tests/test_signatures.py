@@ -13,6 +13,9 @@ import tutorlib
 from tutorlib import decoders
 from tutorlib.course import zoo
 from tutorlib.drafting.dflash_session import BlockSession
+from tutorlib.drafting.draft_session import DraftSession
+from tutorlib.drafting.mtp_session import ModulesSession
+from tutorlib.drafting.parallel_session import ParallelSession
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoder import BatchSteps, Steps, decoder
 from tutorlib.running.decoding import run
@@ -124,7 +127,8 @@ def test_the_front_door_says_the_type_of_all_that_goes_in_and_comes_out(name):
     assert set(untyped) <= {"self", "cls"}
     assert name.endswith("__init__") or signature.return_annotation is not signature.empty
     # A module may import these for type checkers alone.
-    here = {"BlockSession": BlockSession, "LM": tutorlib.LM, "Player": Player, "PreTrainedModel": PreTrainedModel}
+    kinds = (BlockSession, DraftSession, ModulesSession, ParallelSession, tutorlib.LM, Player, PreTrainedModel)
+    here = {kind.__name__: kind for kind in kinds}
     assert typing.get_type_hints(inspect.unwrap(PUBLIC[name]), localns=here) is not None
 
 

@@ -13,7 +13,15 @@ import torch
 from conftest import random_model
 from tiny_family import write_model
 
-from tutorlib.lab.training import learner, train_dflash, train_eagle, train_medusa, train_pruned
+from tutorlib.lab.training import (
+    learner,
+    train_dflash,
+    train_eagle,
+    train_medusa,
+    train_mtp,
+    train_parallel,
+    train_pruned,
+)
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.devices import ALONE, find_devices
@@ -24,7 +32,7 @@ from tutorlib.lab.training.train_village import Recipe, Stage
 from tutorlib.model.lm import LM
 
 TINY_VILLAGE = Recipe(16, 2, 400, "tiny", (START, END), (Stage(2, steps=6, rows=2, drill=4, hinted=4, rate=0.01),))
-KINDS = ("medusa", "medusa joint", "eagle", "eagle3", "pruned", "dflash")
+KINDS = ("medusa", "medusa joint", "eagle", "eagle3", "pruned", "dflash", "mtp", "mtp three", "parallel")
 LOW = 0.1
 ODD = [SampledText([3, 1, 4, 1, 5, 9, 2, 6], 1, 4), SampledText([6, 5, 3, 5], 3, 4), SampledText([2, 7, 1, 8, 2], 2, 2)]
 
@@ -54,6 +62,12 @@ def new(kind, target=None, texts=ODD, *, feature_layers=(0, 1, 3), vocabulary=12
         return train_pruned.PrunedLearner(target, **{"layers": (0, 2), **settings})
     if kind == "eagle":
         return train_eagle.EagleLearner(target, train_eagle.new_eagle(target), **settings)
+    if kind.startswith("mtp"):
+        head = train_mtp.new_mtp(target, 3 if "three" in kind else 1)
+        return train_mtp.MtpLearner(target, head, **{"depth": 3, **settings})
+    if kind == "parallel":
+        head = train_parallel.new_parallel(target, texts, feature_layers, vocabulary, masks=3)
+        return train_parallel.ParallelLearner(target, head, **settings)
     if kind == "dflash":
         made = train_dflash.DFlashLearner(target, train_dflash.new_dflash(target, feature_layers, 4), **settings)
         made.stride = 2  # texts are short
@@ -131,6 +145,9 @@ def arguments(kind, family, folder, *more):
         "eagle3": ["--layers", "0", "1", "2", "--depth", "2"],
         "pruned": ["--layers", "0"],
         "dflash": ["--layers", "0", "1", "2", "--block", "4"],
+        "mtp": ["--depth", "2"],
+        "mtp three": ["--modules", "3"],
+        "parallel": ["--layers", "0", "1", "2", "--masks", "2"],
     }
     its_own["medusa joint"] = [*its_own["medusa"], "--joint"]
     return [kind.split()[0], *options, *its_own.get(kind, []), "--device", "cpu", "--quiet", *more]

@@ -27,6 +27,8 @@ from .decoders import (
     lookahead,
     lower_layers,
     medusa,
+    mtp,
+    parallel_draft,
     prompt_lookup,
     sample,
     sample_batch,
@@ -45,6 +47,8 @@ from .drafting.eagle_head import Eagle3Head, EagleHead
 from .drafting.lookup_draft import with_lookup
 from .drafting.lossy_rules import typical_acceptance
 from .drafting.medusa_heads import MedusaHeads
+from .drafting.mtp_head import MtpHead
+from .drafting.parallel_head import ParallelHead
 from .drafting.rules import block, match, match_drawn, ratio
 from .hugging_face.generate import custom_generate
 from .loading import models
@@ -96,7 +100,9 @@ __all__ = [
     "Greedy",
     "LM",
     "MedusaHeads",
+    "MtpHead",
     "NaNLogits",
+    "ParallelHead",
     "Seeded",
     "Step",
     "TableLM",
@@ -146,7 +152,9 @@ __all__ = [
     "minimum_bayes_risk",
     "mirostat",
     "models",
+    "mtp",
     "no_repeat_ngram",
+    "parallel_draft",
     "presence_penalty",
     "prompt_lookup",
     "proof",

@@ -13,6 +13,8 @@ from .greedy import greedy
 from .jump_ahead import jump_ahead
 from .lookahead import lookahead
 from .medusa import medusa
+from .mtp import mtp
+from .parallel_draft import parallel_draft
 from .prompt_lookup import prompt_lookup
 from .sample import sample
 from .sample_batch import sample_batch

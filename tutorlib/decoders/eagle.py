@@ -24,6 +24,11 @@ def check(target, head, shape):
         raise ValueError(
             f"head must be an EagleHead or an Eagle3Head, got {type(head).__name__}: family.eagle, for instance"
         )
+    check_network(target, head, shape)
+
+
+def check_network(target, head, shape):
+    """Raise ValueError if a draft network does not fit a target, or a shape is none."""
     check_target(target, head)
     device = head.fc.weight.device
     if device != target.device:
@@ -82,6 +87,13 @@ def eagle(
         When called with a bad argument, for example with a network that belongs to another model; while running, for
         logits that are NaN.
     """
+    return (yield from network_rounds(target, head, prompt, shape, rng, warp))
+
+
+def network_rounds(
+    target: LM, head: DraftNetwork, prompt: Prompt, shape: Shape | None, rng: Randomness | None, warp: Sequence[Warp]
+) -> Generator[Step, None, str | None]:
+    """The rounds of `eagle`, with any network that reads the target's features; the arguments are those of `eagle`."""
     shape = dynamic_tree(**head.tree) if shape is None else shape
     rule: Rule  # for what the shape drafts
     session, drafts = target.session(prompt, hidden=head.feature_layers), head.session(target)
@@ -93,7 +105,8 @@ def eagle(
             # Each position pairs a token with the feature of the token before it, so the text's first token is left
             # out.
             logits = drafts.feed(text[drafts.length + 1 :], features)
-            drafted, rule = drafted_with_rule(shape, Draft(drafts, logits, text, warp, depth=room, rng=rng))
+            depth = int(min(room, head.ahead))
+            drafted, rule = drafted_with_rule(shape, Draft(drafts, logits, text, warp, depth=depth, rng=rng))
         checked = check_tree(session, text, drafted, rng, warp, rule)
         new = head.features(session.hidden)[checked.rows]
         features = torch.cat([head.features(session.prompt_hidden), new]) if features is None else new

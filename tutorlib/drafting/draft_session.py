@@ -37,6 +37,23 @@ def check_target(target, head) -> None:
         )
 
 
+def check_fed(head, tokens: Sequence[int], features: torch.Tensor) -> None:
+    """Raise ValueError unless there are tokens, each with the feature of the token before it."""
+    expected = (len(tokens), len(head.feature_layers) * head.width)
+    if not len(tokens) or tuple(features.shape) != expected:
+        raise ValueError(
+            f"{len(tokens)} tokens and features of shape {tuple(features.shape)}, expected {expected}: each token "
+            "needs the feature of the token before it"
+        )
+    check_tokens(head, tokens)
+
+
+def check_tokens(head, tokens: Sequence[int]) -> None:
+    """Raise ValueError if a token is outside the vocabulary."""
+    if len(tokens) and not 0 <= min(tokens) <= max(tokens) < head.vocab_size:
+        raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {head.vocab_size}")
+
+
 class DraftSession:
     """One sequence of a draft network, with a cache: confirmed positions, followed by a tree of its own guesses.
 
@@ -83,13 +100,7 @@ class DraftSession:
             If there are no tokens, if the number of features differs from the number of tokens or their width is wrong,
             or if a token is outside the vocabulary.
         """
-        expected = (len(tokens), len(self.head.feature_layers) * self.head.width)
-        if not len(tokens) or tuple(features.shape) != expected:
-            raise ValueError(
-                f"{len(tokens)} tokens and features of shape {tuple(features.shape)}, expected {expected}: each token "
-                "needs the feature of the token before it"
-            )
-        self._check(tokens)
+        check_fed(self.head, tokens, features)
         start, end = self.length, self.length + len(tokens)
         loops = self._loops if len(tokens) < MANY else None
         with torch.inference_mode():
@@ -128,7 +139,7 @@ class DraftSession:
             If there are no tokens, if the number of parents differs from the number of tokens or a parent does not
             exist, if the nodes are on several levels, or if a token is outside the vocabulary.
         """
-        self._check(tokens)
+        check_tokens(self.head, tokens)
         first = len(self._paths)
         if not len(tokens) or len(tokens) != len(parents) or not all(ROOT <= parent < first for parent in parents):
             raise ValueError(f"{list(tokens)} after {list(parents)}: each token needs a parent from -1 to {first - 1}")
@@ -147,10 +158,6 @@ class DraftSession:
             self._paths += paths
             return logits
 
-    def _check(self, tokens):
-        if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.head.vocab_size:
-            raise ValueError(f"{list(tokens)} are not all tokens of a vocabulary of {self.head.vocab_size}")
-
     def _call(self, loops, tokens, hidden, start, positions, paths=()):
         """One step of the network for tokens (n) and hidden (n, width), whose keys go to slots from `start` on.
 
@@ -162,7 +169,7 @@ class DraftSession:
         if loops is not None:
             turns = (table[positions] for table in rotation[:, 0, 0].numpy())
             return loops.step(tokens, hidden, cache.numpy(), *turns, *self._where(len(tokens), start, paths))
-        mask = self._mask(start, paths)
+        mask = self._mask(start, len(tokens), paths)
 
         def cached(queries, keys, values):
             cache[0, :, :, start:end], cache[1, :, :, start:end] = keys, values
@@ -188,7 +195,7 @@ class DraftSession:
             self._rotation = torch.stack(self.head.rotation(positions))
         return self._cache, self._rotation
 
-    def _mask(self, start, paths):
+    def _mask(self, start, count, paths):
         """What each of some nodes attends to: the text and its path. None if that is all there is."""
         # A text needs no mask: with a single layer, only the output of its last position is needed, and that attends to
         # all of them.

@@ -10,6 +10,7 @@ are extended (`draft_trees`), train (`tutorlib.lab.training.train_eagle`), or re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -35,12 +36,15 @@ class DraftNetwork(nn.Module):
     feature_layers : tuple of int
         The target's layers whose hidden states, joined, are the features; numbered as in transformers.
     width, vocab_size : int
+    ahead : int or float
+        The most tokens that it guesses one after another: for most networks no limit.
     tree : dict
         Arguments of `tutorlib.drafting.draft_trees.dynamic_tree`, for the tree that suits this network.
     """
 
     feature_layers: tuple[int, ...]
     fc: nn.Linear
+    ahead: int | float = math.inf
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -78,6 +82,10 @@ class DraftNetwork(nn.Module):
         tensor of shape (rows, length, width)
         """
         raise NotImplementedError
+
+    def again(self, tokens: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a step reads that has no features of the target: here tokens, and the output of the step before."""
+        return tokens, hidden
 
     def read_out(self, hidden: torch.Tensor, target: LM) -> torch.Tensor:
         """Logits (..., vocab_size) of the token after next, from the output of a step; -inf for unknown tokens."""

@@ -28,7 +28,8 @@ _PARTS = (
     nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.Sequential,
 )  # fmt: skip
 # Networks open the sessions that use these loops, so they are known here by the paths of their classes.
-_NETWORKS = "eagle_head.EagleHead", "eagle_head.Eagle3Head"
+_OF_THEIR_OWN = "eagle_head.Eagle3Head", "parallel_head.ParallelHead"  # have an output head
+_NETWORKS = "eagle_head.EagleHead", "mtp_head.MtpHead", "mtp_head.MtpModule", *_OF_THEIR_OWN
 _BLOCKS = "dflash_head.DFlashHead", "dflash_head.BlockLayer", "dflash_head.BlockAttention"
 
 
@@ -102,7 +103,7 @@ def looped_network(head: Any, target: LM) -> LoopedNetwork | None:
         return None
     if config.attention_bias or config.mlp_bias:
         return None
-    if _is_one(head, "eagle_head.Eagle3Head"):
+    if _is_one(head, *_OF_THEIR_OWN):
         return LoopedNetwork(head, matrix_of(head.lm_head))
     weights = _weights_of(target)
     return None if weights is None else LoopedNetwork(head, weights.head)
@@ -120,21 +121,24 @@ class LoopedNetwork:
 
     Parameters
     ----------
-    head : EagleHead or Eagle3Head
+    head : EagleHead, Eagle3Head, or MtpHead of one module
     output : Matrix
         The weights of the output head, the network's own or its target's.
     """
 
     def __init__(self, head: Any, output: Matrix):
         self.head, self.output, self.is_first = head, output, _is_one(head, "eagle_head.EagleHead")
-        self.continues_normed = not self.is_first and head.norm_output
-        self.known = None if self.is_first else head.tokens.numpy()
+        self.is_module = _is_one(head, "mtp_head.MtpHead")
+        self.continues_normed = self.is_module or not self.is_first and head.norm_output
+        self.known = None if self.is_first or self.is_module else head.tokens.numpy()
         config, self.eps = head.config, np.float32(head.config.rms_norm_eps)
-        layer = head.layers[0] if self.is_first else head.midlayer
+        layer = head.layers[0] if self.is_first or self.is_module else head.midlayer
         matrices = [matrix_of(layer.get_submodule(name)) for name in PROJECTIONS]
         self.embeddings, self.fc = array_of(head.embed_tokens.weight), matrix_of(head.fc)
         self.norms = {
-            name: array_of(part.weight) for name, part in head.named_modules() if isinstance(part, nn.RMSNorm)
+            name.removeprefix("layers.0."): array_of(part.weight)
+            for name, part in head.named_modules()
+            if isinstance(part, nn.RMSNorm)
         }
         self.layer = (
             array_of(layer.post_attention_layernorm.weight),
@@ -151,7 +155,7 @@ class LoopedNetwork:
 
     def start(self, features: torch.Tensor) -> torch.Tensor:
         """See `DraftNetwork.start`."""
-        if self.is_first:
+        if self.is_first or self.is_module:
             return features
         states = self.normed(features.contiguous().numpy(), "input_norm")
         if self.head.fc_norm is not None:
@@ -173,6 +177,10 @@ class LoopedNetwork:
         embedded, x = self.embeddings[list(tokens)], hidden.numpy()
         if self.is_first:
             x = read = _product(np.concatenate([embedded, x], axis=1), self.fc)
+        elif self.is_module:
+            pair = [self.normed(embedded, "enorm"), self.normed(x, "hnorm")]
+            x = _product(np.concatenate(pair, axis=1), self.fc)
+            read = self.normed(x, "input_layernorm")
         else:
             normed = self.normed(x, "midlayer.hidden_norm")
             read = np.concatenate([self.normed(embedded, "midlayer.input_layernorm"), normed], axis=1)

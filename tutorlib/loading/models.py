@@ -22,6 +22,8 @@ from pathlib import Path
 from ..drafting.dflash_head import DFlashHead
 from ..drafting.eagle_head import Eagle3Head, EagleHead
 from ..drafting.medusa_heads import MedusaHeads
+from ..drafting.mtp_head import MtpHead
+from ..drafting.parallel_head import ParallelHead
 from ..model import quantization
 from ..model.eight_bits import EightBits
 from ..model.lm import LM
@@ -54,6 +56,8 @@ def load(
     eagle3=None,
     pruned=None,
     dflash=None,
+    mtp=None,
+    parallel=None,
     device=None,
     dtype=None,
     quantize=None,
@@ -71,9 +75,9 @@ def load(
         - The name of a published family, or the hub name of its target, see `families`.
         - Any other model on the hub, as "owner/name": this gives a family with only a target.
         - A directory that contains a model (a family with only a target), or the subdirectories target, draft,
-          other_draft, medusa, eagle, eagle3, pruned and dflash, as written by `python -m tutorlib train`. If a
-          directory has the same name as a family, the family is loaded; write "./gpt2" for the directory.
-    draft, other_draft, medusa, eagle, eagle3, pruned, dflash : str or path, optional
+          other_draft, medusa, eagle, eagle3, pruned, dflash, mtp and parallel, as written by `python -m tutorlib
+          train`. If a directory has the same name as a family, the family is loaded; write "./gpt2" for the directory.
+    draft, other_draft, medusa, eagle, eagle3, pruned, dflash, mtp, parallel : str or path, optional
         A hub name or a directory, to be used in place of the family's own model.
     device : str or torch.device, optional
         By default a CUDA GPU if there is one, otherwise the processor. An Apple GPU is used only if you pass "mps";
@@ -135,6 +139,7 @@ def load(
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft}
     given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned, "dflash": dflash}
+    given |= {"mtp": mtp, "parallel": parallel}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = checked_dtype(dtype, device, checked)
     networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
@@ -233,6 +238,17 @@ class Family:
         return formats.load_dflash(folder, self.target, dtype=self.dtype)
 
     @cached_property
+    def mtp(self) -> MtpHead:
+        """Modules of multi-token prediction for the target, with its dtype and on its device."""
+        folder = self._heads_folder("mtp", formats.FILES["mtp"])
+        return formats.load_mtp(folder, self.target, dtype=self.dtype)
+
+    @cached_property
+    def parallel(self) -> ParallelHead:
+        """A parallel draft for the target, with its dtype and on its device. The target is loaded too."""
+        return self._network("parallel", ParallelHead)
+
+    @cached_property
     def tokenizer(self):
         """The target's tokenizer; None if its directory contains none."""
         return self._tokenizer_of("target")
@@ -318,8 +334,8 @@ class Family:
     def _network(self, role, kind):
         folder = self._heads_folder(role, formats.FILES["eagle"])
         network = formats.load_eagle(folder, self.target, dtype=self.dtype)
-        if not isinstance(network, kind):
-            other = "eagle3" if role == "eagle" else "eagle"
+        if type(network) is not kind:
+            other = {EagleHead: "eagle", Eagle3Head: "eagle3", ParallelHead: "parallel"}[type(network)]
             raise ValueError(
                 f"{folder} holds an {HEADS[other]}, expected an {HEADS[role]}: load(…, {other}=…) takes it"
             )

@@ -92,15 +92,14 @@ def level_seconds(
 ) -> float:
     """Measure the median time of a level in a draft network's own tree, including the choice of the guesses.
 
-    A DFlash network guesses all levels in one pass: then it is the time of that pass, divided by the levels.
+    A DFlash network or a parallel draft guesses all levels in one pass: then it is the time of that pass, divided by
+    the levels.
     """
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
     features = head.features(session.prompt_hidden)
     tokens, shape = session.tokens, dynamic_tree(**head.tree)
-    depth = head.tree["depth"]
-    if isinstance(head, DFlashHead):
-        depth = min(depth, head.block - 1)
+    depth = int(min(head.tree["depth"], head.block - 1 if isinstance(head, DFlashHead) else head.ahead))
     times = []
     for _ in range(repeats):
         drafts = head.session(target)

@@ -29,6 +29,8 @@ from ...decoders.eagle import eagle
 from ...decoders.early_exit import early_exit
 from ...decoders.lookahead import lookahead
 from ...decoders.medusa import medusa
+from ...decoders.mtp import mtp
+from ...decoders.parallel_draft import parallel_draft
 from ...decoders.prompt_lookup import prompt_lookup
 from ...decoders.sample_batch import sample_batch
 from ...decoders.speculative import speculative
@@ -380,6 +382,8 @@ ROWS = [
     method_row("dflash", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True),
     method_row("dflash, drawn", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True, shape=drawn_chain(8),
                greedily=False),
+    method_row("mtp", mtp, "mtp", peer=GENERATE_ASSISTED, drafting=True),
+    method_row("parallel_draft", parallel_draft, "parallel", peer=GENERATE_ASSISTED, drafting=True),
     method_row("token_intersection, gamma=8", token_intersection, "other_draft", gamma=8, drafting=True),
     method_row("string_match, gamma=3", string_match, "other_draft", gamma=3),
     generate_row(GENERATE, at={"in_batches": True}),

@@ -9,6 +9,8 @@ from typing import Any
 
 from ...decoders.dflash import dflash
 from ...decoders.eagle import eagle
+from ...decoders.mtp import mtp
+from ...decoders.parallel_draft import parallel_draft
 from ...decoders.speculative import speculative
 from ...drafting.draft_trees import chain_draft, drawn_chain
 from ...measures import bootstrap_interval
@@ -39,6 +41,11 @@ WAYS: dict[str, Callable[..., Any]] = {
         f.target, f.dflash, prompt, shape=_chain(is_greedy), **how
     ),
     "DFlash, tree": lambda f, is_greedy, prompt, **how: dflash(f.target, f.dflash, prompt, **how),
+    "MTP, chain": lambda f, is_greedy, prompt, **how: mtp(f.target, f.mtp, prompt, shape=_chain(is_greedy), **how),
+    "MTP, tree": lambda f, is_greedy, prompt, **how: mtp(f.target, f.mtp, prompt, **how),
+    "masks, chain": lambda f, is_greedy, prompt, **how: parallel_draft(
+        f.target, f.parallel, prompt, shape=_chain(is_greedy), **how
+    ),
 }
 SETTINGS = {f"{way}, {how}": (way, how) for way in WAYS for how in (GREEDY, SAMPLING)}
 

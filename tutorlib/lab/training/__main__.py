@@ -22,7 +22,9 @@ from tutorlib.lab.training import (
     train_dflash,
     train_eagle,
     train_medusa,
+    train_mtp,
     train_ngram,
+    train_parallel,
     train_pruned,
     train_village,
 )
@@ -68,20 +70,12 @@ def main(arguments=None):
     )
     _add_learning(first, steps=4000, rate=3e-3)
     third = what.add_parser("eagle3", help="an EAGLE-3 network for a target", description=train_eagle.__doc__)
-    third.add_argument(
-        "--vocabulary", type=int, metavar="N",
-        help=f"how many of the most frequent tokens it knows (default: {100 * train_eagle.KNOWN:g} %% of all)",
-    )  # fmt: skip
     third.add_argument("--depth", type=int, default=7, help="number of its own steps to train on (default: 7)")
     third.add_argument(
         "--from-last-layer", action="store_true",
         help="start as a copy of the target's last layer, which helps when there is little time",
     )  # fmt: skip
     _add_learning(third, steps=2500, rate=3e-3)
-    third.add_argument(
-        "--thin", type=int, default=1, metavar="N",
-        help="train the steps after the first at every N-th position, which takes less time (default: 1, all)",
-    )  # fmt: skip
     third.add_argument(
         "--normed", action="store_true",
         help="norm each feature before they are joined, and continue from the normed state (EAGLE-3.1)",
@@ -92,6 +86,17 @@ def main(arguments=None):
         help="tokens in a block, the known one included (default: %(default)s)",
     )  # fmt: skip
     _add_learning(blocks, steps=2000, rate=2e-3)
+    modules = what.add_parser(
+        "mtp", help="modules of multi-token prediction for a target", description=train_mtp.__doc__
+    )
+    modules.add_argument("--modules", type=int, default=1, help="modules, one for each token (default: 1, used again)")
+    modules.add_argument("--depth", type=int, default=7, help="steps to train one module on (default: 7)")
+    _add_learning(modules, steps=2000, rate=2e-3)
+    masked = what.add_parser("parallel", help="a parallel draft for a target", description=train_parallel.__doc__)
+    masked.add_argument(
+        "--masks", type=int, default=train_parallel.MASKS, help="masks after the text (default: %(default)s)"
+    )
+    _add_learning(masked, steps=2000, rate=3e-3)
     few = what.add_parser("pruned", help="a draft made of some layers of a target", description=train_pruned.__doc__)
     few.add_argument(
         "--layers", type=int, nargs="+", metavar="N",
@@ -105,12 +110,22 @@ def main(arguments=None):
         "--eight-bits", action="store_true", help="store its matrices in eight bits: files of half the size"
     )
     _add_learning(few, steps=2500, rate=5e-4)
-    for command in (heads, third, few, blocks):
+    for command in (heads, third, few, blocks, modules, masked):
         command.add_argument(
             "--loss", choices=list(LOSSES), default="ce",
             help="cross-entropy, or the acceptance itself where it has a useful gradient (default: ce)",
         )  # fmt: skip
-    for command in (third, blocks):
+    for command in (third, modules, masked):
+        command.add_argument(
+            "--thin", type=int, default=1, metavar="N",
+            help="train the steps after the first at every N-th position, which takes less time (default: 1, all)",
+        )  # fmt: skip
+    for command in (third, masked):
+        command.add_argument(
+            "--vocabulary", type=int, metavar="N",
+            help=f"how many of the most frequent tokens it knows (default: {100 * train_eagle.KNOWN:g} %% of all)",
+        )  # fmt: skip
+    for command in (third, blocks, masked):
         command.add_argument(
             "--layers",
             type=int,
@@ -123,7 +138,7 @@ def main(arguments=None):
             "--borrow", action="store_true",
             help="use the target's output head and leave it out of the files, which become much smaller",
         )  # fmt: skip
-    for command in (first, third, blocks):
+    for command in (first, third, blocks, modules, masked):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
             help="sizes of its dynamic tree (default: {nodes} {depth} {top_k})".format_map(TREE),
@@ -145,7 +160,7 @@ def main(arguments=None):
     _add_texts(counted)
     _add_texts(texts)
     texts.add_argument("--half", action="store_true", help=HALF.format("write"))
-    for command in (village, heads, first, third, few, blocks, counted, texts):
+    for command in (village, heads, first, third, few, blocks, modules, masked, counted, texts):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -247,6 +262,7 @@ def _heads(chosen, command):
     shared: dict[str, Any] = {"devices": here, "progress": not chosen.quiet}
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned, "dflash": _dflash}
+    kinds |= {"mtp": _mtp, "parallel": _parallel}
     learner = kinds[chosen.what](chosen, family.target)
     writer = load(chosen.target, device=here.device, dtype="bfloat16") if chosen.half else family
     with here.keep(chosen.out):
@@ -342,6 +358,24 @@ def _dflash(chosen, target):
     head = train_dflash.new_dflash(target, chosen.layers, chosen.block)
     learner = train_dflash.DFlashLearner(target, head, _tree(chosen), compare=LOSSES[chosen.loss])
     return lambda texts: learner
+
+
+def _mtp(chosen, target):
+    settings = {"compare": LOSSES[chosen.loss], **_given(chosen, "depth", "thin")}
+    learner = train_mtp.MtpLearner(target, train_mtp.new_mtp(target, chosen.modules), _tree(chosen), **settings)
+    return lambda texts: learner
+
+
+def _parallel(chosen, target):
+    known = round(train_eagle.KNOWN * target.vocab_size) if chosen.vocabulary is None else chosen.vocabulary
+    check_vocabulary(known, target.vocab_size)
+    layers, tree = train_eagle.checked_layers(target, chosen.layers), _tree(chosen)
+    check_whole_number(chosen.masks, 1, "--masks is how many follow the text")
+    check_whole_number(chosen.thin, 1, "--thin is from one position to the next")
+    return lambda texts: train_parallel.ParallelLearner(
+        target, train_parallel.new_parallel(target, texts, layers, known, chosen.masks), tree,
+        compare=LOSSES[chosen.loss], thin=chosen.thin,
+    )  # fmt: skip
 
 
 def _tree(chosen):

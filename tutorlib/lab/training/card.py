@@ -40,7 +40,7 @@ the target's own stories.
 """
 HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
-DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3"}  # folder → name
+DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3", "mtp": "MTP", "parallel": "parallel draft"}  # folder → name
 DFLASH = "## A DFlash network"
 # What is trained → the folders that its section describes.
 SECTIONS = {"medusa": ("medusa",), "dflash": ("dflash",)} | dict.fromkeys(DRAFT_NETWORKS, tuple(DRAFT_NETWORKS))
@@ -67,8 +67,8 @@ EAGLE_CARD = (
     EAGLE
     + """
 
-Each network has one layer and uses the target's embeddings. Both were trained on texts that the target wrote itself,
-with these commands:
+Each network has one layer and uses the target's embeddings; that of multi-token prediction (MTP) uses its output head,
+too. All were trained on texts that the target wrote itself, with these commands:
 
 {commands}
 
@@ -77,9 +77,10 @@ with these commands:
 {rows_of_table}
 
 The row *hidden states* lists the layers of the target that a network reads; -1 is the last layer. A drafting step is
-right when its best guess is the token that really follows, given the text's real tokens before it. The table shows how
-often each step was right in other texts of the target, separately for the cold parts and for the parts sampled at
-temperature 1. Tokens per call were counted in greedy decoding with the bundled tree, on {openings} held-out openings.
+right when its best guess is the token that really follows, given the text's real tokens before it. (Only the parallel
+draft does not read those between its text and its guess.) The table shows how often each step was right in other texts
+of the target, separately for the cold parts and for the parts sampled at temperature 1.
+Tokens per call were counted in greedy decoding with the bundled tree, on {openings} held-out openings.
 """
 )
 DFLASH_CARD = (

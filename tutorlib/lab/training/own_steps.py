@@ -47,7 +47,10 @@ def unroll(
         here = slice(None) if step == 0 else further
         hidden = hidden[:, further] if step == 1 else hidden
         rotation = head.rotation(positions[None, here] + step)
-        hidden = head(tokens.roll(-1 - step, dims=1)[:, here], hidden, rotation, mix)
+        given = tokens.roll(-1 - step, dims=1)[:, here]
+        if step:
+            given, hidden = head.again(given, hidden)
+        hidden = head(given, hidden, rotation, mix)
         yield hidden
 
 

@@ -12,7 +12,7 @@ Source: Li et al. (2024), "EAGLE: Speculative Sampling Requires Rethinking Featu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -28,15 +28,15 @@ from ...loading import formats
 from ...model.lm import LM
 from .batches import TextBatch
 from .labels import Labels, Loss, cross_entropy, readable
+from .last_layer import copy_final_norm, start_from_last_layer
 from .learner import Learner
 from .own_steps import unroll
-from .sampled_texts import SampledText, frequent, hidden_states
+from .sampled_texts import SampledText, frequent
 
 TOKENS_WEIGHT = 0.1  # weight of the cross-entropy relative to the features' loss, in EAGLE-1
 DECAY = 0.8  # the weight of each step's loss relative to that of the step before it, in EAGLE-3
 KNOWN = 0.3  # the default share of the target's tokens that an EAGLE-3 network knows
 DEEP = 5  # the number of steps that are measured
-SMALL = 0.2  # factor for random weights, if a network starts as a copy of the target's last layer
 
 
 Network = TypeVar("Network", bound=DraftNetwork)
@@ -72,8 +72,12 @@ class DraftLearner(Learner):
     def first(step: int, text: SampledText) -> int:
         return max(0, text.own - 2 - step)
 
+    def steps(self, batch: TextBatch, steps: int, further: slice = slice(None)) -> Iterable[torch.Tensor]:
+        """The outputs (rows, length, width) of the network's first steps, see `own_steps.unroll`."""
+        return unroll(self.head, batch.tokens, joined(self.head, batch), steps, further)
+
     def guesses(self, batch):
-        for step, hidden in enumerate(unroll(self.head, batch.tokens, joined(self.head, batch), self.depth)):
+        for step, hidden in enumerate(self.steps(batch, self.depth)):
             rows, at = self.index(step, batch.texts, hidden.device)
             yield rows, at, self.head.read_out(hidden[rows, at], self.target)
 
@@ -114,8 +118,8 @@ class EagleLearner(DraftLearner):
         return (far + TOKENS_WEIGHT * tokens) / self.count(0, batch.everybody)
 
 
-class Eagle3Learner(DraftLearner):
-    """EAGLE-3. The loss compares the token predictions of each step with the target's, among the tokens that it knows.
+class StepsLearner(DraftLearner):
+    """A network that is trained over several of its own steps, and compared with the target's probabilities of tokens.
 
     Parameters
     ----------
@@ -123,17 +127,76 @@ class Eagle3Learner(DraftLearner):
         See `DraftLearner`.
     depth : int
         The number of its own steps over which it is trained.
+    compare : function
+        How guesses are compared with the target's probabilities, see `labels`: `cross_entropy` as published, or `lk`.
+    thin : int
+        The steps after the first are trained only at every so many-th position, and at others in the next training
+        step. With 2 and depth 5, this takes about 60 % of the time.
+    """
+
+    def __init__(
+        self,
+        target: LM,
+        head: DraftNetwork,
+        tree: dict | None = None,
+        *,
+        depth: int = 7,
+        compare: Loss = cross_entropy,
+        thin: int = 1,
+    ):
+        check_whole_number(depth, 1, "training needs depth")
+        check_whole_number(thin, 1, "training needs thin")
+        super().__init__(target, head, tree)
+        self.learnt, self.thin, self.compare, self.read = depth, thin, compare, readable(target)
+        self.settings = {"depth": depth, "layers": list(head.feature_layers), "loss": compare.__name__}
+        if thin > 1:
+            self.settings["thin"] = thin
+
+    def loss(self, batch, step, steps):
+        labels, whole = self.labels(batch), batch.hidden[-1].new_zeros((), dtype=torch.float32)
+        start = min(self.first(self.learnt, text) for text in batch.everybody) + step % self.thin
+        further = slice(start, None, self.thin)
+        for j, hidden in enumerate(self.steps(batch, self.learnt, further)):
+            rows, at = self.index(j, batch.texts, hidden.device)
+            here, count = at, self.count(j, batch.everybody)
+            if j:
+                chosen = (at >= start) & ((at - start) % self.thin == 0)
+                rows, at = rows[chosen], at[chosen]
+                here = (at - start) // self.thin
+                count = max(1, sum(len(_thinned(self.positions(j, text), further)) for text in batch.everybody))
+            there, probs = labels.at(rows, at + 1 + j)
+            logits = self.logits(hidden[rows[there], here[there]])
+            whole = whole + DECAY**j * self.compare(logits, probs) / count
+        return whole
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (..., known) of the tokens that the network knows, from the output of a step."""
+        return self.read(hidden)
+
+    def labels(self, batch: TextBatch) -> Labels:
+        """The target's probabilities of the known tokens, where its best token is one of them."""
+        # The steps after the first one guess the same tokens, or fewer.
+        rows, at = self.index(0, batch.texts, batch.tokens.device)
+        if batch.best is not None and isinstance(self.head, Eagle3Head):
+            learnt = self.head.t2d[batch.best[rows, at + 1]]
+            rows, at = rows[learnt], at[learnt]
+        probs = self.read(batch.hidden[-1][rows, at + 1].float()).softmax(-1)
+        return Labels(probs, rows, at + 1, batch.tokens.shape)
+
+
+class Eagle3Learner(StepsLearner):
+    """EAGLE-3. The loss is over the tokens that it knows.
+
+    Parameters
+    ----------
+    target, head, tree, **how :
+        See `StepsLearner`.
     borrow : bool
         Whether the network uses the target's output head, which is then not trained. Neither this head nor the target's
         embeddings are written, which makes the files of a network for a large vocabulary much smaller.
     from_last_layer : bool
         Whether the network starts as a copy of the target's last layer, see `start_from_last_layer`. This helps if
         there is little time for training.
-    compare : function
-        How guesses are compared with the target's probabilities, see `labels`: `cross_entropy` as published, or `lk`.
-    thin : int
-        The steps after the first are trained only at every so many-th position, and at others in the next training
-        step. With 2 and depth 5, this takes about 60 % of the time.
     """
 
     head: Eagle3Head
@@ -145,25 +208,18 @@ class Eagle3Learner(DraftLearner):
         head: Eagle3Head,
         tree: dict | None = None,
         *,
-        depth: int = 7,
         borrow: bool = False,
         from_last_layer: bool = False,
-        compare: Loss = cross_entropy,
-        thin: int = 1,
+        **how,
     ):
-        check_whole_number(depth, 1, "training needs depth")
-        check_whole_number(thin, 1, "training needs thin")
-        super().__init__(target, head, tree)
-        self.learnt, self.borrowed = depth, formats.BORROWED if borrow else ()
-        self.settings = {"depth": depth, "layers": list(head.feature_layers), "tokens": len(head.d2t)}
-        self.settings |= {"loss": compare.__name__, **formats.extra_norms(head)}
-        if thin > 1:
-            self.settings["thin"] = thin
-        self.thin, self.compare, self.read = thin, compare, readable(target, head.tokens)
+        super().__init__(target, head, tree, **how)
+        self.borrowed = formats.BORROWED if borrow else ()
+        self.settings |= {"tokens": len(head.d2t), **formats.extra_norms(head)}
+        self.read = readable(target, head.tokens)  # for the labels
         self.best = len(head.d2t) < head.vocab_size
         if borrow:
             head.lm_head.requires_grad_(False)
-            _copy_final_norm(target, head.norm)
+            copy_final_norm(target, head.norm)
             self.settings["borrow"] = True
         if from_last_layer:
             start_from_last_layer(target, head)
@@ -172,32 +228,8 @@ class Eagle3Learner(DraftLearner):
     def write(self, head, folder, base):
         return formats.save_eagle(head, folder, base=base, borrowed=self.borrowed)
 
-    def loss(self, batch, step, steps):
-        labels, whole = self.labels(batch), batch.hidden[-1].new_zeros((), dtype=torch.float32)
-        start = min(self.first(self.learnt, text) for text in batch.everybody) + step % self.thin
-        further = slice(start, None, self.thin)
-        for j, hidden in enumerate(unroll(self.head, batch.tokens, joined(self.head, batch), self.learnt, further)):
-            rows, at = self.index(j, batch.texts, hidden.device)
-            here, count = at, self.count(j, batch.everybody)
-            if j:
-                chosen = (at >= start) & ((at - start) % self.thin == 0)
-                rows, at = rows[chosen], at[chosen]
-                here = (at - start) // self.thin
-                count = max(1, sum(len(_thinned(self.positions(j, text), further)) for text in batch.everybody))
-            there, probs = labels.at(rows, at + 1 + j)
-            logits = self.head.known_logits(hidden[rows[there], here[there]])
-            whole = whole + DECAY**j * self.compare(logits, probs) / count
-        return whole
-
-    def labels(self, batch: TextBatch) -> Labels:
-        """The target's probabilities of the known tokens, where its best token is one of them."""
-        # The steps after the first one guess the same tokens, or fewer.
-        rows, at = self.index(0, batch.texts, batch.tokens.device)
-        if batch.best is not None:
-            learnt = self.head.t2d[batch.best[rows, at + 1]]
-            rows, at = rows[learnt], at[learnt]
-        probs = self.read(batch.hidden[-1][rows, at + 1].float()).softmax(-1)
-        return Labels(probs, rows, at + 1, batch.tokens.shape)
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.head.known_logits(hidden)
 
 
 def _thinned(positions: range, further: slice) -> range:
@@ -224,7 +256,7 @@ def _shake(step, batch, features) -> torch.Tensor:
 
 def new_eagle(target: LM, bias: bool = True) -> EagleHead:
     """An untrained EAGLE-1 network with the sizes and embeddings of a target. For vLLM it must not have a bias."""
-    return _like(target, EagleHead(layer_config(target), bias=bias))
+    return like(target, EagleHead(layer_config(target), bias=bias))
 
 
 def new_eagle3(
@@ -234,7 +266,9 @@ def new_eagle3(
     vocabulary: int | None = None,
     *,
     normed: bool = False,
-) -> Eagle3Head:
+    make: type[Eagle3Head] = Eagle3Head,
+    **how,
+) -> Any:
     """An untrained EAGLE-3 network with the sizes, the embeddings and (as a start) the output head of a target.
 
     Parameters
@@ -248,6 +282,8 @@ def new_eagle3(
         How many tokens the network knows; by default all.
     normed : bool
         Whether it has the two norms of EAGLE-3.1 (`fc_norm` and `norm_output`, see `Eagle3Head`).
+    make, **how :
+        The kind of network, and what it takes beside.
 
     Raises
     ------
@@ -256,7 +292,8 @@ def new_eagle3(
     """
     feature_layers = checked_layers(target, feature_layers)
     tokens = None if vocabulary is None else frequent(texts, vocabulary, target.vocab_size)
-    head = _like(target, Eagle3Head(layer_config(target), feature_layers, tokens, fc_norm=normed, norm_output=normed))
+    how |= {"fc_norm": True, "norm_output": True} if normed else {}
+    head = like(target, make(layer_config(target), feature_layers, tokens, **how))
     output = target.model.get_output_embeddings().weight.detach().float()
     head.lm_head.weight.data.copy_(output[head.tokens.to(output.device)])
     return head
@@ -307,7 +344,7 @@ def layer_config(target: LM) -> LlamaConfig:
     return config
 
 
-def _like(target: LM, head: Network) -> Network:
+def like(target: LM, head: Network) -> Network:
     """A new network with the target's embeddings, the same in every call."""
     embeddings = target.model.get_input_embeddings().weight.detach().float()
     if tuple(embeddings.shape) != tuple(head.embed_tokens.weight.shape):
@@ -328,59 +365,6 @@ def initialise(head: nn.Module) -> None:
             bound = 1 / math.sqrt(module.in_features)
             for weight in module.parameters():
                 nn.init.uniform_(weight, -bound, bound, generator=generator)
-
-
-@torch.no_grad()
-def start_from_last_layer(target: LM, head: Eagle3Head) -> None:
-    """Make an EAGLE-3 network start as a copy of its target's last layer, in place of random weights.
-
-    At the start, the network passes on the highest of its features with a small part of the others, and treats the
-    result like the last layer. Only the weights for the token's embedding are not copied: they are random and scaled
-    down. Norms of the features start with the usual size of these, so that the network starts as it would without.
-
-    Parameters
-    ----------
-    target : LM
-    head : Eagle3Head
-        Changed in place.
-
-    Raises
-    ------
-    ValueError
-        If the target's last layer is not built like Llama's, or its sizes differ from those of the network.
-    """
-    layers = getattr(target.model.get_decoder(), "layers", [])
-    renamed = {"input_layernorm.weight": "hidden_norm.weight"}  # the norm before the features
-    weights = layers[-1].state_dict() if len(layers) else {}
-    theirs = {renamed.get(name, name): weight.float() for name, weight in weights.items()}
-    ours = {name: weight for name, weight in head.midlayer.state_dict().items() if name not in renamed}
-    if set(theirs) != set(ours) or any(
-        theirs[name].shape != weight[..., -theirs[name].shape[-1] :].shape for name, weight in ours.items()
-    ):
-        raise ValueError(
-            "the target's last layer is not built like Llama's, so an EAGLE-3 network cannot start as a copy of it: "
-            "train without from_last_layer"
-        )
-    for name, weight in ours.items():
-        copied = theirs[name].shape[-1]
-        weight[..., :-copied] *= SMALL  # the weights for the token's embedding
-        weight[..., -copied:] = theirs[name]
-    if head.fc_norm is not None:
-        text = torch.arange(64, device=target.device)[None] % target.vocab_size
-        states = hidden_states(target.model, text[:, : target.context], head.feature_layers)
-        for norm, layer in zip(head.fc_norm, head.feature_layers, strict=True):
-            sizes = states[layer].float().square().mean(-1).sqrt()
-            # The median, as that of a first token may be a hundred times as large.
-            norm.get_parameter("weight").fill_(float(sizes.median()))
-    head.fc.weight *= SMALL
-    head.fc.weight[:, -head.width :] += torch.eye(head.width, device=head.fc.weight.device)
-
-
-def _copy_final_norm(target: LM, norm: nn.RMSNorm) -> None:
-    """Initialise the norm before the output head with the target's final norm, if it is of the same kind."""
-    weight = getattr(getattr(target.model.get_decoder(), "norm", None), "weight", None)
-    if weight is not None and weight.shape == norm.weight.shape:
-        norm.weight.data.copy_(weight.detach().float())
 
 
 def chosen_tree(nodes: int, depth: int, top_k: int, confidence: float = 0.0, greedy_temperature: float = 1.0) -> dict:

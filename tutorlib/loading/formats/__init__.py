@@ -13,4 +13,5 @@ from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
 from .medusa_files import load_medusa, save_medusa
+from .mtp_files import load_mtp, save_mtp
 from .pruned_files import load_pruned, save_pruned

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ...arguments import is_number
 from ...drafting.eagle_head import DraftNetwork, Eagle3Head, usual_layers
 from ...drafting.head_parts import TREE
+from ...drafting.parallel_head import ParallelHead
 from .files import OURS, our_entry, whole_number, without_weights
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SPECULATORS = "0.9.0"  # the version of that package whose configuration is written
 AUXILIARY = "eagle_aux_hidden_state_layer_ids"  # which of the target's hidden states EAGLE-3 reads
+# The token of the masks of a parallel draft, as its authors call it; others have other names for it.
+MASKS = ("ptd_token_id", "pard_token", "mask_token_id")
 # What EAGLE-3.1 and others do beside EAGLE-3, by the keys that say so; all are false where they are missing.
 NORMS = ("norm_before_fc", "fc_norm", "norm_output")
 # How `eagle_config`, an object inside some configurations, calls them.
@@ -50,6 +53,8 @@ def published_config(head: DraftNetwork, base: str) -> dict:
     if isinstance(head, Eagle3Head):
         theirs |= {"draft_vocab_size": len(head.d2t), "norm_before_residual": head.norm_before_residual}
         theirs |= extra_norms(head)
+        if isinstance(head, ParallelHead):
+            theirs[MASKS[0]] = head.mask
         if min(head.feature_layers) >= 0:
             theirs[AUXILIARY] = list(head.feature_layers)
     else:
@@ -101,6 +106,8 @@ def check_speculators(head):
     """Raise ValueError for a network that `speculators` has no place for."""
     if not isinstance(head, Eagle3Head):
         raise ValueError('the layout "speculators" is for EAGLE-3 networks alone: use layout="eagle"')
+    if isinstance(head, ParallelHead):
+        raise ValueError('a parallel draft is unknown to the layout "speculators" here: use layout="eagle"')
     if min(head.feature_layers) < 0:
         raise ValueError(
             f"feature_layers={head.feature_layers} counts the target's layers from the last, but the layout "
@@ -224,7 +231,11 @@ def checked_tree(tree) -> dict:
 
 
 def eagle3_network(config, sizes: LlamaConfig, target, layout: str, place) -> Eagle3Head:
-    """The network that a configuration describes, without weights; of its vocabulary no more than the size."""
+    """The network that a configuration describes, without weights; of its vocabulary no more than the size.
+
+    It is a parallel draft if the configuration names the token of its masks. How many masks it was trained with stands
+    in our own entry.
+    """
     known = sizes.vocab_size
     if config.get("draft_vocab_size") is not None:
         known = whole_number(config, "draft_vocab_size", 1, place)
@@ -235,7 +246,16 @@ def eagle3_network(config, sizes: LlamaConfig, target, layout: str, place) -> Ea
     norms = {key: flag(config, key, False, place) for key in NORMS}
     norms |= {key: True for key, there in NESTED.items() if flag(nested, there, False, f"{place}: eagle_config")}
     norms["norm_before_residual"] = flag(config, "norm_before_residual", layout == "speculators", place)
+    masks = [key for key in MASKS if key in config]
+    if masks:
+        if any(norms.values()):
+            raise ValueError(f"{place}: {masks[0]} with further norms: such a parallel draft is unknown here")
+        ours = our_entry(config, place)
+        count = {"masks": whole_number(ours, "masks", 1, place)} if "masks" in ours else {}
+        mask = whole_number(config, masks[0], 0, place)
     try:
+        if masks:
+            return without_weights(ParallelHead, sizes, layers, range(known), mask=mask, **count)
         return without_weights(Eagle3Head, sizes, layers, range(known), **norms)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None

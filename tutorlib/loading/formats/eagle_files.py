@@ -15,6 +15,7 @@ import torch
 from ...drafting.draft_session import check_target
 from ...drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead
 from ...drafting.head_parts import TREE
+from ...drafting.parallel_head import ParallelHead
 from .eagle_configs import (
     check_known,
     check_layers,
@@ -113,6 +114,8 @@ def save_eagle(
     config[OURS] = {"tree": checked_tree(head.tree)}
     if third:
         config[OURS]["feature_layers"] = list(head.feature_layers)
+    if isinstance(head, ParallelHead):
+        config[OURS]["masks"] = head.masks
     return write_folder(folder, layout, config, tensors, pickled)
 
 
