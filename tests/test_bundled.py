@@ -9,9 +9,11 @@ import torch
 import tutorlib
 from tutorlib import greedy, models, run
 from tutorlib.decoders.dflash import dflash
+from tutorlib.decoders.dspark import dspark
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.drafting.dflash_head import DFlashHead
+from tutorlib.drafting.dspark_head import DSparkHead
 from tutorlib.drafting.eagle_head import TREE, Eagle3Head, EagleHead
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.lab.training import accuracy
@@ -68,6 +70,7 @@ def test_the_models_write_stories(family):
         ("eagle", EagleHead, eagle),
         ("eagle3", Eagle3Head, eagle),
         ("dflash", DFlashHead, dflash),
+        ("dspark", DSparkHead, dspark),
     ],
 )
 def test_the_heads_guess_for_the_target(family, role, kind, method):
@@ -97,7 +100,9 @@ def test_the_draft_is_accepted_often_but_not_always():
     assert 0.80 <= FIGURES["draft"]["acceptance"] <= 0.95
 
 
-@pytest.mark.parametrize(("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0), ("dspark", 4.0)]
+)
 def test_the_networks_on_the_target_make_enough_tokens_a_call(name, least):
     """Greedily, with the trees that they come with, on openings that nothing bundled has learnt from."""
     assert FIGURES[name]["tokens per call"] >= least

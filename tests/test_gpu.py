@@ -28,6 +28,7 @@ from tutorlib import (
 )
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
 from tutorlib.drafting.lossy_rules import typical_acceptance
+from tutorlib.drafting.survival import confident_chain
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.model.llama import without_loops
 
@@ -54,6 +55,7 @@ DRAWING = {
     "eagle": lambda f, **how: tutorlib.eagle(f.target, f.eagle, PROMPT, **how),
     "early_exit": lambda f, **how: tutorlib.early_exit(f.target, PROMPT, layers=8, **how),
     "dflash": lambda f, **how: tutorlib.dflash(f.target, f.dflash, PROMPT, **how),
+    "dspark": lambda f, **how: tutorlib.dspark(f.target, f.dspark, PROMPT, **how),
 }
 BATCHES = {
     "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
@@ -80,6 +82,9 @@ OTHERS = {
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, shape=dynamic_tree(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
     "dflash, drawn": lambda f: tutorlib.dflash(f.target, f.dflash, PROMPT, shape=drawn_chain(8), rng=Seeded(1)),
+    "dspark, confident": lambda f: tutorlib.dspark(
+        f.target, f.dspark, PROMPT, shape=confident_chain([1.0, 1.1, 1.2, 1.3]), rng=Seeded(1)
+    ),
 }
 
 

@@ -19,12 +19,13 @@ from .head_loops import looped_network
 
 if TYPE_CHECKING:
     from .dflash_head import DFlashHead
+    from .dspark_head import DSparkHead
     from .eagle_head import DraftNetwork
 
 _SPARE_SLOTS = 64  # spare slots that a session's cache gets each time it is enlarged
 
 
-def check_target(target, head: DraftNetwork | DFlashHead) -> None:
+def check_target(target, head: DraftNetwork | DFlashHead | DSparkHead) -> None:
     """Raise ValueError if a draft network does not fit a target."""
     if head.vocab_size != target.vocab_size:
         raise ValueError(

@@ -15,6 +15,7 @@ MODELS = ("target", "draft", "other_draft")
 HEADS = {
     "medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network", "pruned": "pruned draft",
     "dflash": "DFlash network",
+    "dspark": "DSpark joint",
 }  # fmt: skip
 RESERVE = 2.0  # GB besides the weights: cache, logits, and CUDA itself
 _T4 = 15.0  # GB
@@ -62,7 +63,7 @@ class Published:
         A draft with the same tokenizer.
     other_draft : Model, optional
         A draft with another tokenizer.
-    medusa, eagle, eagle3, pruned, dflash : str, optional
+    medusa, eagle, eagle3, pruned, dflash, dspark : str, optional
         Hub names of published heads (or of a draft made of some of its layers) for the target.
     chat : str, optional
         The chat template, if the model needs one but the repository has none.
@@ -80,6 +81,7 @@ class Published:
     eagle3: str | None = None
     pruned: str | None = None
     dflash: str | None = None
+    dspark: str | None = None
     chat: str | None = None
     note: str = ""
     in_a_wheel: float = 0

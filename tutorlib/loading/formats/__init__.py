@@ -9,6 +9,7 @@ What this package does not do: find or download folders (`tutorlib.loading.hub`)
 """
 
 from .dflash_files import load_dflash, save_dflash
+from .dspark_files import load_dspark, save_dspark
 from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
@@ -21,11 +22,13 @@ __all__ = [
     "INSIDE",
     "extra_norms",
     "load_dflash",
+    "load_dspark",
     "load_eagle",
     "load_medusa",
     "load_pruned",
     "output_weight",
     "save_dflash",
+    "save_dspark",
     "save_eagle",
     "save_medusa",
     "save_pruned",

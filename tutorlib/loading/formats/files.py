@@ -32,6 +32,7 @@ FILES = {
     "ngram": MODEL,
     "pruned": MODEL,
     "dflash": MODEL,
+    "dspark": MODEL,
 }
 # Heads that may stand in the files of their target, beside its own tensors, and what their names begin with there.
 INSIDE = {"medusa": "medusa_head."}
