@@ -230,6 +230,7 @@ CHAPTERS = [
     ("16_eagle", "by_hand(head, ids, Greedy(), 4, 4, 2, 2, given=off_by_one, positions=standing_still)"),
     ("17_eagle3", "features_of(ids, head3), by_hand(head3, prompt, Seeded(7), 5, nodes=4, depth=2, top_k=2)"),
     ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), dflash_by_hand(target, block_head, prompt, 4)"),
+    ("91_joints", "dspark_by_hand(target, joint_head, prompt, 4)"),
     (
         "17_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
@@ -294,6 +295,7 @@ def value(chapter, expression, family):
     given |= {
         "head3": family.eagle3,
         "block_head": family.dflash,
+        "joint_head": family.dspark,
         "prompt": PROMPT,
         "ids": ids,
         "rows": rows,
