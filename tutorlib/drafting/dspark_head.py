@@ -109,16 +109,9 @@ class DSparkHead(nn.Module):
 
 
 class JointedSession(BlockSession):
-    """One sequence of a DFlash network with a joint. Only `feed` takes a pass; `grow` adds a bias for each token.
+    """One sequence of a DFlash network with a joint. Only `feed` takes a pass; `grow` adds a bias for each token."""
 
-    Attributes
-    ----------
-    chances : list of floats
-        For each row of the logits that were returned last, the predicted probability that the target accepts a token
-        drawn there.
-    """
-
-    chances: list[float]
+    _before: torch.Tensor  # the tokens before the rows that were returned last
 
     def __init__(self, head: DSparkHead, target: LM):
         super().__init__(head.network, target)
@@ -134,12 +127,19 @@ class JointedSession(BlockSession):
         super().grow(tokens, parents)
         return self._after(tokens)
 
-    def _after(self, tokens):
-        head, depth = self.jointed, self._depth
+    @property
+    def chances(self) -> list[float]:
+        """For each row that was returned last, the predicted probability that the target accepts a token drawn there.
+
+        Computed when it is asked for, because most shapes do not ask.
+        """
         with torch.inference_mode():
-            before = torch.tensor(list(tokens), device=self.logits.device)
-            states = self.states[depth].to(head.after.weight).expand(len(tokens), -1)
-            self.chances = head.confidences(states, before).sigmoid().tolist()
-            logits = self.logits[depth] + head.bias(before).to(self.logits)
+            states = self.states[self._depth].to(self.jointed.after.weight).expand(len(self._before), -1)
+            return self.jointed.confidences(states, self._before).sigmoid().tolist()
+
+    def _after(self, tokens):
+        with torch.inference_mode():
+            self._before = torch.tensor(list(tokens), device=self.logits.device)
+            logits = self.logits[self._depth] + self.jointed.bias(self._before).to(self.logits)
             refuse_nan(logits, "the DSpark joint")
         return logits

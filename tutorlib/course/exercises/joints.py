@@ -68,9 +68,8 @@ def draft_length(
     costs: Sequence[float],
     survive: Callable[[float, float], float] = lambda before, chance: before * chance,
     stop: bool = True,
-    own: float = 1.0,
 ) -> int:
-    expected, survival, best = own, 1.0, (own / costs[0], 0)
+    expected, survival, best = 1.0, 1.0, (1 / costs[0], 0)
     for length, chance in enumerate(chances, start=1):
         survival = survive(survival, chance)
         expected += survival
@@ -85,7 +84,7 @@ def draft_length(
 check_draft_length = Exercise(
     """Judge ``my_draft_length(chances, costs)``: how many tokens to draft, decided token by token.""",
     [
-        ([0.9, 0.8, 0.5, 0.9], [2.0, 2.5, 3.0, 3.5, 4.0]),
+        ([0.7, 0.3, 0.5, 0.7, 0.4], [2.0, 2.2, 2.5, 2.6, 2.8, 3.8]),
         ([0.8, 0.3, 0.99, 0.99], [4.0, 4.5, 5.2, 5.3, 5.4]),
         ([0.95, 0.95, 0.95], [1.0, 1.1, 1.2, 1.3]),
         ([0.2, 0.9, 0.9], [1.0, 1.5, 2.0, 2.5]),
@@ -100,7 +99,6 @@ check_draft_length = Exercise(
         "You added each chance by itself. A token is of use only if all tokens before it survive: multiply.": {
             "survive": lambda before, chance: chance
         },
-        "You forgot the token that a round gives in any case.": {"own": 1e-9},
         "You drafted everything. Look at the costs.": lambda chances, costs: len(chances),
     },
     show=lambda chances, costs: f"the chances {chances} and the costs {costs}",
