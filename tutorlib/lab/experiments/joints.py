@@ -6,6 +6,7 @@ The row "sharing" also measures times. So its figures differ from machine to mac
 
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from .blocks import SETTING as BLOCKS
 NODES = (8, 32)
 TEXTS = (1, 2, 4, 8, 16, 32, 64)  # that share a call
 SETTING: Setting = {**BLOCKS, "tree_prompts": 25, "sharing_prompts": 40, "greedy_temperature": 0.3, "groups": 300}
-HEADS = {"DFlash": (dflash, "dflash"), "DSpark": (dspark, "dspark")}
+HEADS: dict[str, tuple[Callable[..., Any], str]] = {"DFlash": (dflash, "dflash"), "DSpark": (dspark, "dspark")}
 ROWS: dict[str, Any] = {
     **{f"DSpark, chain, {how}": ("DSpark", None, how) for how in (GREEDY, SAMPLING)},
     **{

@@ -42,7 +42,6 @@ class DFlashLearner(Learner):
         How guesses are compared with the target's probabilities, see `labels`: `cross_entropy` or `lk`.
     """
 
-    head: DFlashHead
     name, betas, given = "dflash", (0.9, 0.95), 1
     first = DraftLearner.first
 

@@ -37,14 +37,16 @@ class DSparkLearner(DFlashLearner):
         As in `DFlashLearner`.
     """
 
+    head: DSparkHead
     name = "dspark"
 
     def __init__(self, target: LM, head: DSparkHead, tree: dict | None = None, *, compare: Loss = cross_entropy):
+        its_tree = head.network.tree
         super().__init__(target, head.network, tree, compare=compare)
         self.head = self.trained = head.to(target.device).float()
         head.requires_grad_(True)
         head.network.requires_grad_(False)
-        head.tree = head.network.tree
+        head.tree, head.network.tree = head.network.tree, its_tree
         self.settings |= {"rank": head.rank}
         self.noted = {"parameters": sum(weight.numel() for weight in head.joint.values()), "tree": head.tree}
 
