@@ -134,12 +134,12 @@ class JointedSession(BlockSession):
         Computed when it is asked for, because most shapes do not ask.
         """
         with torch.inference_mode():
-            states = self.states[self._depth].to(self.jointed.after.weight).expand(len(self._before), -1)
+            states = self.states[self._depth].to(self.jointed.after.weight.dtype).expand(len(self._before), -1)
             return self.jointed.confidences(states, self._before).sigmoid().tolist()
 
     def _after(self, tokens):
         with torch.inference_mode():
             self._before = torch.tensor(list(tokens), device=self.logits.device)
-            logits = self.logits[self._depth] + self.jointed.bias(self._before).to(self.logits)
+            logits = self.logits[self._depth] + self.jointed.bias(self._before).to(self.logits.dtype)
             refuse_nan(logits, "the DSpark joint")
         return logits

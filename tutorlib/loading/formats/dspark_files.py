@@ -76,7 +76,8 @@ def load_dspark(folder, network: DFlashHead) -> DSparkHead:
     found = fitting(head, tensors, {name: name for name in head.joint}, path)
     head.load_state_dict(found, assign=True, strict=False)
     head.tree = tree
-    return head.to(network.fc.weight).eval().requires_grad_(False)
+    like = network.fc.weight
+    return head.to(like.device, like.dtype).eval().requires_grad_(False)
 
 
 def _layout_of(config: dict, place: Path) -> str:
