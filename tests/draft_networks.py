@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig
 
 from tutorlib.drafting.dflash_head import DFlashHead
+from tutorlib.drafting.dspark_head import DSparkHead
 from tutorlib.drafting.eagle_head import DraftNetwork, Eagle3Head, EagleHead
 from tutorlib.drafting.mtp_head import MtpHead
 from tutorlib.drafting.parallel_head import ParallelHead
@@ -397,3 +398,42 @@ def knowing_block(draft, block=4):
             return states
 
     return KnowingBlock(sizes(draft), (-1,), block, 0).to(draft.dtype)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# DSpark
+
+
+def dspark_head(lm, block=4, rank=3):
+    """A random joint for a random DFlash network."""
+    return randomised(DSparkHead(dflash_head(lm, block=block), rank), lm.dtype, 1)
+
+
+def knowing_joint(draft, block=4):
+    """A network that knows nothing, and a joint that knows what a table writes after each token, if it looks one back.
+
+    What it predicts of acceptance depends on the token before.
+    """
+    network = dflash_head(draft, block=block, make=BlindBlock)
+    head = DSparkHead(network, draft.vocab_size).to(draft.dtype).eval()
+    table = torch.stack([draft.log_probs([token]) for token in range(draft.vocab_size)])
+    head.load_state_dict(
+        {
+            "before.weight": torch.eye(draft.vocab_size),
+            "after.weight": table.T.clamp(min=-1e4),  # 0 times -inf is no number
+            "confidence.weight": torch.cat([torch.zeros(network.width), torch.arange(draft.vocab_size) - 1.0])[None],
+            "confidence.bias": torch.zeros(1),
+        },
+        strict=False,
+    )
+    return head
+
+
+class BlindBlock(DFlashHead):
+    """Guesses every token with the same probability, and reads nothing."""
+
+    def begun_with(self, token, target):
+        return self.fc.weight.new_zeros(1, self.block, self.width)
+
+    def read_out(self, states, target):
+        return states.new_zeros(*states.shape[:-1], self.vocab_size)

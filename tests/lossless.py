@@ -16,9 +16,11 @@ import torch
 from conftest import CONTEXT, VOCAB, exactly, random_model
 from draft_networks import (
     dflash_head,
+    dspark_head,
     eagle1,
     eagle3,
     knowing_block,
+    knowing_joint,
     knowing_masks,
     mtp_head,
     parallel_head,
@@ -49,6 +51,7 @@ from tutorlib.decoders import (
     token_intersection,
 )
 from tutorlib.decoders.dflash import dflash
+from tutorlib.decoders.dspark import dspark
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.early_exit import early_exit
 from tutorlib.decoders.medusa import medusa
@@ -59,6 +62,7 @@ from tutorlib.drafting.lookup_draft import with_lookup
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.drafting.mtp_head import MtpHead
 from tutorlib.drafting.rules import block, match, match_drawn
+from tutorlib.drafting.survival import confident_chain
 from tutorlib.measures.proof import exact_distribution, target_distribution, total_variation
 from tutorlib.model.batch import Batch
 from tutorlib.model.lm import LM
@@ -306,6 +310,11 @@ def masks_of(lm, draft, gamma):
 
 
 @functools.cache
+def joint_of(lm, draft, gamma):
+    return knowing_joint(draft, gamma + 1) if lm.model is None else dspark_head(lm, block=gamma + 1)
+
+
+@functools.cache
 def ending_early(lm, draft):
     """The model itself if it ends after its first layer as a draft; any other with a draft in place of that."""
     if type(getattr(lm, "model", None)).__name__ in ("LlamaForCausalLM", "MistralForCausalLM"):
@@ -383,6 +392,13 @@ def _parallel(shape):
     )
 
 
+def _dspark(shape):
+    """The same for DSpark."""
+    return lambda lm, draft, prompt, gamma, **how: dspark(
+        lm, joint_of(lm, draft, gamma), prompt, shape=shape(gamma), **how
+    )
+
+
 # With one seed these write the very text that `sample` writes.
 SAME_TEXT = {
     "sample_batch": lambda lm, draft, prompt, gamma, **how: Row(sample_batch, lm, prompt=prompt, **how),
@@ -408,6 +424,7 @@ SAME_TEXT = {
     "dflash, dynamic": _dflash(lambda gamma: dynamic_tree(2 * gamma, gamma, 2 * gamma)),
     "mtp, dynamic": _mtp(1, lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
     "parallel_draft, dynamic": _parallel(lambda gamma: dynamic_tree(2 * gamma, gamma, 2 * gamma)),
+    "dspark, dynamic": _dspark(lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
 }
 # These take draws of their own: the same distribution, but another text.
 SAME_DISTRIBUTION = {
@@ -438,6 +455,10 @@ SAME_DISTRIBUTION = {
     "dflash, drawn chain": _dflash(drawn_chain),
     "mtp, drawn chain": _mtp(2, drawn_chain),
     "parallel_draft, drawn chain": _parallel(drawn_chain),
+    "dspark, drawn chain": _dspark(drawn_chain),
+    "dspark, confident chain": _dspark(
+        lambda gamma: confident_chain([2 + 0.5 * drafted for drafted in range(gamma + 1)])
+    ),
     "eagle, drawn tree": _eagle(reduced, lambda gamma: drawn_tree([(0,) * gamma, (1,) + (0,) * (gamma - 1)])),
 }
 METHODS = SAME_TEXT | SAME_DISTRIBUTION
@@ -454,15 +475,22 @@ WITHOUT_A_COUNT = (
     "mtp, dynamic",
     "parallel_draft, dynamic",
     "parallel_draft, drawn chain",
+    "dspark, dynamic",
+    "dspark, drawn chain",
+    "dspark, confident chain",
 )  # no gamma to refuse
 WRONG_ON_A_RING = ("sample_batch",)  # no drafts, or drafts that are wrong on a text that repeats one cycle
 # What is drawn has not the distribution p even if the draft is the target: a drawn token must be the target's own, or
-# the guesses of a block do not know each other.
+# the guesses of a block do not know each other. (A confident chain has it, but ends where it is not confident.)
 NOT_P = [
-    name for name in SAME_DISTRIBUTION if name.endswith("match_drawn") or name.startswith(("dflash", "parallel_draft"))
+    name
+    for name in SAME_DISTRIBUTION
+    if name.endswith(("match_drawn", "confident chain")) or name.startswith(("dflash", "parallel_draft"))
 ]
 AFTER_ONE = [
-    name for name in METHODS if name.startswith(("medusa", "eagle", "early_exit", "dflash", "mtp", "parallel_draft"))
+    name
+    for name in METHODS
+    if name.startswith(("medusa", "eagle", "early_exit", "dflash", "dspark", "mtp", "parallel_draft"))
 ]  # their first step drafts nothing
 TWO_MODELS = [name for name in METHODS if name.startswith(("speculative", "token_intersection", "string_match"))]
 

@@ -17,6 +17,7 @@ from tutorlib.decoders import beam_search, greedy
 from tutorlib.decoders.speculative import speculative
 from tutorlib.disk import locked
 from tutorlib.drafting.dflash_head import DFlashHead
+from tutorlib.drafting.dspark_head import DSparkHead
 from tutorlib.drafting.eagle_head import Eagle3Head, EagleHead
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.drafting.mtp_head import MtpHead
@@ -98,6 +99,7 @@ def family():
         dflash=DFlashHead(config, (0, 1, 3), 4, 0).eval(),
         mtp=MtpHead(config).eval(),
         parallel=ParallelHead(config, (0, 1, -1)).eval(),
+        dspark=DSparkHead(DFlashHead(config, (0, 1, 3), 4, 0)).eval(),
     )
 
 
@@ -124,7 +126,7 @@ def made(family):
     for row in ABLE:
         called = Counter()
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("eagle", "eagle3", "dflash", "mtp", "parallel"):
+            for name in ("eagle", "eagle3", "dflash", "dspark", "mtp", "parallel"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
             before = {name: getattr(family, name).calls for name in ("draft", "quantized", "other_draft")}
             output = decoded(row, family, PROMPTS, 8)
@@ -328,7 +330,7 @@ def test_rows_run_where_they_can():
 
     assert {"beam_search, 4 beams", "contrastive_decoding"} <= names(0.0, 1) - names(0.5, 1)
     assert names(0.5, 1) - names(0.0, 1) == {
-        "eagle, 9 drawn", "eagle3, 9 drawn", "dflash, drawn", "sample, filtered", GENERATE_FILTERED,
+        "eagle, 9 drawn", "eagle3, 9 drawn", "dflash, drawn", "dspark, drawn", "sample, filtered", GENERATE_FILTERED,
     }  # fmt: skip
     assert names(0.0, 4) == {PLAIN, GENERATE, "speculative, gamma=2", "speculative, gamma=8"} == names(0.0, 16)
     assert names(1.0, 4) - names(0.0, 4) == {"sample, filtered", GENERATE_FILTERED}
@@ -538,7 +540,9 @@ def test_results_along_temperatures_and_batches(family):
 
 WITH_A_COPY = [COPY_ALONE, WITH_COPY, CHAIN_OF_THREE]
 WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
-WITH_HEADS = [row.name for row in ROWS if row.name.startswith(("medusa", "eagle", "dflash", "mtp", "parallel"))]
+WITH_HEADS = [
+    row.name for row in ROWS if row.name.startswith(("medusa", "eagle", "dflash", "dspark", "mtp", "parallel"))
+]
 WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]
 
 
@@ -556,7 +560,7 @@ def printed_by(capsys, *arguments):
         ((), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
         (("draft", "quantized"), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
         (
-            ("medusa", "eagle", "eagle3", "dflash", "mtp", "parallel"),
+            ("medusa", "eagle", "eagle3", "dflash", "dspark", "mtp", "parallel"),
             {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER},
         ),
     ],
@@ -594,9 +598,7 @@ def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsy
 
 def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
     random_model("llama").save_pretrained(tmp_path)
-    *_, draft, heads, eagle, eagle3, dflash, modules, masks, other = printed_by(
-        capsys, ["--family", str(tmp_path)]
-    ).splitlines()
+    *_, draft, _, _, _, _, _, _, _, other = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
     assert f"the family {tmp_path.name!r} has no draft: " in draft
     assert draft.rpartition(": ")[2].split("; ") == WITH_A_DRAFT
     assert other.rpartition(": ")[2].split("; ") == WITH_ANOTHER_TOKENIZER

@@ -9,12 +9,14 @@ import torch
 import tutorlib
 from tutorlib import (
     DFlashHead,
+    DSparkHead,
     Eagle3Head,
     EagleHead,
     MedusaHeads,
     MtpHead,
     ParallelHead,
     dflash,
+    dspark,
     eagle,
     greedy,
     medusa,
@@ -80,6 +82,7 @@ def test_the_models_write_stories(family):
         ("dflash", DFlashHead, dflash),
         ("mtp", MtpHead, mtp),
         ("parallel", ParallelHead, parallel_draft),
+        ("dspark", DSparkHead, dspark),
     ],
 )
 def test_the_heads_guess_for_the_target(family, role, kind, method):
@@ -111,7 +114,15 @@ def test_the_draft_is_accepted_often_but_not_always():
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("medusa", 2.4), ("eagle", 4.0), ("eagle3", 4.0), ("dflash", 4.0), ("mtp", 4.0), ("parallel", 4.0)],
+    [
+        ("medusa", 2.4),
+        ("eagle", 4.0),
+        ("eagle3", 4.0),
+        ("dflash", 4.0),
+        ("dspark", 4.0),
+        ("mtp", 4.0),
+        ("parallel", 4.0),
+    ],
 )
 def test_the_networks_on_the_target_make_enough_tokens_a_call(name, least):
     """Greedily, with the trees that they come with, on openings that nothing bundled has learnt from."""

@@ -22,6 +22,7 @@ from tutorlib.course.drawings.choices import margin_bars, rising_loop
 from tutorlib.course.drawings.contrast import expert_minus_amateur
 from tutorlib.course.drawings.eagle_loop import eagle_loop
 from tutorlib.course.drawings.engine_round import BOXES, engine_round
+from tutorlib.course.drawings.joint import jointed_block
 from tutorlib.course.drawings.kept_sets import kept_sets, kept_shares
 from tutorlib.course.drawings.lookup import lookup_rows
 from tutorlib.course.drawings.loop import self_feeding_loop
@@ -88,6 +89,7 @@ REFUSED = [
     (unrolled_training, (), {"position": 3, "steps": 4, "length": 5},
      "4 steps from position 3 do not fit into a text of 5"),
     (block_passes, ("a", ["b"], [{"c": 1.0}], ["d", "e"]), {}, "1 passes, 1 positions and 2 drawn tokens"),
+    (jointed_block, ("a", [{"b": 1.0}], []), {}, "1 positions alone and 0 with a joint"),
     (what_fits, ({"16 bits": {"weights": 18.0, "caches": 2.0}, "8 bits": {"weights": 9.0}}, 15, "a T4"), {},
      "the same parts"),
 ]  # fmt: skip
@@ -393,6 +395,14 @@ def test_a_block_shows_all_guesses_of_a_position_and_the_drawn_ones_in_bold():
         "normal",
         "bold",
     ]
+
+
+def test_a_jointed_block_has_its_drawn_tokens_in_bold_in_the_lower_row_only():
+    alone, jointed = [{"red": 0.6, "blue": 0.4}, {"kite": 0.5, "book": 0.5}], [{"red": 0.6}, {"kite": 0.9, "book": 0.1}]
+    ax = drawn(jointed_block, "the", alone, jointed)
+    bold = {text.get_text() for text in ax.texts if text.get_weight() == "bold"}
+    assert bold == {"one pass", "with a joint", "red 60%", "kite 90%"}
+    assert {"kite 50%", "book 50%", "blue 40%", "book 10%"} <= {text.get_text() for text in ax.texts}
 
 
 # -- real machines --

@@ -549,6 +549,22 @@ def answers(chapter, name, right, *wrong, **given):
             ([[0.5, 0.5], [0.5, 0.5]], "sum to 1"), ([0.5, 0.5], "two rows"), ("ab", "two rows"),
         ),
         answers(
+            "joints", "check_bias", [[3, -3], [-3, 3]], ([[1, -1], [1, -1]], "changes nothing"),
+            ([[-3, 3], [3, -3]], "wrong way round"), ([[1, 0], [0, 1]], "at least 0.98"), ([3, -3], "two rows"),
+        ),
+        answers(
+            "joints", "check_numbers", {"whole": 409600, "low": 40960}, ({"whole": 1280, "low": 40960}, "its sides"),
+            ({"whole": 20480, "low": 40960}, "a cell for each pair"),
+            ({"whole": 409600, "low": 20480}, "one of the two"),
+            ({"whole": 409600, "low": 409600}, "the whole table again"),
+            ({"whole": 409600, "low": 1024}, "for each token, too"), ({"whole": 1}, "keys"), vocabulary=640, rank=32,
+        ),
+        answers(
+            "joints", "check_shared", [3, 1], ([3, 2], "for each text alone"), ([3, 3], "checked everything"),
+            ([2, 1], "highest survival next"), ([3.5, 1], "whole number"), ([3, 4], "whole number"), ([3], "2 numbers"),
+            chances=[[0.9, 0.8, 0.7], [0.5, 0.5, 0.5]], fixed=8,
+        ),
+        answers(
             "eagle3", "check_one_level", ONE_LEVEL, (ONE_LEVEL | {"state normed": "fewer"}, "one level has none"),
             (ONE_LEVEL | {"empty map": "the same"}, "Every guess"), (dict.fromkeys(ONE_LEVEL, 1), "neither"),
             ({"a": 1}, "keys"),

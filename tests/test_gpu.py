@@ -28,6 +28,7 @@ from tutorlib import (
 )
 from tutorlib.decoders.contrastive_decoding import contrastive_beam_search
 from tutorlib.drafting.lossy_rules import typical_acceptance
+from tutorlib.drafting.survival import confident_chain
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.model.llama import without_loops
 
@@ -56,6 +57,7 @@ DRAWING = {
     "dflash": lambda f, **how: tutorlib.dflash(f.target, f.dflash, PROMPT, **how),
     "mtp": lambda f, **how: tutorlib.mtp(f.target, f.mtp, PROMPT, **how),
     "parallel_draft": lambda f, **how: tutorlib.parallel_draft(f.target, f.parallel, PROMPT, **how),
+    "dspark": lambda f, **how: tutorlib.dspark(f.target, f.dspark, PROMPT, **how),
 }
 BATCHES = {
     "sample_batch": lambda f, **how: tutorlib.sample_batch(f.target, [PROMPT, "Ada"], **how),
@@ -82,6 +84,9 @@ OTHERS = {
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, shape=dynamic_tree(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
     "dflash, drawn": lambda f: tutorlib.dflash(f.target, f.dflash, PROMPT, shape=drawn_chain(8), rng=Seeded(1)),
+    "dspark, confident": lambda f: tutorlib.dspark(
+        f.target, f.dspark, PROMPT, shape=confident_chain([1.0, 1.1, 1.2, 1.3]), rng=Seeded(1)
+    ),
 }
 
 
@@ -229,6 +234,7 @@ CHAPTERS = [
     ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), by_hand(target, block_head, prompt, 4, block_drafts)"),
     ("18_blocks", "by_hand(target, village.mtp, prompt, 4, module_drafts)"),
     ("18_blocks", "by_hand(target, village.parallel, prompt, 4, mask_drafts)"),
+    ("91_joints", "dspark_by_hand(target, joint_head, prompt, 4)"),
     (
         "17_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
@@ -293,6 +299,7 @@ def value(chapter, expression, family):
     given |= {
         "head3": family.eagle3,
         "block_head": family.dflash,
+        "joint_head": family.dspark,
         "prompt": PROMPT,
         "ids": ids,
         "rows": rows,

@@ -253,6 +253,7 @@ AGAIN = [
     ("penalties", "greedy, no_repeat_ngram 4", 0.02, {"repetition_4", "readable", "consistent"}),
     ("rules", "block, γ = 8", 0.03, {"per_call"}),
     ("blocks", "DFlash, chain, greedy", 0.03, {"per_call"}),
+    ("joints", "DSpark, chain, greedy", 0.03, {"per_call"}),
     ("sampling", "top-p 0.7", 0.005, set()),
     ("specimens", "draft alone", 0.02, {"readable", "consistent"}),
     ("speculative", "temperature 1", 0.002, {"acceptance", "hard"}),

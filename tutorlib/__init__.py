@@ -20,6 +20,7 @@ from .decoders import (
     contrastive_search,
     dflash,
     dola,
+    dspark,
     eagle,
     early_exit,
     greedy,
@@ -43,6 +44,7 @@ from .drafting import checking
 from .drafting.checking import exact, walk
 from .drafting.dflash_head import DFlashHead
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
+from .drafting.dspark_head import DSparkHead
 from .drafting.eagle_head import Eagle3Head, EagleHead
 from .drafting.lookup_draft import with_lookup
 from .drafting.lossy_rules import typical_acceptance
@@ -93,6 +95,7 @@ sys.meta_path.insert(0, Moved())
 
 __all__ = [
     "DFlashHead",
+    "DSparkHead",
     "Eagle3Head",
     "EagleHead",
     "EightBits",
@@ -125,6 +128,7 @@ __all__ = [
     "decoder",
     "dflash",
     "dola",
+    "dspark",
     "drawn_chain",
     "drawn_tree",
     "dry",

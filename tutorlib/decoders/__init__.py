@@ -7,6 +7,7 @@ from .contrastive_decoding import contrastive_beam_search, contrastive_decoding,
 from .contrastive_search import contrastive_search
 from .dflash import dflash
 from .dola import dola, lower_layers, upper_layers
+from .dspark import dspark
 from .eagle import eagle
 from .early_exit import early_exit
 from .greedy import greedy

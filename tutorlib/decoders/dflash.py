@@ -10,6 +10,7 @@ from ..drafting.checking import Rule, check_tree, exact
 from ..drafting.dflash_head import DFlashHead
 from ..drafting.draft_session import check_target
 from ..drafting.draft_trees import Draft, Shape, check_shape, drafted_with_rule, dynamic_tree
+from ..drafting.dspark_head import DSparkHead
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..running.decoder import Prompt, decoder
@@ -23,10 +24,15 @@ def check(target, head, shape):
     if not isinstance(head, DFlashHead):
         raise ValueError(f"head must be a DFlashHead, got {type(head).__name__}: family.dflash, for instance")
     check_target(target, head)
-    device = head.fc.weight.device
-    if device != target.device:
-        raise ValueError(f"the DFlash network is on {device}, the target on {target.device}: head.to(target.device)")
+    check_device(target, head, "DFlash network")
     check_shape(dynamic_tree(**head.tree) if shape is None else shape)
+
+
+def check_device(target, head, name):
+    """Raise ValueError if a head is on another device than its target."""
+    device = next(head.parameters()).device
+    if device != target.device:
+        raise ValueError(f"the {name} is on {device}, the target on {target.device}: head.to(target.device)")
 
 
 @decoder(check=check)
@@ -79,6 +85,13 @@ def dflash(
         When called with a bad argument, for example with a network that belongs to another model; while running, for
         logits that are NaN.
     """
+    return (yield from block_rounds(target, head, prompt, shape, rng, warp))
+
+
+def block_rounds(
+    target: LM, head: DFlashHead | DSparkHead, prompt, shape, rng, warp
+) -> Generator[Step, None, str | None]:
+    """The rounds of `dflash`, and of `dspark`, whose head differs in what it guesses."""
     shape = dynamic_tree(**head.tree) if shape is None else shape
     rule: Rule  # for what the shape drafts
     session, drafts = target.session(prompt, hidden=head.feature_layers), head.session(target)

@@ -33,9 +33,12 @@ class BlockSession:
         Passes so far.
     logits : tensor of shape (block - 1, vocab_size)
         The guesses for the tokens after the text.
+    states : tensor of shape (block - 1, width)
+        The network's outputs there.
     """
 
     logits: torch.Tensor
+    states: torch.Tensor
 
     def __init__(self, head, target: LM):
         check_target(target, head)
@@ -86,15 +89,15 @@ class BlockSession:
                 new = head.context(features[None], _part(rotation, start, end))
                 cache[..., start:end, :] = torch.stack([torch.stack(pair) for pair in new])
             if self._loops is not None:
-                logits = self._loops.guess(tokens[-1], cache.numpy(), rotation[:, 0, 0].numpy(), end)
+                states, logits = self._loops.guess(tokens[-1], cache.numpy(), rotation[:, 0, 0].numpy(), end)
             else:
                 context = [(keys, values) for keys, values in cache[..., :end, :]]
                 block = head.begun_with(tokens[-1], self.target)
-                states = head.forward(block, _part(rotation, end, end + head.block), context)
-                logits = head.read_out(states[0, 1:], self.target)
+                states = head.forward(block, _part(rotation, end, end + head.block), context)[0, 1:]
+                logits = head.read_out(states, self.target)
             refuse_nan(logits, "the DFlash network")
         self.calls += 1
-        self.length, self.logits, self._depth = end, logits, 0
+        self.length, self.logits, self.states, self._depth = end, logits, states, 0
         return logits[:1]
 
     def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:

@@ -264,8 +264,10 @@ class LoopedBlocks:
                     loops.turn(made, weight, self.eps, *turns[:, slots], some)
                 loops.store(made, kept, row, slots, some)
 
-    def guess(self, token: int, cache: np.ndarray, turns: np.ndarray, end: int) -> torch.Tensor:
-        """The logits (block - 1, vocab) of a block that begins with `token`, after the first `end` slots of a cache."""
+    def guess(self, token: int, cache: np.ndarray, turns: np.ndarray, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs (block - 1, width) and logits (block - 1, vocab) of a block that begins with `token`, after the first
+        `end` slots of a cache.
+        """
         loops, slots = llama.loops(), self.seen + end
         x = self.weights.embeddings[[token, *self.masks]]
         count = len(x)
@@ -273,4 +275,5 @@ class LoopedBlocks:
         made = tuple(room(count, len(weight)) for weight in self.layers[0][2])
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             loops.layer(x, *layer, keys, values, *where, made, loops.alone())
-        return self.weights.logits(_normed(x[1:], self.norm, self.eps))
+        states = _normed(x[1:], self.norm, self.eps)
+        return torch.from_numpy(states), self.weights.logits(states)

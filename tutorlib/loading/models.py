@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..drafting.dflash_head import DFlashHead
+from ..drafting.dspark_head import DSparkHead
 from ..drafting.eagle_head import Eagle3Head, EagleHead
 from ..drafting.medusa_heads import MedusaHeads
 from ..drafting.mtp_head import MtpHead
@@ -56,6 +57,7 @@ def load(
     eagle3=None,
     pruned=None,
     dflash=None,
+    dspark=None,
     mtp=None,
     parallel=None,
     device=None,
@@ -75,9 +77,10 @@ def load(
         - The name of a published family, or the hub name of its target, see `families`.
         - Any other model on the hub, as "owner/name": this gives a family with only a target.
         - A directory that contains a model (a family with only a target), or the subdirectories target, draft,
-          other_draft, medusa, eagle, eagle3, pruned, dflash, mtp and parallel, as written by `python -m tutorlib
-          train`. If a directory has the same name as a family, the family is loaded; write "./gpt2" for the directory.
-    draft, other_draft, medusa, eagle, eagle3, pruned, dflash, mtp, parallel : str or path, optional
+          other_draft, medusa, eagle, eagle3, pruned, dflash, dspark, mtp and parallel, as written by `python -m
+          tutorlib train`. If a directory has the same name as a family, the family is loaded; write "./gpt2" for the
+          directory.
+    draft, other_draft, medusa, eagle, eagle3, pruned, dflash, dspark, mtp, parallel : str or path, optional
         A hub name or a directory, to be used in place of the family's own model.
     device : str or torch.device, optional
         By default a CUDA GPU if there is one, otherwise the processor. An Apple GPU is used only if you pass "mps";
@@ -138,7 +141,7 @@ def load(
     device = checked_device(device)
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft}
-    given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned, "dflash": dflash}
+    given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned, "dflash": dflash, "dspark": dspark}
     given |= {"mtp": mtp, "parallel": parallel}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = checked_dtype(dtype, device, checked)
@@ -247,6 +250,12 @@ class Family:
     def parallel(self) -> ParallelHead:
         """A parallel draft for the target, with its dtype and on its device. The target is loaded too."""
         return self._network("parallel", ParallelHead)
+
+    @cached_property
+    def dspark(self) -> DSparkHead:
+        """The family's DFlash network with DSpark's joint. The target is loaded too."""
+        folder = self._heads_folder("dspark", formats.FILES["dspark"])
+        return formats.load_dspark(folder, self.dflash)
 
     @cached_property
     def tokenizer(self):

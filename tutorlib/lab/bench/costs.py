@@ -13,6 +13,7 @@ from ...decoders import sample
 from ...decoders.medusa import guesses
 from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_trees import Draft, drafted_with_rule, dynamic_tree
+from ...drafting.dspark_head import DSparkHead
 from ...drafting.eagle_head import DraftNetwork
 from ...drafting.medusa_heads import MedusaHeads
 from ...measures.cost import call_times, synchronize, timed, weight_bytes
@@ -64,7 +65,7 @@ def measured_costs(
     draft_seconds = {}
     for name in drafts:
         draft = getattr(family, name)
-        if isinstance(draft, DraftNetwork | DFlashHead):
+        if isinstance(draft, DraftNetwork | DFlashHead | DSparkHead):
             draft_seconds[name] = level_seconds(family.target, draft, prompt, clock=clock)
             continue
         if isinstance(draft, MedusaHeads):
@@ -85,21 +86,21 @@ def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5, clock: C
 
 def level_seconds(
     target: LM,
-    head: DraftNetwork | DFlashHead,
+    head: DraftNetwork | DFlashHead | DSparkHead,
     prompt: Sequence[int],
     repeats: int = 20,
     clock: Clock = time.perf_counter,
 ) -> float:
     """Measure the median time of a level in a draft network's own tree, including the choice of the guesses.
 
-    A DFlash network or a parallel draft guesses all levels in one pass: then it is the time of that pass, divided by
-    the levels.
+    A block network or a parallel draft guesses all levels in one pass, also with a joint: then it is the time of that
+    pass and of the joint, divided by the levels.
     """
     session = target.session([*prompt, *prompt[:2]], hidden=head.feature_layers)  # three tokens at least
     session.feed()
     features = head.features(session.prompt_hidden)
     tokens, shape = session.tokens, dynamic_tree(**head.tree)
-    depth = int(min(head.tree["depth"], head.block - 1 if isinstance(head, DFlashHead) else head.ahead))
+    depth = int(min(head.tree["depth"], head.block - 1 if isinstance(head, DFlashHead | DSparkHead) else head.ahead))
     times = []
     for _ in range(repeats):
         drafts = head.session(target)

@@ -25,6 +25,7 @@ from ...decoders.contrastive_decoding import contrastive_decoding
 from ...decoders.contrastive_search import contrastive_search
 from ...decoders.dflash import dflash
 from ...decoders.dola import dola, lower_layers
+from ...decoders.dspark import dspark
 from ...decoders.eagle import eagle
 from ...decoders.early_exit import early_exit
 from ...decoders.lookahead import lookahead
@@ -384,6 +385,9 @@ ROWS = [
                greedily=False),
     method_row("mtp", mtp, "mtp", peer=GENERATE_ASSISTED, drafting=True),
     method_row("parallel_draft", parallel_draft, "parallel", peer=GENERATE_ASSISTED, drafting=True),
+    method_row("dspark", dspark, "dspark", peer=GENERATE_ASSISTED, drafting=True),
+    method_row("dspark, drawn", dspark, "dspark", peer=GENERATE_ASSISTED, drafting=True, shape=drawn_chain(8),
+               greedily=False),
     method_row("token_intersection, gamma=8", token_intersection, "other_draft", gamma=8, drafting=True),
     method_row("string_match, gamma=3", string_match, "other_draft", gamma=3),
     generate_row(GENERATE, at={"in_batches": True}),

@@ -4,7 +4,7 @@ A block's guesses do not know each other, and a chain's do. So what is accepted 
 drafts whose tokens before a position were all accepted, the share whose token there was accepted, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...decoders.dflash import dflash
@@ -15,6 +15,7 @@ from ...decoders.speculative import speculative
 from ...drafting.draft_trees import chain_draft, drawn_chain
 from ...measures import bootstrap_interval
 from ...running.decoding import run
+from ...running.trace import Trace
 from ...sampling.randomness import Seeded
 from ...sampling.warp import temperature
 from . import PAIR, Experiment, Setting, counts, per_call_interval, village_prompts
@@ -62,20 +63,32 @@ def row(family, name: str) -> dict:
         texts.
     """
     way, how = SETTINGS[name]
+
+    def steps(prompt, **draws):
+        return WAYS[way](family, how == GREEDY, prompt, **draws)
+
+    traces = written(steps, how)
+    found = {"way": way, "how": how, **drafted(traces)}
+    return found if way.endswith("tree") else found | by_position(traces)
+
+
+def written(steps, how: str, prompts: int = SETTING["prompts"]) -> list[Trace]:
+    """The texts after so many prompts; ``steps(prompt, **draws)`` decodes one."""
     traces = []
-    for number, prompt in enumerate(village_prompts(SETTING["prompts"])):
+    for number, prompt in enumerate(village_prompts(prompts)):
         draws: dict[str, Any] = {} if how == GREEDY else {"rng": Seeded(number), "warp": [temperature(1.0)]}
-        steps = WAYS[way](family, how == GREEDY, prompt, **draws)
-        traces.append(run(steps, SETTING["tokens"], stop=(), progress=False))
+        traces.append(run(steps(prompt, **draws), SETTING["tokens"], stop=(), progress=False))
+    return traces
+
+
+def drafted(traces: Sequence[Trace]) -> dict:
+    """The tokens of a call, and how large a draft is on average."""
     drafts = [step for trace in traces for step in trace.steps[1:]]
     depths = [1 + max(step.tree.depths) if step.tree else len(step.drafted) for step in drafts]
-    found = {
-        "way": way, "how": how, **counts(traces), "per_call_interval": per_call_interval(traces),
+    return {
+        **counts(traces), "per_call_interval": per_call_interval(traces),
         "width": sum(1 + len(step.drafted) for step in drafts) / len(drafts), "levels": sum(depths) / len(depths),
     }  # fmt: skip
-    if not way.endswith("tree"):
-        found |= by_position(traces)
-    return found
 
 
 def by_position(traces) -> dict[str, list]:

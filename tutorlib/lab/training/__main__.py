@@ -20,6 +20,7 @@ from tutorlib.lab.training import (
     devices,
     text_files,
     train_dflash,
+    train_dspark,
     train_eagle,
     train_medusa,
     train_mtp,
@@ -33,6 +34,7 @@ from tutorlib.lab.training.learner import check_training, make
 from tutorlib.lab.training.sampled_texts import check_vocabulary, frequent
 from tutorlib.lab.training.text_files import write_texts
 from tutorlib.lab.training.texts import family_texts, written_texts
+from tutorlib.loading.formats import load_dflash
 from tutorlib.loading.hub import CHECKSUMS, write_checksums
 from tutorlib.loading.models import load
 
@@ -97,6 +99,14 @@ def main(arguments=None):
         "--masks", type=int, default=train_parallel.MASKS, help="masks after the text (default: %(default)s)"
     )
     _add_learning(masked, steps=2000, rate=3e-3)
+    joints = what.add_parser("dspark", help="DSpark's joint for a DFlash network", description=train_dspark.__doc__)
+    joints.add_argument(
+        "--network", type=Path, metavar="FOLDER", help="the DFlash network (default: that of the target's family)"
+    )
+    joints.add_argument(
+        "--rank", type=int, default=train_dspark.RANK, help="width of its two matrices (default: %(default)s)"
+    )
+    _add_learning(joints, steps=600, rate=5e-3)
     few = what.add_parser("pruned", help="a draft made of some layers of a target", description=train_pruned.__doc__)
     few.add_argument(
         "--layers", type=int, nargs="+", metavar="N",
@@ -110,7 +120,7 @@ def main(arguments=None):
         "--eight-bits", action="store_true", help="store its matrices in eight bits: files of half the size"
     )
     _add_learning(few, steps=2500, rate=5e-4)
-    for command in (heads, third, few, blocks, modules, masked):
+    for command in (heads, third, few, blocks, joints, modules, masked):
         command.add_argument(
             "--loss", choices=list(LOSSES), default="ce",
             help="cross-entropy, or the acceptance itself where it has a useful gradient (default: ce)",
@@ -138,7 +148,7 @@ def main(arguments=None):
             "--borrow", action="store_true",
             help="use the target's output head and leave it out of the files, which become much smaller",
         )  # fmt: skip
-    for command in (first, third, blocks, modules, masked):
+    for command in (first, third, blocks, joints, modules, masked):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
             help="sizes of its dynamic tree (default: {nodes} {depth} {top_k})".format_map(TREE),
@@ -160,7 +170,7 @@ def main(arguments=None):
     _add_texts(counted)
     _add_texts(texts)
     texts.add_argument("--half", action="store_true", help=HALF.format("write"))
-    for command in (village, heads, first, third, few, blocks, modules, masked, counted, texts):
+    for command in (village, heads, first, third, few, blocks, joints, modules, masked, counted, texts):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -263,7 +273,7 @@ def _heads(chosen, command):
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned, "dflash": _dflash}
     kinds |= {"mtp": _mtp, "parallel": _parallel}
-    learner = kinds[chosen.what](chosen, family.target)
+    learner = _dspark(chosen, family) if chosen.what == "dspark" else kinds[chosen.what](chosen, family.target)
     writer = load(chosen.target, device=here.device, dtype="bfloat16") if chosen.half else family
     with here.keep(chosen.out):
         if chosen.written is None:
@@ -376,6 +386,13 @@ def _parallel(chosen, target):
         target, train_parallel.new_parallel(target, texts, layers, known, chosen.masks), tree,
         compare=LOSSES[chosen.loss], thin=chosen.thin,
     )  # fmt: skip
+
+
+def _dspark(chosen, family):
+    network = family.dflash if chosen.network is None else load_dflash(chosen.network, family.target)
+    head = train_dspark.new_dspark(network, chosen.rank)
+    learner = train_dspark.DSparkLearner(family.target, head, _tree(chosen), compare=LOSSES[chosen.loss])
+    return lambda texts: learner
 
 
 def _tree(chosen):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tutorlib.decoders.dflash import dflash
+from tutorlib.decoders.dspark import dspark
 from tutorlib.decoders.eagle import eagle
 from tutorlib.decoders.medusa import medusa
 from tutorlib.disk import read_json, write_text
@@ -42,8 +43,11 @@ HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
 DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3", "mtp": "MTP", "parallel": "parallel draft"}  # folder → name
 DFLASH = "## A DFlash network"
+DSPARK = "## A DSpark joint"
 # What is trained → the folders that its section describes.
-SECTIONS = {"medusa": ("medusa",), "dflash": ("dflash",)} | dict.fromkeys(DRAFT_NETWORKS, tuple(DRAFT_NETWORKS))
+SECTIONS = {name: (name,) for name in ("medusa", "dflash", "dspark")} | dict.fromkeys(
+    DRAFT_NETWORKS, tuple(DRAFT_NETWORKS)
+)
 OPENINGS = 20  # how many stories are written with heads
 HEADS_CARD = (
     HEADS
@@ -100,6 +104,22 @@ A step is a position in a block. It is right when its best guess is the token th
 the text and this position are unknown to the network. The table shows how often each was right in other texts of the
 target, separately for the cold parts and for the parts sampled at temperature 1. Tokens per call were counted in greedy
 decoding with the bundled tree, on {openings} held-out openings.
+"""
+)
+DSPARK_CARD = (
+    DSPARK
+    + """
+
+The joint belongs to the DFlash network, which stays as it is. It adds a bias of rank {rank} from the token before each
+position, and predicts acceptance. It was trained on texts that the target wrote itself, with this command:
+
+- `{command}`
+
+| | |
+|---|---|
+{rows_of_table}
+
+A step is a position in a block. Unlike the network alone, the joint is given the token that really stands before it.
 """
 )
 
@@ -174,7 +194,7 @@ def measure_head(folder, name):
     log = read_json(Path(folder) / name / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
     head, figures = getattr(family, name), {}
-    method: Any = {"medusa": medusa, "dflash": dflash}.get(name, eagle)
+    method: Any = {"medusa": medusa, "dflash": dflash, "dspark": dspark}.get(name, eagle)
     step = "head" if name == "medusa" else "step"
     for kind, shares in log["accuracies"].items():
         best = [ranks[0] for ranks in shares] if name == "medusa" else shares
@@ -204,7 +224,7 @@ def write_heads_card(folder, names=("medusa",)):
         if (folder / name).exists():
             logs[name] = read_json(folder / name / "training_log.json")
             figures[name] = measure_head(folder, name)
-    sections = {"medusa": (HEADS, _on_medusa), "dflash": (DFLASH, _on_dflash)}
+    sections = {"medusa": (HEADS, _on_medusa), "dflash": (DFLASH, _on_dflash), "dspark": (DSPARK, _on_dspark)}
     title, section = sections.get(names[0], (EAGLE, _on_eagle))
     card = folder / "MODEL_CARD.md"
     before, _, after = card.read_text().partition(title)
@@ -242,6 +262,15 @@ def _on_dflash(logs, figures):
     rows = _made(log) | {"tree": _tree(log["tree"])} | figures["dflash"]
     return DFLASH_CARD.format(
         guesses=log["block"] - 1, layers=LAYERS, command=log["command"], openings=OPENINGS,
+        rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in rows.items()),
+    )  # fmt: skip
+
+
+def _on_dspark(logs, figures):
+    log = logs["dspark"]
+    rows = _made(log) | {"tree": _tree(log["tree"])} | figures["dspark"]
+    return DSPARK_CARD.format(
+        rank=log["rank"], command=log["command"],
         rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in rows.items()),
     )  # fmt: skip
 

@@ -42,7 +42,6 @@ class DFlashLearner(Learner):
         How guesses are compared with the target's probabilities, see `labels`: `cross_entropy` or `lk`.
     """
 
-    head: DFlashHead
     name, betas, given = "dflash", (0.9, 0.95), 1
     first = DraftLearner.first
 
@@ -53,7 +52,7 @@ class DFlashLearner(Learner):
         self.depth, self.layers = head.block - 1, tuple(dict.fromkeys((*head.feature_layers, -1)))
         self.settings = {"block": head.block, "layers": list(head.feature_layers), "loss": compare.__name__}
         self.noted = {"parameters": sum(weight.numel() for weight in head.parameters()), "tree": head.tree}
-        self.compare, self.read, self.stride = compare, readable(target), STRIDE
+        self.compare, self.read, self.stride, self.network = compare, readable(target), STRIDE, head
 
     def loss(self, batch, step, steps):
         rows, at = self.index(0, batch.texts, batch.tokens.device)  # further steps guess the same tokens, or fewer
@@ -64,17 +63,27 @@ class DFlashLearner(Learner):
         for j in range(self.depth):
             rows, numbers, at = self.begun(j, batch, starts)
             there, probs = labels.at(rows, at + 1 + j)
-            logits = self.read(states[rows[there], numbers[there], j])
+            rows, numbers, at = rows[there], numbers[there], at[there]
             count = max(1, self.count(j, batch.everybody) / self.stride)
-            whole = whole + DECAY**j * self.compare(logits, probs) / count
+            whole = (
+                whole + DECAY**j * self.lost(states[rows, numbers, j], batch.tokens[rows, at + 1 + j], probs) / count
+            )
         return whole
+
+    def lost(self, states: torch.Tensor, before: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
+        """The loss, summed over positions, of their outputs (count, width) and the tokens (count,) before them."""
+        return self.compare(self.logits(states, before), probs)
+
+    def logits(self, states: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """The guesses (count, vocab): here they do not depend on the tokens before them."""
+        return self.read(states)
 
     def guesses(self, batch):
         starts = torch.arange(0, batch.tokens.shape[1] - 2, self.stride, device=batch.tokens.device)
         states = self.states(batch, starts)
         for j in range(self.depth):
             rows, numbers, at = self.begun(j, batch, starts)
-            yield rows, at, self.read(states[rows, numbers, j])
+            yield rows, at, self.logits(states[rows, numbers, j], batch.tokens[rows, at + 1 + j])
 
     def begun(self, j: int, batch: TextBatch, starts: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """(rows, blocks, positions) of the positions of `index` at which a block begins."""
@@ -85,7 +94,7 @@ class DFlashLearner(Learner):
 
     def states(self, batch: TextBatch, starts: torch.Tensor) -> torch.Tensor:
         """The outputs (rows, blocks, block - 1, width) of blocks whose known tokens come after these positions."""
-        head, (count, length) = self.head, batch.tokens.shape
+        head, (count, length) = self.network, batch.tokens.shape
         numbers = torch.arange(length, device=starts.device)
         context = head.context(head.features(batch.hidden).float(), head.rotation(numbers[None]))
         places = starts[:, None] + 1 + torch.arange(head.block, device=starts.device)

@@ -9,6 +9,7 @@ What this package does not do: find or download folders (`tutorlib.loading.hub`)
 """
 
 from .dflash_files import load_dflash, save_dflash
+from .dspark_files import load_dspark, save_dspark
 from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight

@@ -33,6 +33,7 @@ FILES = {
     "pruned": MODEL,
     "dflash": MODEL,
     "mtp": MODEL,
+    "dspark": MODEL,
 }
 # Heads that may stand in the files of their target, beside its own tensors, and what their names begin with there.
 INSIDE = {"medusa": "medusa_head."}
