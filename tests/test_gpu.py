@@ -234,7 +234,7 @@ CHAPTERS = [
     ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), by_hand(target, block_head, prompt, 4, block_drafts)"),
     ("18_blocks", "by_hand(target, village.mtp, prompt, 4, module_drafts)"),
     ("18_blocks", "by_hand(target, village.parallel, prompt, 4, mask_drafts)"),
-    ("91_joints", "dspark_by_hand(target, joint_head, prompt, 4)"),
+    ("19_joints", "dspark_by_hand(target, joint_head, prompt, 4)"),
     (
         "17_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",

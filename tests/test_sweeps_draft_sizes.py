@@ -1,4 +1,4 @@
-"""The sweep of chapter 20: drafts of several sizes, and the committed file holds what the chapter says."""
+"""The sweep of chapter 21: drafts of several sizes, and the committed file holds what the chapter says."""
 
 from tutorlib.lab.experiments import draft_sizes as sweep
 from tutorlib.lab.experiments import results

@@ -1,4 +1,4 @@
-"""The sweep of chapter 22: the stored counts of a real engine are those of tutorlib, and can be counted again."""
+"""The sweep of chapter 23: the stored counts of a real engine are those of tutorlib, and can be counted again."""
 
 import io
 import tempfile

@@ -4,7 +4,7 @@ The same setting is not the same distribution everywhere: engines apply filters 
 defaults, and look back over different parts of the text. Each function here is one engine's chain, with the engine's
 own names and defaults. What this file does not do: beam search, lengths, stop words, and the speed of anything.
 
-The chains were compared with the engines themselves: see `tutorlib.lab.experiments.settings`, and chapter 21. Only
+The chains were compared with the engines themselves: see `tutorlib.lab.experiments.settings`, and chapter 22. Only
 vLLM's was read in its source.
 """
 

@@ -1,4 +1,4 @@
-"""A sweep of chapter 20: how small should a draft be? Drafts of several sizes for the bundled target.
+"""A sweep of chapter 21: how small should a draft be? Drafts of several sizes for the bundled target.
 
 Each draft is trained on the village's stories with the target's tokenizer, as the bundled draft was (`training`). The
 sweep measures how often a draft is accepted, which does not depend on the machine. The cost of a draft call does, so

@@ -1,4 +1,4 @@
-"""The sweep of chapter 22: the bundled models' exports, served by vLLM on a processor and asked for greedy texts.
+"""The sweep of chapter 23: the bundled models' exports, served by vLLM on a processor and asked for greedy texts.
 
 Each row exports a head, a draft model or a lookup, starts the server with the script that `loading.export` writes, and
 compares it with what `loading.export.expected` expects. It is an error if a text differs, or a count of drafts, of
@@ -56,7 +56,7 @@ def family(model):
 
 @cache
 def prompts(model) -> list[list[int]]:
-    """The openings of chapter 22, or a prompt of each kind from the bench, in the chat format."""
+    """The openings of chapter 23, or a prompt of each kind from the bench, in the chat format."""
     count = SETTING[model]["prompts"]
     if model == "village":
         return [family(model).target.encode(opening(f"chapter 17, story {i}")) for i in range(count)]
