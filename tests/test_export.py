@@ -364,7 +364,7 @@ def test_sglang_would_leave_out_biases(key, lm, target, tmp_path):
     lm.model.config.mlp_bias = lm.model.config.attention_bias = False
     config = train_eagle.layer_config(lm)
     setattr(config, key, True)
-    head = train_eagle._like(lm, train_eagle.Eagle3Head(config, (1, 2), KNOWN))
+    head = train_eagle.like(lm, train_eagle.Eagle3Head(config, (1, 2), KNOWN))
     save_eagle(head, tmp_path / "head")
     with pytest.raises(ValueError, match=f"SGLang knows no {key}"):
         export("eagle3", "sglang", tmp_path / "out", target=target, head=tmp_path / "head")

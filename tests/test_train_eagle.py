@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from training_runs import ODD, arguments, drafted, features, fit, habits, loss_of, new, weights, write_family
 
 from tutorlib import LM, dynamic_tree, eagle, greedy, run
+from tutorlib.lab.training import last_layer
 from tutorlib.lab.training import train_eagle as training
 from tutorlib.lab.training.__main__ import main
 from tutorlib.lab.training.batches import Batches
@@ -222,7 +223,7 @@ def test_a_folder_begun_without_norms_is_no_start_for_a_network_with_them(tmp_pa
 
 def test_a_network_that_starts_from_the_last_layer_computes_what_that_layer_computes(monkeypatch, target):
     """Without its random weights, it says what the target says of every token."""
-    monkeypatch.setattr(training, "SMALL", 0.0)
+    monkeypatch.setattr(last_layer, "SMALL", 0.0)
     settings = {"feature_layers": (0, 1, target.layers - 1), "vocabulary": None, "borrow": True}
     head = new("eagle3", target, from_last_layer=True, **settings).head
     batch = Batches(target, ODD[:1], rows=1, layers=head.feature_layers)[0]
