@@ -421,7 +421,7 @@ MISTAKES = [
     (
         "a network whose siblings see each other",
         "tutorlib.drafting.draft_session:DraftSession._mask",
-        lambda right: lambda session, start, paths: None,
+        lambda right: lambda session, start, count, paths: None,
         trees("static"),
     ),
     (

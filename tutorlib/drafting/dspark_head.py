@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from ..arguments import check_whole_number
 from ..model.lm import LM
@@ -66,6 +67,10 @@ class DSparkHead(nn.Module):
     def joint(self) -> dict[str, torch.Tensor]:
         """The joint's own weights, by name: all that is trained, and all that is in its files."""
         return {name: weight for name, weight in self.state_dict().items() if not name.startswith("network.")}
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        return self.network.config
 
     @property
     def vocab_size(self) -> int:
