@@ -8,7 +8,7 @@ import torch
 
 from ..drafting.checking import Rule, check_tree, exact
 from ..drafting.dflash_head import DFlashHead
-from ..drafting.draft_session import check_target
+from ..drafting.draft_session import check_device, check_target
 from ..drafting.draft_trees import Draft, Shape, check_shape, drafted_with_rule, dynamic_tree
 from ..drafting.dspark_head import DSparkHead
 from ..model.lm import LM
@@ -26,13 +26,6 @@ def check(target, head, shape):
     check_target(target, head)
     check_device(target, head, "DFlash network")
     check_shape(dynamic_tree(**head.tree) if shape is None else shape)
-
-
-def check_device(target, head, name):
-    """Raise ValueError if a head is on another device than its target."""
-    device = next(head.parameters()).device
-    if device != target.device:
-        raise ValueError(f"the {name} is on {device}, the target on {target.device}: head.to(target.device)")
 
 
 @decoder(check=check)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from ..drafting.draft_session import check_target
+from ..drafting.draft_session import check_device, check_target
 from ..drafting.draft_trees import Shape, check_shape, dynamic_tree
 from ..drafting.dspark_head import DSparkHead
 from ..model.lm import LM
@@ -12,7 +12,7 @@ from ..running.decoder import Prompt, decoder
 from ..running.step import Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp
-from .dflash import block_rounds, check_device
+from .dflash import block_rounds
 
 
 def check(target, head, shape):

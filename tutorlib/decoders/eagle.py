@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 import torch
 
 from ..drafting.checking import Rule, check_tree, exact
-from ..drafting.draft_session import check_target
+from ..drafting.draft_session import check_device, check_target
 from ..drafting.draft_trees import Draft, Shape, check_shape, drafted_with_rule, dynamic_tree
 from ..drafting.eagle_head import DraftNetwork
 from ..model.lm import LM
@@ -30,9 +30,7 @@ def check(target, head, shape):
 def check_network(target, head, shape):
     """Raise ValueError if a draft network does not fit a target, or a shape is none."""
     check_target(target, head)
-    device = head.fc.weight.device
-    if device != target.device:
-        raise ValueError(f"the draft network is on {device}, the target on {target.device}: head.to(target.device)")
+    check_device(target, head)
     check_shape(dynamic_tree(**head.tree) if shape is None else shape)
 
 

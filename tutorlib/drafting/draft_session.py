@@ -37,6 +37,13 @@ def check_target(target, head) -> None:
         )
 
 
+def check_device(target, head, name: str = "draft network") -> None:
+    """Raise ValueError if a head is on another device than its target."""
+    device = next(head.parameters()).device
+    if device != target.device:
+        raise ValueError(f"the {name} is on {device}, the target on {target.device}: head.to(target.device)")
+
+
 def check_fed(head, tokens: Sequence[int], features: torch.Tensor) -> None:
     """Raise ValueError unless there are tokens, each with the feature of the token before it."""
     expected = (len(tokens), len(head.feature_layers) * head.width)

@@ -10,7 +10,7 @@ from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_session import check_target
 from ...drafting.head_parts import TREE
 from ...model.lm import LM
-from .eagle_configs import checked_tree, layer_config
+from .eagle_configs import checked_tree, layer_config, layer_sizes
 from .files import OURS, check_sizes, fitting, our_entry, read_folder, whole_number, without_weights, write_folder
 
 KIND = "DFlashDraftModel"  # `architectures` in config.json
@@ -31,7 +31,6 @@ def save_dflash(head: DFlashHead, folder, *, base: str = "") -> Path:
     -------
     path of the file with the tensors
     """
-    sizes = head.config
     config = {
         "architectures": [KIND],
         "model_type": "qwen3",
@@ -41,15 +40,8 @@ def save_dflash(head: DFlashHead, folder, *, base: str = "") -> Path:
         "hidden_act": "silu",
         "attention_bias": False,
         "num_hidden_layers": len(head.layers),
-        "vocab_size": sizes.vocab_size,
-        "hidden_size": sizes.hidden_size,
-        "intermediate_size": sizes.intermediate_size,
-        "num_attention_heads": sizes.num_attention_heads,
-        "num_key_value_heads": sizes.num_key_value_heads,
-        "head_dim": sizes.head_dim,
-        "max_position_embeddings": sizes.max_position_embeddings,
-        "rms_norm_eps": sizes.rms_norm_eps,
-        "rope_parameters": dict(sizes.rope_parameters),
+        **layer_sizes(head.config),
+        "rope_parameters": dict(head.config.rope_parameters),
         "base_model_name_or_path": base,
         OURS: {"tree": checked_tree(head.tree)},
     }

@@ -20,7 +20,7 @@ from ...drafting.parallel_head import ParallelHead
 from .files import OURS, our_entry, whole_number, without_weights
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig
+    from transformers import LlamaConfig, PreTrainedConfig
 
 SPECULATORS = "0.9.0"  # the version of that package whose configuration is written
 AUXILIARY = "eagle_aux_hidden_state_layer_ids"  # which of the target's hidden states EAGLE-3 reads
@@ -93,13 +93,18 @@ def extra_norms(head: DraftNetwork) -> dict[str, bool]:
 
 
 def _sizes(config: LlamaConfig) -> dict:
-    """The layer's sizes, as either layout has them."""
+    """What either layout of an EAGLE network says of its layer."""
+    fixed = {"model_type": "llama", "hidden_act": "silu", "num_hidden_layers": 1, "tie_word_embeddings": False}
+    return fixed | layer_sizes(config) | {key: getattr(config, key) for key in ("attention_bias", "mlp_bias")}
+
+
+def layer_sizes(config: PreTrainedConfig) -> dict:
+    """The sizes of a network's layers, by the names that all layouts have for them."""
     keys = (
         "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-        "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
+        "max_position_embeddings", "rms_norm_eps",
     )  # fmt: skip
-    fixed = {"model_type": "llama", "hidden_act": "silu", "num_hidden_layers": 1, "tie_word_embeddings": False}
-    return fixed | {key: getattr(config, key) for key in keys}
+    return {key: getattr(config, key) for key in keys}
 
 
 def check_speculators(head):
