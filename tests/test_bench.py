@@ -23,7 +23,7 @@ from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.drafting.mtp_head import MtpHead
 from tutorlib.drafting.parallel_head import ParallelHead
 from tutorlib.lab import bench
-from tutorlib.lab.bench import Condition, Costs, Result, Spread, by_gamma, costs, llama_cpp, measure, read_report
+from tutorlib.lab.bench import Condition, Costs, Result, Spread, by_gamma, costs, measure, other_programs, read_report
 from tutorlib.lab.bench import __main__ as command
 from tutorlib.lab.bench import report as report_file
 from tutorlib.lab.bench.__main__ import main
@@ -41,6 +41,8 @@ from tutorlib.lab.bench.rows import (
     GENERATE_LOOKUP,
     LLAMA_CPP,
     OF_EACH_KIND,
+    OPENVINO,
+    OTHER_PROGRAMS,
     PLAIN,
     ROWS,
     TWO_MODELS,
@@ -56,6 +58,7 @@ from tutorlib.measures.cost import cache_bytes, weight_bytes
 from tutorlib.measures.memory import predicted
 from tutorlib.model.lm import LM
 from tutorlib.model.own_cache import OwnCache
+from tutorlib.model.pruned import pruned
 from tutorlib.model.tree import TokenTree
 from tutorlib.running.decoding import run
 from tutorlib.running.step import Step
@@ -68,7 +71,7 @@ PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 ASSISTED = [row.name for row in ROWS if row.name.startswith(GENERATE_ASSISTED)]
 # Old versions of transformers cannot draft with an assistant: `test_an_old_transformers_is_a_reason_...`.
 OLD = Version(transformers.__version__) < Version("5.16")
-LEFT_OUT = {*LLAMA_CPP.values(), *(ASSISTED if OLD else ())}  # these families are not in a file that llama.cpp reads
+LEFT_OUT = {*OTHER_PROGRAMS, *(ASSISTED if OLD else ())}  # these families are not in a file that others read
 ABLE = [row for row in ROWS if row.name not in LEFT_OUT]
 
 
@@ -93,6 +96,7 @@ def family():
         draft=draft,
         quantized=LM(random_model("gpt2")),  # stands for a copy in eight bits, for which this target is too small
         other_draft=LM(random_model("gpt2"), letters(target)),
+        pruned=pruned(target, [0, target.layers - 1]),
         medusa=MedusaHeads(target.width, target.vocab_size),
         eagle=EagleHead(config).eval(),
         eagle3=Eagle3Head(config, (0, 1, -1)).eval(),
@@ -128,7 +132,7 @@ def made(family):
         with pytest.MonkeyPatch.context() as patch:
             for name in ("eagle", "eagle3", "dflash", "dspark", "mtp", "parallel"):
                 patch.setattr(getattr(family, name), "session", counting(getattr(family, name).session, called, name))
-            before = {name: getattr(family, name).calls for name in ("draft", "quantized", "other_draft")}
+            before = {name: getattr(family, name).calls for name in ("draft", "quantized", "pruned", "other_draft")}
             output = decoded(row, family, PROMPTS, 8)
         called.update({name: getattr(family, name).calls - count for name, count in before.items()})
         found[row.name] = output, +called
@@ -315,12 +319,13 @@ def test_in_batches_the_last_is_filled_up_and_a_row_without_its_peer_is_compared
     ]
 
 
-def test_llama_cpp_is_left_out_where_it_cannot_run(monkeypatch):
-    row, smollm2 = row_named(LLAMA_CPP[32]), SimpleNamespace(name="smollm2")
+@pytest.mark.parametrize("name, package", [(LLAMA_CPP[32], "xllamacpp"), (OPENVINO[True], "openvino-genai")])
+def test_other_programs_are_left_out_where_they_cannot_run(name, package, monkeypatch):
+    row, smollm2 = row_named(name), SimpleNamespace(name="smollm2")
     with pytest.raises(ValueError, match="measured with smollm2, whose file"):
         row.decode(SimpleNamespace(name="storyworld"), PROMPTS[:1], 2, 0, 0.0)
-    monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="pip install xllamacpp"):
+    monkeypatch.setattr(other_programs.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=f"pip install {package}"):
         row.decode(smollm2, PROMPTS[:1], 2, 0, 0.0)
 
 
@@ -330,7 +335,8 @@ def test_rows_run_where_they_can():
 
     assert {"beam_search, 4 beams", "contrastive_decoding"} <= names(0.0, 1) - names(0.5, 1)
     assert names(0.5, 1) - names(0.0, 1) == {
-        "eagle, 9 drawn", "eagle3, 9 drawn", "dflash, drawn", "dspark, drawn", "sample, filtered", GENERATE_FILTERED,
+        "eagle, 9 drawn", "eagle3, 1 drawn", "eagle3, 9 drawn", "dflash, drawn", "dspark, drawn", "sample, filtered",
+        GENERATE_FILTERED,
     }  # fmt: skip
     assert names(0.0, 4) == {PLAIN, GENERATE, "speculative, gamma=2", "speculative, gamma=8"} == names(0.0, 16)
     assert names(1.0, 4) - names(0.0, 4) == {"sample, filtered", GENERATE_FILTERED}
@@ -541,7 +547,9 @@ def test_results_along_temperatures_and_batches(family):
 WITH_A_COPY = [COPY_ALONE, WITH_COPY, CHAIN_OF_THREE]
 WITH_A_DRAFT = [TWO_MODELS, "contrastive_decoding", *(row.name for row in ROWS if "speculative" in row.name), *ASSISTED]
 WITH_HEADS = [
-    row.name for row in ROWS if row.name.startswith(("medusa", "eagle", "dflash", "dspark", "mtp", "parallel"))
+    row.name
+    for row in ROWS
+    if row.name.startswith(("medusa", "eagle", "pruned", "dflash", "dspark", "mtp", "parallel"))
 ]
 WITH_ANOTHER_TOKENIZER = [row.name for row in ROWS if row.name.startswith(("token_intersection", "string_match"))]
 
@@ -565,7 +573,7 @@ def printed_by(capsys, *arguments):
         ((), {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
         (("draft", "quantized"), {*WITH_HEADS, *WITH_ANOTHER_TOKENIZER}),
         (
-            ("medusa", "eagle", "eagle3", "dflash", "dspark", "mtp", "parallel"),
+            ("medusa", "eagle", "eagle3", "pruned", "dflash", "dspark", "mtp", "parallel"),
             {*WITH_A_COPY, *WITH_A_DRAFT, *WITH_ANOTHER_TOKENIZER},
         ),
     ],
@@ -603,10 +611,10 @@ def test_the_tables_have_all_rows_for_a_family_that_has_everything(family, capsy
 
 def test_a_folder_with_a_model_and_no_tokenizer_is_enough(tmp_path, capsys):
     random_model("llama").save_pretrained(tmp_path)
-    *_, draft, _, _, _, _, _, _, _, other, _ = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
-    assert f"the family {tmp_path.name!r} has no draft: " in draft
+    lines = printed_by(capsys, ["--family", str(tmp_path)]).splitlines()
+    (draft,) = [line for line in lines if f"the family {tmp_path.name!r} has no draft: " in line]
     assert named(draft) == WITH_A_DRAFT
-    assert named(other) == WITH_ANOTHER_TOKENIZER
+    assert WITH_ANOTHER_TOKENIZER in map(named, lines)
 
 
 def test_a_draft_that_does_not_fit_the_target_is_a_reason_too(family):
@@ -632,7 +640,7 @@ def test_an_n_gram_draft_is_measured_and_no_assistant_of_generate(family):
 def test_an_old_transformers_is_a_reason_to_leave_its_assistants_out(family, monkeypatch):
     monkeypatch.setattr(transformers, "__version__", "5.15.1")
     rows, left_out = bench.that_can_run(family, PROMPTS[0])
-    assert left_out.keys() == {*ASSISTED, *LLAMA_CPP.values()}
+    assert left_out.keys() == {*ASSISTED, *OTHER_PROGRAMS}
     assert all("5.15.1 leaves rejected tokens in the cache" in left_out[name] for name in ASSISTED)
     assert all(row.peer is None for row in rows if row_named(row.name).peer == GENERATE_ASSISTED)
 
@@ -672,8 +680,9 @@ def test_a_chat_model_is_measured_with_each_kind_and_with_the_heads_that_it_has(
     report, text = read_report(tmp_path / "new" / "all.json"), capsys.readouterr().out
     assert list(report["results"]) == [Condition(kind, t, 1) for kind in ("story", "code") for t in (0, 0.7)]
     assert all(f"\n\n{kind}, temperature {t:g}, " in text for kind, t, _ in report["results"])
-    for results in report["results"].values():
-        assert {result.name for result in results} == {*OF_EACH_KIND, PLAIN, GENERATE, GENERATE_ASSISTED} - LEFT_OUT
+    for (_, t, batch), results in report["results"].items():
+        names = {row.name for row in rows_at(ABLE, t, batch)} & {*OF_EACH_KIND, PLAIN, GENERATE, GENERATE_ASSISTED}
+        assert {result.name for result in results} == names
     assert report["setting"]["dtype"] == "float32" and report["machine"]["processor"]
     main(["--show", str(tmp_path / "new" / "all.json")])
     assert capsys.readouterr().out == text

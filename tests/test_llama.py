@@ -62,6 +62,25 @@ def test_a_product_is_that_of_numpy_and_has_the_same_bits_in_every_call(tokens, 
         assert (alone[0] == found[row]).all()
 
 
+def test_the_exponential_of_sixteen_numbers_is_that_of_numpy():
+    loops = llama.loops()
+
+    @loops.numba.njit
+    def of_all(x, y):
+        for i in range(0, x.shape[1], loops.WIDE):
+            loops.save(loops.exponential(loops.load(x, 0, i)), y, 0, i)
+
+    numbers = np.concatenate([np.linspace(-87, 88, 1 << 16), np.linspace(-1, 1, 1 << 12)]).astype(np.float32)
+    ends = np.array([0, -0.0, np.nan, np.inf, -np.inf, 1000, -1000, *[0] * 9], np.float32)
+    found = np.empty((1, len(numbers) + len(ends)), np.float32)
+    of_all(np.concatenate([numbers, ends])[None], found)
+    right = np.exp(numbers.astype(np.float64))
+    assert (np.abs(found[0, : len(right)] - right) <= np.spacing(right.astype(np.float32))).all()
+    zero, minus_zero, nan, *most = found[0, len(right) :][:7]
+    assert zero == minus_zero == 1 and np.isnan(nan)
+    np.testing.assert_allclose(most, np.exp([88, -87, 88, -87]), rtol=1e-6)
+
+
 @pytest.mark.parametrize("family", LOOPED)
 def test_the_logits_are_the_models_own(models, family):
     model = models(family)

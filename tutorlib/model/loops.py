@@ -13,12 +13,15 @@ by numba at their first use, and kept for later processes. All of them are in th
 alone to find out whether what it kept is still right.
 
 Sources: Touvron et al. (2023), "LLaMA: Open and Efficient Foundation Language Models", section 2.2; Zhang and Sennrich
-(2019), "Root Mean Square Layer Normalization", eq. 4; Su et al. (2021), "RoFormer: Enhanced Transformer with Rotary
+(2019), "Root Mean Square Layer Normalization", eq. 4; Cody and Waite (1980), "Software Manual for the Elementary
+Functions", chapter 6 (the exponential); Su et al. (2021), "RoFormer: Enhanced Transformer with Rotary
 Position Embedding", eq. 34; Shazeer (2020), "GLU Variants Improve Transformer", eq. 6; Ainslie et al. (2023), "GQA",
 section 2.2 (heads that share keys and values).
 """
 
 # No postponed annotations here: numba reads this file's functions as they are.
+
+import math
 
 import numba
 import numpy as np
@@ -31,6 +34,10 @@ from .team import CAN_GIVE_WAY
 WIDE = 16  # how many numbers are multiplied and added at once; sizes of weights must be multiples of it
 _FLOATS = ir.VectorType(ir.FloatType(), WIDE)
 AHEAD = 8192  # how many bytes of weights are asked for before they are needed
+ROUND = np.float32(1.5 * 2**23)  # a float32 of this size has no bits for what lies after the point
+_LN2 = np.float32(np.log(2))
+_LN2_REST = np.float32(np.log(2) - float(_LN2))
+_SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(7, -1, -1))  # of e to the power x
 _ONE = ir.Constant(ir.IntType(64), 1)
 
 
@@ -122,10 +129,13 @@ def layer_from(
     norm(x, weight, eps, h)
     product(h, w_gate, s_gate, None, gate, team)
     product(h, w_up, s_up, None, up, team)
-    first, last = share(gate.shape[1], team)
+    meet(team)
+    first, last = share(gate.shape[1] // WIDE, team)
     for t in range(gate.shape[0]):
-        for i in range(first, last):
-            gate[t, i] = gate[t, i] / (np.float32(1) + np.exp(-gate[t, i])) * up[t, i]
+        for i in range(first * WIDE, last * WIDE, WIDE):
+            g = load(gate, t, i)
+            below = plus(exponential(times(g, spread(np.float32(-1)))), spread(np.float32(1)))
+            save(divided(times(g, load(up, t, i)), below), gate, t, i)
     meet(team)
     product(gate, w_down, s_down, None, down, team)
     add(x, down, team)
@@ -256,7 +266,7 @@ def attend(q, keys, values, row, slot, before, parent, some, y):
     deepest = 0
     for t in range(q.shape[0]):
         deepest = max(deepest, before[t] + len(slot))
-    places, weights = np.empty(deepest, np.int64), np.empty(deepest, np.float32)
+    places, weights = np.empty(deepest, np.int64), np.empty((1, deepest + WIDE), np.float32)
     for t in range(q.shape[0]):
         count, node = before[t], t
         while node >= 0:
@@ -274,17 +284,24 @@ def attend(q, keys, values, row, slot, before, parent, some, y):
                 agreement = zeros()
                 for i in range(0, size, WIDE):
                     agreement = multiply_add(load(q, t, h * size + i), load(k, places[s], i), agreement)
-                weights[s] = total(agreement) * root
-                most = max(most, weights[s])
-            whole = np.float32(0)
-            for s in range(count):
-                weights[s] = np.exp(weights[s] - most)
-                whole += weights[s]
-            for i in range(0, size, WIDE):
-                mixed = zeros()
+                weights[0, s] = total(agreement) * root
+                most = max(most, weights[0, s])
+            weights[0, count : count + WIDE] = -np.inf  # for the last sixteen below
+            whole = zeros()
+            for s in range(0, count, WIDE):
+                weight = exponential(plus(load(weights, 0, s), spread(-most)))
+                save(weight, weights, 0, s)
+                whole = plus(whole, weight)
+            part = spread(np.float32(1) / total(whole))
+            for i in range(0, size, 2 * WIDE):
+                j = min(i + WIDE, size - WIDE)
+                mixed, others = zeros(), zeros()
                 for s in range(count):
-                    mixed = multiply_add(spread(weights[s] / whole), load(v, places[s], i), mixed)
-                save(mixed, y, t, h * size + i)
+                    weight = spread(weights[0, s])
+                    mixed = multiply_add(weight, load(v, places[s], i), mixed)
+                    others = multiply_add(weight, load(v, places[s], j), others)
+                save(times(mixed, part), y, t, h * size + i)
+                save(times(others, part), y, t, h * size + j)
 
 
 @compiled
@@ -420,6 +437,63 @@ def multiply_add(context, one, other, plus):
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{WIDE}f32"), args)
 
     return _LANES(_LANES, _LANES, _LANES), write
+
+
+def _of_two(instruction):
+    """A function of twice sixteen numbers, from what LLVM calls it."""
+
+    @intrinsic
+    def act(context, one, other):
+        def write(context, builder, signature, args):
+            return getattr(builder, instruction)(*args)
+
+        return _LANES(_LANES, _LANES), write
+
+    return act
+
+
+plus, times, divided = _of_two("fadd"), _of_two("fmul"), _of_two("fdiv")
+
+
+@intrinsic
+def within(context, lanes, least, most):
+    """The sixteen, or what they may be at least or at most."""
+
+    def write(context, builder, signature, args):
+        lanes = builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[1], args[0])  # NaN stays what it is
+        return builder.select(builder.fcmp_ordered(">", lanes, args[2]), args[2], lanes)
+
+    return _LANES(_LANES, _LANES, _LANES), write
+
+
+@intrinsic
+def power_of_two(context, lanes):
+    """Two to the whole numbers that were added to `ROUND`, which are the last bits of the sums."""
+
+    def write(context, builder, signature, args):
+        whole = ir.VectorType(ir.IntType(32), WIDE)
+        bits = builder.shl(builder.bitcast(args[0], whole), ir.Constant(whole, [23] * WIDE))
+        return builder.bitcast(builder.add(bits, ir.Constant(whole, [127 << 23] * WIDE)), _FLOATS)
+
+    return _LANES(_LANES), write
+
+
+@compiled
+def exponential(x):
+    """e to the power of each of the sixteen, with an error of about one unit in the last place.
+
+    x is n ln 2 and a rest that is at most half of ln 2, so the result is two to the power n, times e to the power of
+    the rest, for which the first terms of its series are enough. Below -87 and above 88 float32 could not hold the
+    result: it is as at these ends.
+    """
+    x = within(x, spread(np.float32(-87)), spread(np.float32(88)))
+    shifted = multiply_add(x, spread(np.float32(1 / np.log(2))), spread(ROUND))
+    n = plus(shifted, spread(-ROUND))
+    rest = multiply_add(n, spread(-_LN2_REST), multiply_add(n, spread(-_LN2), x))
+    series = zeros()
+    for coefficient in _SERIES:
+        series = multiply_add(series, rest, spread(coefficient))
+    return times(series, power_of_two(shifted))
 
 
 @intrinsic

@@ -47,7 +47,7 @@ from ...running.step import Step
 from ...running.trace import Trace
 from ...sampling.randomness import Seeded
 from ...sampling.warp import Warp, probabilities, temperature, top_k, top_p
-from .llama_cpp import llama_cpp
+from .other_programs import llama_cpp, openvino
 
 PLAIN = "plain loop"
 PYTORCH = "plain loop in PyTorch"
@@ -61,6 +61,8 @@ GENERATE_BEAMS = "generate(num_beams=4)"
 GENERATE_ASSISTED = "generate(assistant_model)"
 GENERATE_LOOKUP = "generate(prompt_lookup_num_tokens=3)"
 LLAMA_CPP = {32: "llama.cpp, float32", 4: "llama.cpp, four bits"}
+OPENVINO = {False: "OpenVINO GenAI", True: "OpenVINO GenAI, prompt lookup"}
+OTHER_PROGRAMS = (*LLAMA_CPP.values(), *OPENVINO.values())
 
 
 class Output(NamedTuple):
@@ -276,13 +278,13 @@ def two_models_loop(family, prompts, count, seed, t, p=1.0) -> Output:
     return Output([tokens], expert.calls)
 
 
-def llama_cpp_row(bits: int) -> Row:
-    """A row for another program, with weights of so many bits: what it calls is not counted."""
+def other_program_row(name: str, tokens, **settings) -> Row:
+    """A row for another program, whose calls of the target are not counted. `tokens` makes its new ones."""
 
     def decode(*asked):
-        return Output([llama_cpp(*asked, bits=bits)], None)
+        return Output([tokens(*asked, **settings)], None)
 
-    return Row(LLAMA_CPP[bits], decode)
+    return Row(name, decode)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -350,7 +352,7 @@ def _beam_search(family, prompts, count, seed, t, p=1.0):
 OF_EACH_KIND = (
     PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, CHAIN_OF_THREE, "speculative, gamma=2", "prompt_lookup, gamma=5",
     "suffix_lookup, gamma=8", "lookahead", "medusa", "medusa, 1 guess", "eagle", "eagle3", "eagle3, 1 guess",
-    GENERATE_LOOKUP, *LLAMA_CPP.values(),
+    "eagle3, 1 drawn", "pruned draft, gamma=2", GENERATE_LOOKUP, *OTHER_PROGRAMS,
 )  # fmt: skip
 
 ROWS = [
@@ -378,7 +380,9 @@ ROWS = [
     eagle_row(f"eagle, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
     eagle_row("eagle3"),
     eagle_row("eagle3, 1 guess", shape=chain_draft(1)),
+    eagle_row("eagle3, 1 drawn", shape=drawn_chain(1), greedily=False),
     eagle_row(f"eagle3, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
+    method_row("pruned draft, gamma=2", speculative, "pruned", peer=GENERATE_ASSISTED, drafting=True, gamma=2),
     method_row("early_exit, two thirds", _early_exit, peer=GENERATE_ASSISTED),
     method_row("dflash", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True),
     method_row("dflash, drawn", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True, shape=drawn_chain(8),
@@ -396,6 +400,6 @@ ROWS = [
     generate_row(GENERATE_ASSISTED, assisted=True),
     generate_row(f"{GENERATE_ASSISTED}, tuned", GENERATE_ASSISTED, assisted=True, tuned=True),
     generate_row(GENERATE_LOOKUP, prompt_lookup_num_tokens=3),
-    llama_cpp_row(32),
-    llama_cpp_row(4),
+    *(other_program_row(name, llama_cpp, bits=bits) for bits, name in LLAMA_CPP.items()),
+    *(other_program_row(name, openvino, lookup=lookup) for lookup, name in OPENVINO.items()),
 ]  # fmt: skip
