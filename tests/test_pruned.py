@@ -17,6 +17,7 @@ from tutorlib.lab.training.batches import Batches
 from tutorlib.lab.training.labels import in_pieces, lk
 from tutorlib.loading.formats import load_pruned, save_pruned
 from tutorlib.model import llama
+from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.lm import LM
 from tutorlib.model.pruned import own_weights, pruned, usual_layers
 
@@ -245,5 +246,6 @@ def test_a_family_has_a_pruned_draft_or_says_how_to_make_one(tmp_path):
     (tmp_path / "out").rename(family / "pruned")
     loaded = models.load(family)
     assert loaded.pruned.layers == 1 and loaded.pruned is loaded.pruned
+    assert isinstance(loaded.pruned, EightBits) == (llama.of(loaded.target.model) is not None)
     plain = run(greedy(loaded.target, "Mia was"), 20, stop=())
     assert run(speculative(loaded.target, loaded.pruned, "Mia was", gamma=3), 20, stop=()).tokens == plain.tokens

@@ -25,7 +25,7 @@ from ..drafting.eagle_head import Eagle3Head, EagleHead
 from ..drafting.medusa_heads import MedusaHeads
 from ..drafting.mtp_head import MtpHead
 from ..drafting.parallel_head import ParallelHead
-from ..model import quantization
+from ..model import llama, quantization
 from ..model.eight_bits import EightBits
 from ..model.lm import LM
 from . import formats, hub, wheel
@@ -229,10 +229,12 @@ class Family:
     def pruned(self) -> LM:
         """A draft made of some of the target's layers, with its embeddings and output head. The target is loaded too.
 
-        See `tutorlib.model.pruned`.
+        Where compiled loops compute it, its matrices are rounded to eight bits, as in `quantized`: that is quicker, and
+        a draft may guess a little worse. See `tutorlib.model.pruned`.
         """
         folder = self._heads_folder("pruned", formats.FILES["pruned"])
-        return formats.load_pruned(folder, self.target, dtype=self.dtype)
+        draft = formats.load_pruned(folder, self.target, dtype=self.dtype)
+        return EightBits(draft) if llama.of(draft.model) else draft
 
     @cached_property
     def dflash(self) -> DFlashHead:
