@@ -153,7 +153,7 @@ PUBLISHED = (
         "smollm2",
         _SMOL,
         note="Needs no hub: a Python package contains it in four bits, and it runs in float32. An n-gram draft, "
-        "Medusa heads and an EAGLE-3 network come with tutorlib.",
+        "a pruned draft, Medusa heads and an EAGLE-3 network come with tutorlib.",
         in_a_wheel=0.093,
     ),
     Published(
