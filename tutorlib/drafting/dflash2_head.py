@@ -1,8 +1,8 @@
 """DFlash2's path selector: scores of pairs of tokens that depend on the position, added to a DFlash network's guesses.
 
 A bias from the token before is the same wherever this token stands. Here the network's output at the position, the
-state, says how much each column of the table of pairs counts: so *kite* may get more after *red* in one story and
-*book* in another.
+state, says how much each column of the table of pairs counts. So the token before may decide nearly everything at one
+position, and little at another.
 
 What this file does not do: what all joints do (`joint_head`).
 """
