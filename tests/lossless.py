@@ -463,6 +463,7 @@ SAME_DISTRIBUTION = {
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
     ),
     "eagle, drawn chain": _eagle(eagle1, drawn_chain),
+    "eagle, drawn chain, block": _eagle(eagle1, lambda gamma: drawn_chain(gamma, block)),
     "early_exit": _early_exit,
     "dflash, drawn chain": _dflash(drawn_chain),
     "mtp, drawn chain": _mtp(2, drawn_chain),
