@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tutorlib import TableLM, stop_when_unsure, thinking_budget
+from tutorlib import Seeded, TableLM, run, sample, stop_when_unsure, thinking_budget
 from tutorlib.sampling.warp import probabilities
 
 LM = TableLM({"": [0.1, 0.2, 0.3, 0.4]}, stop_tokens=[3])
@@ -45,6 +45,16 @@ def test_the_end_of_a_text_becomes_wait_and_later_the_end_of_the_thought():
     assert left([0, 1], at_most=9, at_least=2, wait=0, stop_tokens=[3]) == pytest.approx([0.5, 0.2, 0.3, 0])
     assert left([0, 1, 1], at_most=9, at_least=2, wait=0, stop_tokens=[3]) == pytest.approx([0.1, 0.2, 0.7, 0])
     assert left([0, 1, 1, 2], at_most=9, at_least=2, wait=0, stop_tokens=[3]) == pytest.approx([0.1, 0.6, 0.3, 0])
+
+
+def test_every_sampled_text_keeps_its_budget():
+    warp = [thinking_budget(BEGIN, END, at_most=6, at_least=3, wait=0, stop_tokens=LM.stop_tokens)]
+    lengths = set()
+    for seed in range(40):
+        tokens = run(sample(LM, [0], rng=Seeded(seed), warp=warp), 40).tokens
+        ends = next(place for place in range(len(tokens)) if tokens[place : place + 2] == END)
+        lengths.add(ends)
+    assert min(lengths) == 3 and max(lengths) == 6
 
 
 @pytest.mark.parametrize(
