@@ -521,7 +521,7 @@ def test_each_row_of_a_padded_batch_is_what_it_is_alone_and_is_filled_up_where_i
     assert [trace.prompt for trace in ours.traces] == UNPADDED
 
 
-@pytest.mark.parametrize("name", ["sample", "lookahead", "sample_batch", "speculative_batch"])
+@pytest.mark.parametrize("name", ["sample", "sample_batch", "speculative_batch"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -568,6 +568,15 @@ def test_sampled_rows_have_an_rng_each(models):
         assert made[row] == run(steps, 12).tokens
     several = model.generate(ids(PROMPT), num_return_sequences=3, **options)
     assert several.shape == (3, 17) and len(set(map(tuple, several.tolist()))) == 3
+
+
+def test_a_padded_prompt_alone_is_what_it_is_without_padding(models):
+    model = models("llama", torch.float64)
+    options = {"repetition_penalty": 1.4, "min_new_tokens": 6, "eos_token_id": 4}
+    options |= {"pad_token_id": 0, "max_new_tokens": 12, "do_sample": False}
+    with exactly(torch.float64):
+        made = model.generate(PADDED[:1], attention_mask=MASK[:1], custom_generate=METHODS["lookahead"](), **options)
+        assert made[0, 5:].tolist() == generate(model, [3, 1], **options)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
