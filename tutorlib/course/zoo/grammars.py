@@ -64,7 +64,7 @@ def grammar_advanced_by_drafts(target, draft, prompt, *, gamma=4, rng=None, warp
     """The grammar consumes each drafted token to mask the next row, and keeps the tokens that are then rejected."""
 
     def check(matcher, written, drafted, draft_probs, logits):
-        for token in written[len(matcher.tokens) :]:  # the mistake: rejected tokens are still in there
+        for token in written[len(matcher.tokens) :]:  # the mistake: matcher.tokens may hold rejected ones
             matcher.consume(token)
         rows = [matcher.masked(logits[0])]
         for row, token in zip(logits[1:], drafted, strict=True):
