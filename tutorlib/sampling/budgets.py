@@ -194,7 +194,7 @@ def stop_when_unsure(stop_token: int, *, below: float, best: int = 20, group_siz
     best : int
         How many tokens, at least 1. Of a smaller vocabulary, all count.
     group_size : int
-        How many rows, at least 1. The paper's groups have 1024 or 2048.
+        How many rows, at least 1. The authors' code takes 2048.
 
     Raises
     ------
