@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from tutorlib import Seeded, TableLM, run, sample, stop_when_unsure, thinking_budget
+from tutorlib.sampling.budgets import group_confidences, token_confidences
+from tutorlib.sampling.known_text import History
 from tutorlib.sampling.warp import probabilities
 
 LM = TableLM({"": [0.1, 0.2, 0.3, 0.4]}, stop_tokens=[3])
@@ -99,11 +101,40 @@ def test_a_row_whose_best_tokens_are_nearly_equal_is_the_end():
     assert probabilities(rows, [stop_when_unsure(2, below=1)]).argmax(-1).tolist() == [0, 0], "log 0 is sure"
 
 
+def test_a_groups_confidence_is_a_mean_that_slides_over_the_new_tokens():
+    """The confidences of a text by hand, and the first full group below the threshold ends it."""
+    table = {"": [0.5, 0.4, 0.1], "a": [0.9, 0.09, 0.01], "b": [0.34, 0.33, 0.33]}
+    lm = TableLM(table, ["a", "b", "c"], stop_tokens=["c"])
+    sure, unsure = (-sum(map(math.log, table[letter])) / 3 for letter in "ab")
+    given = [0, 1, 1, 1, 0, 0, 0, 1, 1, 1]  # after a, the rows' confidences are of a, a, b, b, b, a, ...
+    confidences = token_confidences(torch.stack([lm.log_probs([0, *given[:n]]) for n in range(6)])).tolist()
+    assert confidences == pytest.approx([sure, sure, unsure, unsure, unsure, sure])
+    groups = group_confidences(confidences, 3)
+    assert groups == pytest.approx([(2 * sure + unsure) / 3, (sure + 2 * unsure) / 3, unsure, (sure + 2 * unsure) / 3])
+    assert group_confidences(confidences[:2], 3) == pytest.approx([sure]) and group_confidences([], 3) == []
+
+    def ends(size, below):
+        """After how many of the given tokens the end is certain."""
+        warp, text = stop_when_unsure(2, below=below, group_size=size), [0]
+        for number in range(len(given)):
+            row = probabilities(lm.log_probs(text)[None], [warp], [History(text)])[0].tolist()
+            if row == [0, 0, 1]:
+                return number
+            text.append(given[number])
+        return None
+
+    below = 0.4 * sure + 0.6 * unsure
+    assert [ends(size, below) for size in (1, 2, 3, 4, 6, 11)] == [2, 3, 3, 4, None, None]
+    with pytest.raises(ValueError, match=r"below=1, group_size=2\) needs a History over the text that grows"):
+        stop_when_unsure(2, below=1.0, group_size=2)(torch.zeros(1, 3), [[0]])
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
         ({"stop_token": -1}, "id of the token that ends a text, a whole number of 0 or more, got -1"),
         ({"best": 0}, "in best how many tokens count"),
+        ({"group_size": 0}, "in group_size over how many tokens the mean is taken, a whole number of 1 or more, got 0"),
         ({"below": math.nan}, "in below a finite number, the threshold, got nan"),
     ],
 )

@@ -1,12 +1,14 @@
 """`as_in` against the engines: what they reported, drew or wrote (a stored file), and transformers itself."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 import transformers
 from scipy.stats import chisquare
 
-from tutorlib import Seeded, TableLM, as_in, match, run, sample, speculative
+from tutorlib import Seeded, TableLM, as_in, beam_search, match, run, sample, speculative
 from tutorlib.course import settings_table
 from tutorlib.lab import experiments
 from tutorlib.lab.experiments import min_p, settings
@@ -68,6 +70,37 @@ def test_as_in_gives_what_the_engine_drew_from(engine, number):
     assert len(seen) == 1 or chisquare(seen, due).pvalue > 1e-3
 
 
+SEARCHES = [
+    pytest.param(engine, number, id=f"{engine}, {' '.join(f'{name}={value}' for name, value in asked.items())}")
+    for engine, asked_of in settings.BEAMS.items()
+    for number, asked in enumerate(asked_of)
+]
+
+
+@pytest.mark.parametrize(("engine", "number"), SEARCHES)
+def test_beam_search_finds_the_texts_that_the_engine_found(engine, number):
+    """CTranslate2 stops as with ``early_stopping=True`` and its patience, and counts the prompt if it returns it."""
+    stored = experiments.results("settings")["rows"][engine]["beams"][number]
+    asked = stored["settings"]
+    assert asked == settings.BEAMS[engine][number] and len(stored["tables"]) == settings.TABLES
+    for place, found in enumerate(stored["tables"]):
+        table = torch.tensor(settings.table(place), dtype=torch.float64).log_softmax(-1)
+        lm = TableLM({letter: row.exp().tolist() for letter, row in zip("abcdefg", table)}, "abcdefg", stop_tokens="c")
+        prompt, penalty = PROMPT[:2], float(asked["length_penalty"])
+        if asked["include_prompt_in_result"]:  # all but its first token; then other texts may be the best
+            for text, score in zip(found["texts"], found["scores"], strict=True):
+                total = sum(float(table[pair]) for pair in itertools.pairwise(text))
+                assert score == pytest.approx(total / len(text) ** penalty, rel=1e-3)
+            continue
+        ours = beam_search(
+            lm, prompt, beams=asked["beam_size"], max_new_tokens=asked["max_length"], early_stopping=True,
+            length_penalty=penalty, patience=asked.get("patience", 1.0),
+        )  # fmt: skip
+        best = run(ours).steps[-1].hypotheses[: asked["num_hypotheses"]]
+        assert [tokens for tokens, _ in best] == found["texts"]
+        assert [score for _, score in best] == pytest.approx(found["scores"], rel=1e-3)
+
+
 def test_the_stored_file_answers_the_questions_of_this_version():
     stored = experiments.results("settings")
     assert stored["setting"] == settings.SETTING and stored["rows"].keys() == settings.QUESTIONS.keys()
@@ -113,10 +146,10 @@ def test_as_in_gives_what_transformers_makes_of_the_same_options(given):
 
 
 def test_sixteen_logits_of_which_eight_or_five_stay():
-    logits = torch.tensor([settings.LOGITS[3:19]], dtype=torch.float64)
+    logits = torch.tensor([[3 - 0.4 * place for place in range(16)]], dtype=torch.float64)
     first = as_in("transformers", do_sample=True, temperature=2.0, top_p=0.8, top_k=0)
     last = as_in("llama.cpp", temperature=2, top_p=0.8, top_k=0, min_p=0)
-    assert [int((probabilities(logits, chain) > 0).sum()) for chain in (first, last)] == [9, 5]
+    assert [int((probabilities(logits, chain) > 0).sum()) for chain in (first, last)] == [8, 5]
 
 
 def test_with_llama_cpps_rule_a_seeds_text_is_that_of_plain_sampling():

@@ -39,6 +39,7 @@ from tutorlib.model.lm import LM
 from tutorlib.model.session import NaNLogits
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import run
+from tutorlib.sampling.budgets import stop_when_unsure
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import frequency_penalty, mirostat, temperature, top_k
 
@@ -83,10 +84,14 @@ def test_it_keeps_the_targets_distribution_under_every_warp(name, warp):
     assert far(name, with_zeros(3), [0, 2, 0], 3, WARPS[warp]) < EXACT
 
 
+REMEMBER = {"mirostat": mirostat(0.8, 0.9), "unsure": stop_when_unsure(1, below=0.95, best=2, group_size=3)}
+
+
+@pytest.mark.parametrize("warp", REMEMBER)
 @pytest.mark.parametrize("name", slow_unless(lambda name: name in ("speculative", "suffix_lookup", "eagle, dynamic")))
-def test_it_keeps_that_of_sampling_under_a_warp_whose_limit_follows_the_text(name):
-    """Mirostat remembers rows, but of the target alone, and for each beginning of a text."""
-    (target, draft), warp = with_zeros(3), [mirostat(0.8, 0.9)]
+def test_it_keeps_that_of_sampling_under_a_warp_that_remembers_rows(name, warp):
+    """It remembers them of the target alone, and for each beginning of a text."""
+    (target, draft), warp = with_zeros(3), [REMEMBER[warp]]
     with exactly(torch.float64):
         made = exact_distribution(lambda rng: METHODS[name](target, draft, [0, 2, 0], 2, rng=rng, warp=warp), 4)
         due = exact_distribution(lambda rng: sample(target, [0, 2, 0], rng=rng, warp=warp), 4)

@@ -4,8 +4,29 @@ from types import SimpleNamespace
 
 import pytest
 
+from tutorlib import Seeded, TableLM, run, sample, stop_when_unsure
 from tutorlib.lab import experiments
 from tutorlib.lab.experiments import choosing, results, rounded
+from tutorlib.sampling.budgets import group_confidences
+
+
+def test_an_answer_is_given_up_where_the_warp_ends_it(monkeypatch):
+    """The first answer's lowest confidence is the threshold for the others; those that the warp changes do not vote."""
+    monkeypatch.setitem(choosing.SETTING, "sure", {"group_size": 2, "first": 1, "percentiles": [50]})
+    rows = {"": [0.46, 0.4, 0.06, 0.08], "b": [0.2, 0.3, 0.42, 0.08], "c": [0.8, 0.1, 0.02, 0.08]}
+    lm = TableLM(rows, ["a", "b", "c", "."], stop_tokens=["."])
+
+    def answers(warp=()):
+        return [run(sample(lm, [0], rng=Seeded(seed), warp=warp), 9) for seed in (5, *range(20, 32))]
+
+    traces = answers()
+    below = min(group_confidences(choosing.confidences_of(lm, [0], traces[0].tokens), 2))
+    warped = answers([stop_when_unsure(3, below=below, group_size=2)])
+    kept = [one.tokens == other.tokens for one, other in zip(traces, warped, strict=True)]
+    finals = [str(number) if keep else "given up" for number, keep in enumerate(kept)]
+    made = choosing.sure(lm, [[0]], [traces], [finals], ["0"])["sure"]["50"]
+    assert (made["right"], made["calls"]) == (1, sum(len(trace.tokens) for trace in warped))
+    assert 1 < sum(kept) < len(kept) - 1 and kept[0]
 
 
 def test_an_answer_is_right_if_all_its_whole_sentences_are():
@@ -63,6 +84,10 @@ def test_the_stored_rows_say_what_the_chapter_says():
             assert rule["right"][0] == ceiling[0], "one answer leaves nothing to choose"
             assert all(chosen <= most for chosen, most in zip(rule["right"], ceiling, strict=True)), name
     assert rows["questions"]["rules"]["vote"]["right"][-1] <= rows["questions"]["greedy"]["right"]
+    few, most = (rows["sums"]["sure"][percentile] for percentile in ("90", "10"))
+    assert few["calls"] < 0.7 * rows["sums"]["calls"]["one after the other"][-1] < most["calls"]
+    for low, high in (few["interval"], most["interval"]):
+        assert low < rows["sums"]["rules"]["vote"]["right"][-1] < high, "nor can these"
     assert rows["sums"]["rules"]["vote"]["right"][-1] > 2 * rows["sums"]["greedy"]["right"]
     low, high = rows["sums"]["one long greedy"]["interval"]
     assert low < rows["sums"]["rules"]["vote"]["right"][1] < high, "they cannot be told apart"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tutorlib.course import zoo
-from tutorlib.course.zoo import cases, loops
+from tutorlib.course.zoo import cases, grammars, loops
 from tutorlib.course.zoo.engines import race_again
 from tutorlib.decoders.sample import sample
 from tutorlib.decoders.speculative import speculative
@@ -21,7 +21,7 @@ from tutorlib.measures.proof import (
     total_variation,
 )
 from tutorlib.model.table import TableLM
-from tutorlib.running.decoding import run
+from tutorlib.running.decoding import decoder, run
 from tutorlib.sampling.randomness import Seeded
 from tutorlib.sampling.warp import temperature
 
@@ -199,7 +199,6 @@ def test_samples_needed_counts_the_position_that_shows_the_mistake_best():
 
 def test_the_loops_that_specimens_share_are_right_with_the_right_rule():
     from tutorlib.drafting.checking import check_sampled
-    from tutorlib.running.decoding import decoder
 
     @decoder
     def shared(target, draft, prompt, *, gamma, rng, warp=()):
@@ -218,9 +217,21 @@ def test_the_loops_that_specimens_share_are_right_with_the_right_rule():
     assert run(shared(*zoo.tables(), "b", gamma=3, rng=Seeded(1)), 200, stop=()).stopped == "context"
 
 
-def test_the_beam_search_that_specimens_share_is_right_as_it_is():
-    from tutorlib.running.decoding import decoder
+@pytest.mark.parametrize(
+    "name, right",
+    [
+        ("grammar_advanced_by_drafts", "if matcher.advance_to(written):"),
+        ("rollback_of_all_rejected", "matcher.rollback(consumed - accepted)"),
+    ],
+)
+def test_a_decoder_with_a_grammar_has_one_wrong_line_and_is_exact_with_the_right_one(name, right):
+    specimen, known = BY_NAME[name], dict(vars(grammars))
+    exec(specimen.code.replace(specimen.wrong_lines, right), known)
+    made, due = cases.constrained_texts(decoder(known[name]), gamma=2)
+    assert right not in specimen.code and total_variation(made, due) < EXACT
 
+
+def test_the_beam_search_that_specimens_share_is_right_as_it_is():
     @decoder
     def shared(lm, prompt, *, beams, max_new_tokens, length_penalty):
         def score(tokens, total):

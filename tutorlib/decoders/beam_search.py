@@ -46,7 +46,7 @@ class Group:
 
     def __init__(self, size: int, length_penalty: float, patience: float = 1.0):
         self.size, self.length_penalty = size, length_penalty
-        self.wanted = max(1, round(size * patience))
+        self.wanted = max(1, math.floor(size * patience + 0.5))
         self.running = [Hypothesis([], 0.0, row=0)]
         self.finished: list[list] = []
 
@@ -228,9 +228,9 @@ def beam_search(
         hypothesis, scored at its present length, does not beat the worst finished one (with a `length_penalty` above 0
         it might have done so later). "never": only when it could not beat it at any length.
     patience : float
-        How many hypotheses must have finished, and are kept, in units of `beams`; rounded, and at least one. Above 0.
-        With ``early_stopping=True`` it is the patience factor of Kasai et al. (2022), "A Call for Clarity in Beam
-        Search: How It Works and When It Stops", which CTranslate2 has too.
+        How many hypotheses must have finished, and are kept, in units of `beams`; rounded (a half up), and at least
+        one. Above 0. With ``early_stopping=True`` it is the patience factor of Kasai et al. (2022), "A Call for Clarity
+        in Beam Search: How It Works and When It Stops", which CTranslate2 has too.
     min_new_tokens : int
         How many tokens must come before a stop token. The probabilities of the other tokens stay as they are.
     groups : int

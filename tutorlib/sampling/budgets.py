@@ -6,11 +6,13 @@ What this file does not do: stop a run (`run` has a budget of its own, and cuts 
 import functools
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import torch
 
 from ..arguments import check_whole_number, ints, is_number, number_text
-from .checks import Filter, Warp, named, one_history_each
+from .beginnings import Beginnings
+from .checks import Warp, named, one_history_each
 from .known_text import KnownText, Memory
 
 
@@ -141,17 +143,47 @@ def thinking_budget(
     return named(thinking_budget_warp, name)
 
 
-def stop_when_unsure(stop_token: int, *, below: float, best: int = 20) -> Filter:
-    """Write the stop token where the model's confidence in the next token is below a threshold.
+def token_confidences(logits: torch.Tensor, best: int = 20) -> torch.Tensor:
+    """The confidence of each row of logits (n, vocab): the mean of -log p over its `best` most likely tokens, (n,).
 
-    The confidence of a row is the mean of -log p over its `best` most likely tokens: the more of the probability goes
-    to one token, the less is left for the others, and the larger is the mean. Let it be the first warp, so that it
-    reads the model's own probabilities.
+    The more of the probability goes to one token, the less is left for the others, and the larger is the mean.
 
-    Source: Fu et al. (2025), "Deep Think with Confidence". The paper takes the mean over a window of tokens.
-    A warp cannot: the rows of earlier tokens are not among its arguments, and if it remembered them from earlier calls,
-    the text would depend on what was drafted. With a window of one token, only the row itself decides. So this is exact
-    under every method that keeps the target's distribution.
+    Source: Fu et al. (2025), "Deep Think with Confidence", where it is the token confidence.
+    """
+    return -logits.log_softmax(-1).topk(min(best, logits.shape[-1])).values.mean(-1)
+
+
+def group_confidences(confidences: Sequence[float], size: int) -> list[float]:
+    """The mean confidence of each group of `size` tokens that follow one another: a window that slides over the text.
+
+    A text of fewer tokens is one group. The smallest of the means is the text's lowest group confidence.
+
+    Source: Fu et al. (2025), "Deep Think with Confidence", where it is the group confidence.
+
+    Examples
+    --------
+    >>> group_confidences([4.0, 2.0, 6.0, 8.0], 2)
+    [3.0, 4.0, 7.0]
+    """
+    ends = range(max(1, min(size, len(confidences))), len(confidences) + 1)
+    return [fmean(confidences[max(0, end - size) : end]) for end in ends]
+
+
+def stop_when_unsure(stop_token: int, *, below: float, best: int = 20, group_size: int = 1) -> Warp:
+    """Write the stop token where the model's mean confidence in the last tokens is below a threshold.
+
+    The mean is taken over a group of rows: this one, and those from which the tokens before it were chosen. As long as
+    there are fewer, the text goes on; the prompt does not count. `token_confidences` says what the confidence of a
+    row is. Let it be the first warp, so that it reads the model's own probabilities.
+
+    The rows before are not among a warp's arguments. They are remembered for each beginning of a text, and only the
+    target's: so the mean is a function of the text, and this is exact under every method that keeps the target's
+    distribution. As for `mirostat`, the histories must then be `History` objects. With a group of one row, nothing
+    is remembered.
+
+    Source: Fu et al. (2025), "Deep Think with Confidence", online thinking: a text ends where its group confidence is
+    below a threshold, which comes from the lowest group confidences (`group_confidences`) of the first answers. Here,
+    the last token of the group is not written.
 
     Parameters
     ----------
@@ -161,6 +193,8 @@ def stop_when_unsure(stop_token: int, *, below: float, best: int = 20) -> Filter
         The threshold; finite, otherwise ValueError.
     best : int
         How many tokens, at least 1. Of a smaller vocabulary, all count.
+    group_size : int
+        How many rows, at least 1. The authors' code takes 2048.
 
     Raises
     ------
@@ -169,16 +203,31 @@ def stop_when_unsure(stop_token: int, *, below: float, best: int = 20) -> Filter
     """
     check_whole_number(stop_token, 0, "stop_when_unsure needs the id of the token that ends a text")
     check_whole_number(best, 1, "stop_when_unsure needs in best how many tokens count")
+    check_whole_number(group_size, 1, "stop_when_unsure needs in group_size over how many tokens the mean is taken")
     if not is_number(below):
         raise ValueError(f"stop_when_unsure needs in below a finite number, the threshold, got {below!r}")
     name = f"stop_when_unsure({stop_token}, below={number_text(below)})"
+    if group_size > 1:
+        name = f"{name[:-1]}, group_size={group_size})"
+
+    def stopped(row, earlier):
+        """A row, after the earlier ones' confidences: (the last one, (the one before it, ...)), or None at first."""
+        if stop_token >= len(row):
+            raise ValueError(f"{name}: the stop token is outside the vocabulary of {len(row)} tokens")
+        confidence = float(token_confidences(row, best))
+        group, before = [confidence], earlier
+        while before and len(group) < group_size:
+            group.append(before[0])
+            before = before[1]
+        if len(group) == group_size and fmean(group) < below:
+            row = torch.full_like(row, -math.inf)
+            row[stop_token] = 0.0
+        return row, confidence
+
+    if group_size > 1:
+        return Beginnings(name, None, lambda earlier, confidence, token: (confidence, earlier)).warp(stopped)
 
     def stop_when_unsure_warp(logits, histories=None):
-        if stop_token >= logits.shape[-1]:
-            raise ValueError(f"{name}: the stop token is outside the vocabulary of {logits.shape[-1]} tokens")
-        confidence = -logits.log_softmax(-1).topk(min(best, logits.shape[-1])).values.mean(-1, keepdim=True)
-        only = torch.full_like(logits, -math.inf)
-        only[:, stop_token] = 0.0
-        return torch.where(confidence < below, only, logits)
+        return torch.stack([stopped(row, None)[0] for row in logits]) if len(logits) else logits
 
     return named(stop_when_unsure_warp, name)

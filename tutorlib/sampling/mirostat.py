@@ -1,30 +1,17 @@
 """Mirostat: a filter that keeps a text's surprise near a target, and so remembers what the text has surprised it with.
 
 Its state is one number, and a function of the text: which tokens were written, and how surprising each was when it was
-written. The warp keeps this number for every beginning of a text that it was asked about. So a rejected draft leaves
-nothing to undo, and a method that checks several tokens at once writes the distribution of plain sampling.
+written. The warp keeps this number for every beginning of a text that it was asked about (`beginnings`). So a rejected
+draft leaves nothing to undo, and a method that checks several tokens at once writes the distribution of plain sampling.
 """
 
 import math
-from collections import OrderedDict
-from dataclasses import dataclass, field
 
 import torch
 
 from ..arguments import is_number, number_text
-from .checks import Warp, named, one_history_each
-from .known_text import History
-
-TEXTS = 256  # how many texts are remembered at once: those of a batch, for instance
-
-
-@dataclass
-class State:
-    """What is known after some beginning of a text: the limit, in bits, and the limits after each next token."""
-
-    limit: float
-    surprise: torch.Tensor | None = None  # of each next token, in bits, among those that are kept
-    after: dict[int, "State"] = field(default_factory=dict)
+from .beginnings import Beginnings
+from .checks import Warp
 
 
 def mirostat(tau: float, eta: float = 0.1) -> Warp:
@@ -54,62 +41,14 @@ def mirostat(tau: float, eta: float = 0.1) -> Warp:
         if not is_number(value) or value <= 0:
             raise ValueError(f"mirostat needs a finite number above 0 as {word}, got {value!r}")
     name = f"mirostat({number_text(tau)}, {number_text(eta)})"
-    texts: OrderedDict[int, tuple[list, int, list[State]]] = OrderedDict()  # the list, where it began, its states
+    # What a row tells is the surprise of each next token, in bits, among those that are kept.
+    texts = Beginnings(name, 2 * tau, lambda limit, surprise, token: limit - eta * (float(surprise[token]) - tau))
 
-    def next_state(state: State, token: int) -> State | None:
-        if token not in state.after:
-            if state.surprise is None:
-                return None
-            state.after[token] = State(state.limit - eta * (float(state.surprise[token]) - tau))
-        return state.after[token]
+    def surprises(row: torch.Tensor) -> torch.Tensor:
+        return -row.double().log_softmax(-1) / math.log(2)
 
-    def deepest(history: History) -> tuple[State, bool]:
-        """The state after a history, and whether it is just that, or one before it."""
-        if id(history.text) not in texts:
-            texts[id(history.text)] = history.text, history.same, [State(2 * tau)]
-            if len(texts) > TEXTS:
-                texts.popitem(last=False)
-        text, began, states = texts[id(history.text)]
-        while began + len(states) <= history.same:
-            state = next_state(states[-1], text[began + len(states) - 1])
-            if state is None:
-                return states[-1], False
-            states[-1].surprise, states[-1].after = None, {text[began + len(states) - 1]: state}  # the text went on
-            states.append(state)
-        state = states[history.same - began]
-        for token in history.more:
-            found = next_state(state, token)
-            if found is None:
-                return state, False
-            state = found
-        return state, True
+    def kept(row: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+        row = row.masked_fill((surprises(row) > limit) & (row < row.max()), -math.inf)
+        return row, surprises(row)
 
-    def checked(logits, histories) -> list[History]:
-        histories = one_history_each(histories, logits, name)
-        for history in histories:
-            if not isinstance(history, History):
-                raise ValueError(f"{name} needs a History over the text that grows (methods pass one), got {history!r}")
-        return histories
-
-    def kept(row: torch.Tensor, limit: float) -> torch.Tensor:
-        surprise = -row.double().log_softmax(-1) / math.log(2)
-        return row.masked_fill((surprise > limit) & (row < row.max()), -math.inf)
-
-    def mirostat_warp(logits, histories=None):
-        rows, histories = list(logits), checked(logits, histories)
-        for row in sorted(range(len(rows)), key=lambda row: len(histories[row])):  # a row after those before it
-            state, known = deepest(histories[row])
-            if not known:
-                raise ValueError(f"{name} has not seen the row before the last token of {list(histories[row])[-5:]}")
-            rows[row] = kept(logits[row], state.limit)
-            if not state.after:
-                state.surprise = -rows[row].double().log_softmax(-1) / math.log(2)
-        return torch.stack(rows) if rows else logits
-
-    def of_drafts(logits, histories=None):
-        histories = checked(logits, histories)
-        rows = [kept(row, deepest(history)[0].limit) for row, history in zip(logits, histories, strict=True)]
-        return torch.stack(rows) if rows else logits
-
-    mirostat_warp.of_drafts = named(of_drafts, name)  # type: ignore[attr-defined]
-    return named(mirostat_warp, name)
+    return texts.warp(kept)

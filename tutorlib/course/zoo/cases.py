@@ -88,12 +88,12 @@ def ended_texts(method):
     return made, target_distribution(target, "b", 3)
 
 
-def constrained_texts(method):
-    """Texts of a small grammar, which counts: two letters, and the end."""
+def constrained_texts(method, gamma=1):
+    """Texts of a small grammar: two different letters, and the end."""
     rows = {"": [0.5, 0.3, 0.2], "a": [0.2, 0.5, 0.3]}, {"": [0.2, 0.5, 0.3], "a": [0.5, 0.2, 0.3]}
     target, draft = (TableLM(table, ["a", "b", "."], stop_tokens=["."]) for table in rows)
-    warp = [grammar("[ab]{2}", target)]
-    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=1, rng=rng, warp=warp), 4)
+    warp = [grammar("ab|ba", target)]
+    made = exact_distribution(lambda rng: method(target, draft, "b", gamma=gamma, rng=rng, warp=warp), 4)
     return made, target_distribution(target, "b", 4, warp=warp)
 
 

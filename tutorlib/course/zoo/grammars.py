@@ -5,10 +5,12 @@ They are for the chapter on constraints. `grammar` of this package has no such s
 
 import torch
 
+from ...arguments import shared_beginning
 from ...drafting.checking import check_sampled
 from ...running.decoder import decoder
 from ...running.step import Step
 from ...sampling.warp import probabilities
+from .loops import drafts, draw_token
 
 
 class Matcher:
@@ -31,32 +33,25 @@ class Matcher:
     def rollback(self, count):
         del self.tokens[max(0, len(self.tokens) - count) :]
 
+    def advance_to(self, written):
+        """Consume what the text has after the beginning that was consumed; give back what is not in the text."""
+        self.rollback(len(self.tokens) - shared_beginning(self.tokens, written))
+        for token in written[len(self.tokens) :]:
+            self.consume(token)
 
-def speculate_in(target, draft, prompt, gamma, rng, grammar, undo):
+
+def speculate_in(target, draft, prompt, gamma, rng, grammar, check):
     """`speculative` under a grammar with a state. The draft knows nothing of the grammar, so it may leave it.
 
-    Correct if ``undo(matcher, drafted, consumed, accepted)`` gives back what was consumed and then rejected.
+    Correct if ``check(matcher, written, drafted, draft_probs, logits) -> (accepted, next token)`` masks each row in the
+    state after the new text and the drafted tokens before the row. Rows after a token that is refused are never needed.
     """
     target_session, draft_session = target.session(prompt), draft.session(prompt)
     text, unread, matcher = list(prompt), [], Matcher(grammar)
     while min(target_session.room, draft_session.room) > gamma:
-        drafted, draft_probs = [], []
-        logits = draft_session.advance_to(text)[-1:]
-        while True:
-            draft_probs.append(probabilities(logits)[0])
-            drafted.append(rng.choose(draft_probs[-1]))
-            if len(drafted) == gamma:
-                break
-            logits = draft_session.feed(drafted[-1:])
-        rows, consumed = [], 0
-        for place, row in enumerate(target_session.feed(unread + drafted)):
-            rows.append(matcher.masked(row))
-            # After a token that is refused, the rows are never needed.
-            if consumed == place < gamma:
-                consumed += matcher.consume(drafted[place])
-        accepted, token = check_sampled(drafted, draft_probs, probabilities(torch.stack(rows)), rng)
-        undo(matcher, drafted, consumed, accepted)
-        matcher.consume(token)
+        drafted, _, draft_probs = drafts(draft_session, text, gamma, rng, (), draw_token)
+        logits = target_session.feed(unread + drafted)
+        accepted, token = check(matcher, text[len(prompt) :], drafted, draft_probs, logits)
         target_session.rollback(gamma - accepted)
         unread = [token]
         text += drafted[:accepted] + unread
@@ -68,17 +63,30 @@ def speculate_in(target, draft, prompt, gamma, rng, grammar, undo):
 def grammar_advanced_by_drafts(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The grammar consumes each drafted token to mask the next row, and keeps the tokens that are then rejected."""
 
-    def undo(matcher, drafted, consumed, accepted):
-        matcher.rollback(0)  # the mistake: the rejected tokens stay in the state
+    def check(matcher, written, drafted, draft_probs, logits):
+        for token in written[len(matcher.tokens) :]:  # the mistake: matcher.tokens may hold rejected ones
+            matcher.consume(token)
+        rows = [matcher.masked(logits[0])]
+        for row, token in zip(logits[1:], drafted, strict=True):
+            matcher.consume(token)
+            rows.append(matcher.masked(row))
+        return check_sampled(drafted, draft_probs, probabilities(torch.stack(rows)), rng)
 
-    return (yield from speculate_in(target, draft, prompt, gamma, rng, warp[0], undo))
+    return (yield from speculate_in(target, draft, prompt, gamma, rng, warp[0], check))
 
 
 @decoder
 def rollback_of_all_rejected(target, draft, prompt, *, gamma=4, rng=None, warp=()):
     """The grammar gives back as many tokens as were rejected, although it had refused to consume some of them."""
 
-    def undo(matcher, drafted, consumed, accepted):
-        matcher.rollback(len(drafted) - accepted)  # the mistake: only `consumed` of the drafted tokens are in the state
+    def check(matcher, written, drafted, draft_probs, logits):
+        rows, consumed = [matcher.masked(logits[0])], 0
+        for row, token in zip(logits[1:], drafted, strict=True):
+            consumed += matcher.consume(token)
+            rows.append(matcher.masked(row))
+        accepted, token = check_sampled(drafted, draft_probs, probabilities(torch.stack(rows)), rng)
+        matcher.rollback(len(drafted) - accepted)  # the mistake: should be consumed - accepted
+        matcher.consume(token)
+        return accepted, token
 
-    return (yield from speculate_in(target, draft, prompt, gamma, rng, warp[0], undo))
+    return (yield from speculate_in(target, draft, prompt, gamma, rng, warp[0], check))

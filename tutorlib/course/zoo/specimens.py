@@ -366,8 +366,8 @@ GRAMMAR_SPECIMENS = [
     Specimen(
         grammars.grammar_advanced_by_drafts, speculative,
         "Each row needs the state after the drafted tokens before it, so the state has to be advanced before anybody "
-        "knows which of them are kept. The rejected tokens are dropped from the text and from the cache, and the state "
-        "is forgotten.",
+        "knows which of them are kept. The next round consumes what the text has beyond that, and counts by length. "
+        "After a rejection, the lengths fit, and the tokens do not.",
         cases.constrained_texts, 0.1,
     ),
     Specimen(

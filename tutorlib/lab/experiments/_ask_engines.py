@@ -7,7 +7,9 @@ It runs in an environment with this engine, and imports nothing of this package.
 
 - ``{"probs": {token: probability}}``, if the engine reports the distribution that it draws from;
 - ``{"counts": {token: count}}``, of `draws` tokens;
-- ``{"text": [...]}``, the tokens of a greedy text, or of a seeded one with the distributions before each in "probs".
+- ``{"text": [...]}``, the tokens of a greedy text, or of a seeded one with the distributions before each in "probs";
+- ``{"texts": [[...], ...], "scores": [...]}``, the best texts of a beam search, if it asks for beams. Instead of its
+  logits, it has a "table": a row for each last token.
 
 `settings.py` has the questions.
 """
@@ -105,17 +107,18 @@ def ctranslate2(questions, folder):
     import ctranslate2 as engine
     from ctranslate2.specs import TransformerDecoderModelSpec
 
-    answers, logits = [], None
+    answers, known = [], None
     engine.set_random_seed(1)
     for question in questions:
-        if question["logits"] != logits:
-            logits, size = question["logits"], len(question["logits"])
+        table = question.get("table") or [question["logits"]] * len(question["logits"])
+        if table != known:
+            known, size = table, len(table)
             spec = TransformerDecoderModelSpec.from_config(1, 1, no_final_norm=True)
             decoder, layer = spec.decoder, spec.decoder.layer[0]
             decoder.scale_embeddings = False
             decoder.embeddings.weight = np.eye(size, dtype=np.float32)
             decoder.position_encodings.encodings = np.zeros((64, size), np.float32)
-            decoder.projection.weight = np.repeat(np.float32(logits)[:, None], size, 1)
+            decoder.projection.weight = np.float32(table).T.copy()
             for norm in (layer.self_attention.layer_norm, layer.ffn.layer_norm):
                 norm.gamma, norm.beta = np.ones(size, np.float32), np.zeros(size, np.float32)
             linears = [*layer.self_attention.linear, layer.ffn.linear_0, layer.ffn.linear_1]
@@ -129,6 +132,13 @@ def ctranslate2(questions, folder):
             spec.save(f"{folder}/{len(answers)}")
             generator = engine.Generator(f"{folder}/{len(answers)}", compute_type="float32")
         prompt, steps = [str(token) for token in question["prompt"]], question.get("steps", 1)
+        if "beam_size" in question["settings"]:
+            (best,) = generator.generate_batch(
+                [prompt], return_scores=True, return_end_token=True, **question["settings"]
+            )
+            texts = [[int(token) for token in text] for text in best.sequences]
+            answers.append({"texts": texts, "scores": [round(score, 6) for score in best.scores]})
+            continue
         count = question["draws"] if steps == 1 else 1
         total = len(prompt) - 1 if question["settings"].get("include_prompt_in_result", True) else 0
         results = generator.generate_batch(

@@ -4,12 +4,15 @@ Several answers are drawn for each prompt. With n of them, each rule chooses amo
 and the results are averaged. So all numbers of answers are measured on the same draws.
 """
 
+import math
 import random
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from ... import measures
 from ...decoders.sample import sample
@@ -18,7 +21,7 @@ from ...decoders.speculative_batch import speculative_batch
 from ...measures.choosing import best_of_n, minimum_bayes_risk, self_consistency
 from ...model.eight_bits import EightBits
 from ...running.decoding import run, run_batch
-from ...sampling.budgets import thinking_budget
+from ...sampling.budgets import group_confidences, thinking_budget, token_confidences
 from ...sampling.randomness import Seeded
 from ...sampling.warp import Warp, temperature
 from ...storyworld import words
@@ -32,6 +35,7 @@ SETTING: Setting = {
     "temperature": {"stories": 1.0, "questions": 1.0, "sums": 0.7},
     "gamma": 4,
     "long": {"at_least": 30, "at_most": 40, "tokens": 48},
+    "sure": {"group_size": 8, "first": 4, "percentiles": [10, 90]},
 }
 VALUES = {
     "who has it": words.NAMES,
@@ -146,6 +150,39 @@ def voted(finals: Sequence[Sequence[str | None]], number: int, group: Sequence[i
     return group[self_consistency([finals[number][place] for place in group]).index]
 
 
+def sure(lm, prompts, traces: Sequence[Sequence], finals: Sequence[Sequence], due: Sequence) -> dict:
+    """The vote of the answers in which the model stays sure, as in DeepConf: how often it is right, and its calls.
+
+    The first answers to a prompt are written to their end. A percentile of their lowest group confidences is the
+    threshold for all. The other answers end where they fall below it, as under `stop_when_unsure`, and do not vote.
+    """
+    size, first = SETTING["sure"]["group_size"], SETTING["sure"]["first"]
+    groups = [
+        [group_confidences(confidences_of(lm, prompt, trace.tokens), size) for trace in row]
+        for prompt, row in zip(prompts, traces, strict=True)
+    ]
+    made = {}
+    for percentile in SETTING["sure"]["percentiles"]:
+        marks, calls = [], []
+        for means, row, results, answer in zip(groups, traces, finals, due, strict=True):
+            threshold = np.percentile([min(one) for one in means[:first]], percentile)
+            votes = [result for one, result in zip(means, results, strict=True) if min(one) >= threshold]
+            marks.append(self_consistency(votes).answer == answer)
+            ends = [
+                next((end for end, mean in enumerate(one, size) if mean < threshold and place >= first), math.inf)
+                for place, one in enumerate(means)
+            ]
+            calls.append(sum(min(end, len(trace.tokens)) for end, trace in zip(ends, row, strict=True)))
+        interval = list(measures.wilson_interval(sum(marks), len(marks)))
+        made[str(percentile)] = {"right": fmean(marks), "interval": interval, "calls": fmean(calls)}
+    return {"sure": made}
+
+
+def confidences_of(lm, prompt, tokens: Sequence[int]) -> list[float]:
+    """The confidence of each token of a text, from one call."""
+    return token_confidences(lm.session(prompt).feed(tokens[:-1])).tolist()
+
+
 def stories(family, setting: dict) -> dict:
     """Continuations of village stories; an answer is right if none of its sentences is wrong."""
     lm, prompts = family.target, village_prompts(setting["prompts"])
@@ -179,8 +216,13 @@ def stories(family, setting: dict) -> dict:
     }
 
 
-def short_answers(lm, prompts, setting: dict, name: str, read: Callable, due: Sequence[str]) -> dict:
-    """Answers of which only a final answer counts: single ones, a vote, and one greedy answer."""
+def short_answers(
+    lm, prompts, setting: dict, name: str, read: Callable, due: Sequence[str], more: Callable = lambda *given: {}
+) -> dict:
+    """Answers of which only a final answer counts: single ones, a vote, and one greedy answer.
+
+    ``more(lm, prompts, traces, finals, due)`` gives further figures of the same answers.
+    """
     traces = [
         run_batch(
             sample_batch(
@@ -198,6 +240,7 @@ def short_answers(lm, prompts, setting: dict, name: str, read: Callable, due: Se
         "greedy": greedily(lm, prompts, setting["tokens"], lambda number, text: read(number, text) == due[number]),
         **curves(finals, right, {"vote": partial(voted, finals)}),
         "calls": calls(traces),
+        **more(lm, prompts, traces, finals, due),
     }
 
 
@@ -221,7 +264,7 @@ def row(family, name: str) -> dict:
     lm, due = EightBits(family.target), [answer for _, answer in asked]
     prompts = [family.chat(question) for question, _ in asked]
     long = SETTING["long"]
-    return short_answers(lm, prompts, setting, name, lambda number, text: result_in(text), due) | {
+    return short_answers(lm, prompts, setting, name, lambda number, text: result_in(text), due, sure) | {
         "one long greedy": greedily(
             lm, prompts, long["tokens"], lambda number, text: result_in(text) == due[number], [waiting(family.target)]
         )

@@ -8,6 +8,7 @@ the present folder's ``.engines``. That needs the network, and a minute or more 
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,23 @@ QUESTIONS: dict[str, list[dict]] = {
     ],
 }  # fmt: skip
 OF_THE_QUESTION = ("ties", "below", "steps")
+# Beam searches of an engine over tables of logits, in which the next token depends on the last one (`table`).
+BEAM = {"beam_size": 3, "num_hypotheses": 3, "max_length": 8, "include_prompt_in_result": False}
+BEAMS: dict[str, list[dict]] = {
+    "ctranslate2": [
+        BEAM | {"length_penalty": 1}, BEAM | {"length_penalty": 0}, BEAM | {"length_penalty": 1, "patience": 2},
+        BEAM | {"length_penalty": 0.7, "patience": 0.5, "num_hypotheses": 2},
+        BEAM | {"length_penalty": 1, "patience": 0.5, "beam_size": 5},
+        BEAM | {"length_penalty": 1, "include_prompt_in_result": True, "max_length": 9},
+    ],
+}  # fmt: skip
+TABLES = 4
+
+
+def table(number: int, size: int = 7) -> list[list[float]]:
+    """Logits after each of a few tokens; the first two tokens never come, and 2 ends a text."""
+    rng = random.Random(f"beams {number}")
+    return [[-30.0, -30.0, *(round(rng.gauss(0, 1.5), 2) for _ in range(size - 2))] for _ in range(size)]
 
 
 def questions(engine: str) -> list[dict]:
@@ -103,6 +121,8 @@ def questions(engine: str) -> list[dict]:
         steps = {"steps": settings["steps"]} if "steps" in settings else {}
         mine = {name: value for name, value in settings.items() if name not in OF_THE_QUESTION}
         asked.append({"logits": logits, "prompt": PROMPT, "settings": mine, "draws": SETTING["draws"], **steps})
+    for settings in BEAMS.get(engine, ()):
+        asked += [{"table": table(number), "prompt": PROMPT[:2], "settings": settings} for number in range(TABLES)]
     return asked
 
 
@@ -117,7 +137,7 @@ def environment(engine: str) -> Path:
 
 
 def row(family, engine: str) -> dict:
-    """The settings of each question, with what the engine answered. The family is not used."""
+    """The settings of each question, with what the engine answered, and so for its beams. The family is not used."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(environment(engine)), str(Path(__file__).with_name("_ask_engines.py")), engine, folder]
         asked, surroundings = json.dumps(questions(engine)), os.environ | {"KERAS_BACKEND": "torch"}
@@ -126,7 +146,11 @@ def row(family, engine: str) -> dict:
     if ran.returncode:
         raise ChildProcessError(f"{engine} could not answer: {ran.stderr[-2000:]}")
     answers = json.loads(ran.stdout.splitlines()[-1])
-    return {"answers": [{"settings": one} | answer for one, answer in zip(QUESTIONS[engine], answers, strict=True)]}
+    found = {"answers": [{"settings": one} | answer for one, answer in zip(QUESTIONS[engine], answers)]}
+    if engine in BEAMS:
+        searches = iter(answers[len(QUESTIONS[engine]) :])
+        found["beams"] = [{"settings": one, "tables": [next(searches) for _ in range(TABLES)]} for one in BEAMS[engine]]
+    return found
 
 
 EXPERIMENT = Experiment("settings", SETTING, QUESTIONS, row)
