@@ -47,7 +47,7 @@ def check_prediction(answer) -> Verdict:
 # Acceptance by position
 
 
-def by_position(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
+def _shares(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
     """For each position, the share accepted among the rounds that `checked` counts; `never` if it counts none."""
     shares = []
     for i in range(1, gamma + 1):
@@ -56,15 +56,15 @@ def by_position(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i
     return shares
 
 
-check_by_position = Exercise(
-    """Judge ``my_by_position(rounds, gamma)``: for each position, the share accepted of those checked.""",
+check_shares = Exercise(
+    """Judge ``my_shares(rounds, gamma)``: for each position, the share accepted of those checked.""",
     [
         ([(4, 4), (4, 0), (4, 2), (4, 3), (4, 1)], 4),
         ([(3, 3), (3, 1), (1, 1), (2, 2), (3, 0)], 3),
         ([(2, 0), (2, 0), (2, 1)], 3),
         ([(1, 1)], 1),
     ],
-    by_position,
+    _shares,
     {
         "You divide by all rounds, which gives the shares that vLLM reports. But a guess is checked only if every "
         "guess before it was accepted.": {"checked": lambda drafted, accepted, i: True},
