@@ -158,7 +158,7 @@ def trained(kind, folder):
     """What a training gives: all weights, accuracies, log."""
     if kind == "language model":
         recipe = replace(TINY_VILLAGE, stages=(replace(TINY_VILLAGE.stages[0], steps=8, rows=1),))
-        model, _, log = train_village.fit(recipe, folder, progress=False)
+        model, _, log = train_village.fit_recipe(recipe, folder, progress=False)
         return weights(model), {}, log
     one = new(kind)
     fitted = fit(one, folder)

@@ -22,7 +22,7 @@ def fit(tmp_path, monkeypatch):
 
     def fit(steps):
         recipe = replace(TINY, stages=(replace(TINY.stages[0], steps=steps),))
-        return train_village.fit(recipe, tmp_path, progress=False)
+        return train_village.fit_recipe(recipe, tmp_path, progress=False)
 
     return fit
 

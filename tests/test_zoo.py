@@ -57,7 +57,7 @@ def test_it_is_caught_and_the_right_method_passes_the_same_check(specimen):
 
 def test_what_is_long_to_enumerate_shows_in_short_texts_too():
     def distance(method):
-        return total_variation(*zoo.distributions(method, length=2, gamma=1, warp=[temperature(2.0)]))
+        return total_variation(*zoo.texts(method, length=2, gamma=1, warp=[temperature(2.0)]))
 
     assert distance(speculative) < EXACT
     for method in (zoo.rows_one_late, zoo.inverted_coin, zoo.other_warp, zoo.unwarped_bonus):
@@ -119,22 +119,20 @@ def test_a_feature_predictor_learns_and_is_the_same_each_time():
 
 def test_scored_only_the_text_is_the_drafts_own():
     target, draft = zoo.tables()
-    made, _ = zoo.distributions(zoo.score_only)
+    made, _ = zoo.texts(zoo.score_only)
     assert total_variation(made, target_distribution(draft, "b", 4, stop=())) < EXACT
     note = next(zoo.score_only(target, draft, "b", gamma=2, rng=Seeded(0))).note
     assert re.fullmatch(r"average log-likelihood -\d\.\d\d", note)
 
 
 def test_a_lagging_draft_is_exact_and_only_accepted_less():
-    made, due = zoo.distributions(zoo.lagging_draft, length=3, gamma=1)
+    made, due = zoo.texts(zoo.lagging_draft, length=3, gamma=1)
     assert total_variation(made, due) < EXACT
     assert BY_NAME["lagging_draft"].compares != "texts"
 
 
 def test_what_is_forgotten_after_a_full_draft_shows_in_texts_two_longer_than_it_and_in_no_shorter_one():
-    distances = [
-        total_variation(*zoo.distributions(zoo.forgets_at_least_one, length=length, gamma=1)) for length in (1, 2, 3)
-    ]
+    distances = [total_variation(*zoo.texts(zoo.forgets_at_least_one, length=length, gamma=1)) for length in (1, 2, 3)]
     assert max(distances[:-1]) < EXACT < 0.01 < distances[-1]
 
 
@@ -144,7 +142,7 @@ def test_what_is_forgotten_after_a_full_draft_shows_in_texts_two_longer_than_it_
 )
 def test_no_threshold_is_right_but_one_that_accepts_nothing(method, thresholds, nothing):
     for threshold in thresholds:
-        made, due = zoo.distributions(partial(method, threshold=threshold), length=3)
+        made, due = zoo.texts(partial(method, threshold=threshold), length=3)
         assert total_variation(made, due) > 0.001, threshold
     target, draft = zoo.tables()
     steps = method(target, draft, "b", gamma=2, rng=Seeded(0), threshold=nothing)
@@ -171,26 +169,26 @@ def test_a_race_with_the_numbers_of_the_first_one_is_what_the_numbers_say():
 
 
 def test_shared_noise_does_no_harm_where_only_one_token_can_follow_a_rejection():
-    made, due = zoo.distributions(zoo.shared_noise, length=3)  # of two tokens, one is left
+    made, due = zoo.texts(zoo.shared_noise, length=3)  # of two tokens, one is left
     assert total_variation(made, due) < EXACT < 0.05 < BY_NAME["shared_noise"].distance()
 
 
 def test_a_draft_that_asks_before_the_draw_is_exact_and_one_that_asks_after_it_is_not():
-    made, due = zoo.distributions(partial(speculative, confidence=0.7), length=3)
+    made, due = zoo.texts(partial(speculative, confidence=0.7), length=3)
     assert total_variation(made, due) < EXACT
     for threshold, wrong in ((0.0, False), (0.3, True), (1.1, False)):  # with 1.1, everything is dropped
-        made, due = zoo.distributions(partial(zoo.dropped_after_the_draw, threshold=threshold), length=3, gamma=1)
+        made, due = zoo.texts(partial(zoo.dropped_after_the_draw, threshold=threshold), length=3, gamma=1)
         assert (total_variation(made, due) > 0.01) == wrong, threshold
 
 
 def test_a_greedy_draft_with_raw_logits_is_the_other_greedy_draft_if_there_is_no_warp():
-    made, other = (zoo.distributions(method, length=3)[0] for method in (zoo.raw_logits_as_q, zoo.greedy_drafts))
+    made, other = (zoo.texts(method, length=3)[0] for method in (zoo.raw_logits_as_q, zoo.greedy_drafts))
     assert total_variation(made, other) < EXACT
 
 
 def test_what_needs_a_warp_to_be_seen_is_exact_without_one():
     for method in (zoo.unwarped_check, zoo.penalty_without_the_prompt, zoo.penalty_of_before_the_draft):
-        assert total_variation(*zoo.distributions(method, length=3, gamma=1)) < EXACT
+        assert total_variation(*zoo.texts(method, length=3, gamma=1)) < EXACT
 
 
 def test_samples_needed_counts_the_position_that_shows_the_mistake_best():
@@ -214,7 +212,7 @@ def test_the_loops_that_specimens_share_are_right_with_the_right_rule():
 
         return (yield from loops.speculate_across(target, draft, prompt, gamma, rng, warp, rule=rule))
 
-    warmer = zoo.distributions(shared, length=3, gamma=1, warp=[temperature(2.0)])
+    warmer = zoo.texts(shared, length=3, gamma=1, warp=[temperature(2.0)])
     for made, due in (warmer, cases.two_vocabularies(across)):
         assert total_variation(made, due) < EXACT
     assert run(shared(*zoo.tables(), "b", gamma=3, rng=Seeded(1)), 200, stop=()).stopped == "context"

@@ -212,7 +212,7 @@ def weight_bytes(lm: LM | torch.nn.Module) -> int:
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
 
-def cache_bytes(lm: LM, tokens: int) -> int:
+def measured_cache_bytes(lm: LM, tokens: int) -> int:
     """Bytes of the key-value cache after `tokens` tokens, measured on the cache that the model itself makes."""
     if not 1 <= tokens <= lm.context:
         raise ValueError(f"tokens must be from 1 to the context, {lm.context}; got {tokens}")

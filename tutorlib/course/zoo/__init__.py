@@ -17,7 +17,7 @@ lists. The tests and *Spot the bug* then include it, and the figure of chapter 1
 from .batches_and_ends import padding_as_text, padding_is_token_zero, past_the_end, prefixes_as_rows
 from .beams import beam_starts_at_one, first_finished_beam, length_off_by_one
 from .bookkeeping import forgets_at_least_one, lagging_draft, rollback_too_short
-from .cases import distributions, tables
+from .cases import tables, texts
 from .engines import (
     drawn_in_half_precision,
     dropped_after_the_draw,

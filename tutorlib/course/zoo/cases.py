@@ -26,9 +26,7 @@ def tables(vocab: int = 2) -> tuple[TableLM, TableLM]:
     return TableLM.random(vocab, 2, 5), TableLM.random(vocab, 1, 3)
 
 
-def distributions(
-    method: Callable, *, length: int = 4, gamma: int = 2, vocab: int = 2, warp=()
-) -> tuple[Sequences, Sequences]:
+def texts(method: Callable, *, length: int = 4, gamma: int = 2, vocab: int = 2, warp=()) -> tuple[Sequences, Sequences]:
     """The distribution of a method's texts on `tables`, and that of sampling from the target.
 
     The method must have the signature of `speculative`.
@@ -42,9 +40,9 @@ def distributions(
     return made, target_distribution(target, "b", length, warp=warp, stop=())
 
 
-short_texts = partial(distributions, length=3)
-hot_texts = partial(distributions, warp=(temperature(2.0),))
-penalised_texts = partial(distributions, warp=(frequency_penalty(0.5),))
+short_texts = partial(texts, length=3)
+hot_texts = partial(texts, warp=(temperature(2.0),))
+penalised_texts = partial(texts, warp=(frequency_penalty(0.5),))
 
 
 def one_of_three(method):
@@ -115,7 +113,7 @@ def texts_with_prediction(method):
         target, _ = tables()
         own = run(sample(target, "b", rng=Seeded(0)), 60, stop=()).tokens
         method = partial(method, predict=feature_predictor(target, [own])[0])
-    return distributions(method, length=3)
+    return texts(method, length=3)
 
 
 def two_vocabularies(method, tokens="cdab"):

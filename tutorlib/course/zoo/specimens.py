@@ -126,14 +126,14 @@ SPECIMENS = [
         rules.rows_one_late, speculative,
         "A call returns one row of logits for each token that it reads, so row i looks as if it were about token i. In "
         "fact, it is about the token after it.",
-        cases.distributions, 0.3,
+        cases.texts, 0.3,
         f"mlx-node, pull request 11, found in review: {GITHUB}mlx-node/mlx-node/pull/11",
     ),
     Specimen(
         rules.inverted_coin, speculative,
         "The paper rejects with probability 1 - p/q, so the code rejects if r > 1 - p/q. But a uniform random number r "
         "is above 1 - p/q with probability p/q. So the more alike p and q are, the more often a token is rejected.",
-        cases.distributions, 0.05,
+        cases.texts, 0.05,
     ),
     Specimen(
         rules.resample_from_target, speculative,
@@ -145,7 +145,7 @@ SPECIMENS = [
     Specimen(
         rules.fixed_threshold, speculative,
         "It sounds like what acceptance should mean: the token is good enough for the target.",
-        cases.distributions, 0.05,
+        cases.texts, 0.05,
         "SGLang, as the option speculative_accept_threshold_single, which is off by default: "
         f"{GITHUB}sgl-project/sglang/blob/main/python/sglang/srt/server_args.py",
     ),
@@ -153,7 +153,7 @@ SPECIMENS = [
         rules.score_only, speculative,
         "Speculative decoding really does read the whole draft in one call of the target, and the average "
         "log-likelihood from this call looks like a way to check the draft.",
-        cases.distributions, 0.3,
+        cases.texts, 0.3,
         "a guide to speculative decoding with Gemma 2 (2024), which has no lasting address",
     ),
     Specimen(
@@ -182,7 +182,7 @@ SPECIMENS = [
         rules.greedy_drafts, speculative,
         "The most likely token is accepted most often, so why draft any other? You may always draft it, but then q is "
         "1 for this token and 0 for all others.",
-        cases.distributions, 0.05,
+        cases.texts, 0.05,
         "ml-recurrent-drafter, where drafts come from a beam search: "
         f"{GITHUB}apple/ml-recurrent-drafter/issues/6",
     ),
@@ -190,7 +190,7 @@ SPECIMENS = [
         bookkeeping.rollback_too_short, speculative,
         "The resampled token takes the position of the rejected one in the text, so it looks as if nothing were left "
         "over in the cache.",
-        cases.distributions, 0.03,
+        cases.texts, 0.03,
         "openvino.genai, issue 4190, where the count of cached tokens stays one too high after a rejection: "
         f"{GITHUB}openvinotoolkit/openvino.genai/issues/4190",
     ),
@@ -205,7 +205,7 @@ SPECIMENS = [
         "It needs neither a cache nor a rollback, and one call still scores everything. The last column would be "
         "correct if all rows had the same length, but the prefixes of a draft have different lengths. And no row holds "
         "the whole draft, so there is never a bonus token.",
-        cases.distributions, 0.03,
+        cases.texts, 0.03,
     ),
     Specimen(
         batches_and_ends.past_the_end, batches_and_ends.ends_at_the_end,
@@ -224,7 +224,7 @@ SPECIMENS = [
         batches_and_ends.padding_is_token_zero, speculative,
         "The tokenizer has no padding token, but something has to fill the tensor, and the mask `tokens != 0` is easy "
         "to write.",
-        cases.distributions, 0.03,
+        cases.texts, 0.03,
         "transformers, issue 2862 (2020), which proposes this mask: "
         f"{GITHUB}huggingface/transformers/issues/2862",
     ),
@@ -271,7 +271,7 @@ SPECIMENS = [
     Specimen(
         bookkeeping.forgets_at_least_one, speculative,
         "After most drafts there is something to forget, so a count of 0 looks like an error to guard against.",
-        cases.distributions, 0.01,
+        cases.texts, 0.01,
     ),
     Specimen(
         rules.perplexity_threshold, speculative,
@@ -309,7 +309,7 @@ ENGINE_SPECIMENS = [
         engines.dropped_after_the_draw, speculative,
         "A token that even the draft finds unlikely will probably be rejected, so why check it? But drawing again "
         "whenever the token is unlikely makes unlikely tokens rarer than they should be.",
-        cases.distributions, 0.03,
+        cases.texts, 0.03,
         "llama.cpp, pull request 22506, where it is harmless, because drafts there are argmaxes: "
         f"{GITHUB}ggml-org/llama.cpp/pull/22506",
     ),
@@ -332,7 +332,7 @@ ENGINE_SPECIMENS = [
         engines.rejected_in_the_state, speculative,
         "In a cache of keys and values, the rejected tokens are the last ones, and can be cut off. A recurrent state "
         "has no end to cut off: each token changes all of it.",
-        cases.distributions, 0.3,
+        cases.texts, 0.3,
         "tpu-inference before pull request 3178 (2026), for models with linear attention: "
         f"{GITHUB}vllm-project/tpu-inference/pull/3178",
     ),
