@@ -129,6 +129,10 @@ def read_expression(pattern: str) -> Expression:
     return _Reader(pattern.removeprefix("^")).whole()
 
 
+# The name of the release before.
+read = read_expression
+
+
 class _Reader:
     """A pattern, and how far it has been read."""
 

@@ -368,3 +368,7 @@ def check_logits(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng,
     rows = [0, *(node + 1 for node in path)][: len(tokens)]
     histories = [History(text, tokens[:count]) for count in range(len(tokens))] if reads_histories(warp) else None
     return Checked(drafted, path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)
+
+
+# The name of the release before.
+check = check_logits

@@ -129,3 +129,7 @@ def accepted_by_confidence(drafts) -> list[list[float]]:
         for some in bins
         if some
     ]
+
+
+# The names of the release before.
+drafted, calibration = drafted_with_confidence, accepted_by_confidence

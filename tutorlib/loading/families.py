@@ -49,6 +49,10 @@ class PublishedModel:
         return f"https://huggingface.co/{self.hub}"
 
 
+# The name of the release before.
+Model = PublishedModel
+
+
 @dataclass(frozen=True, repr=False)
 class Published:
     """A published target with its drafts, if there are any.

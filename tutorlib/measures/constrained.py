@@ -44,6 +44,10 @@ class WeightedText:
     conditional: float
 
 
+# The name of the release before.
+Answer = WeightedText
+
+
 def futures(lm: LM, prompt: str | Sequence[int], grammar: Grammar, most: int = 5000) -> dict[tuple[int, ...], float]:
     """For every beginning of a text of the language, how likely the model alone is to complete it.
 

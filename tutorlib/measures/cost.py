@@ -222,6 +222,10 @@ def measured_cache_bytes(lm: LM, tokens: int) -> int:
     return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
 
 
+# The name of the release before.
+cache_bytes = measured_cache_bytes
+
+
 def timed(call: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
     """The seconds of one call, until a device has finished its work."""
     synchronize(device)
