@@ -401,31 +401,31 @@ def knowing_block(draft, block=4):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# DSpark
+# Joints
 
 
-def dspark_head(lm, block=4, rank=3):
+def joint_head(lm, block=4, rank=3, make=DSparkHead):
     """A random joint for a random DFlash network."""
-    return randomised(DSparkHead(dflash_head(lm, block=block), rank), lm.dtype, 1)
+    return randomised(make(dflash_head(lm, block=block), rank), lm.dtype, 1)
 
 
-def knowing_joint(draft, block=4):
+def knowing_joint(draft, block=4, make=DSparkHead):
     """A network that knows nothing, and a joint that knows what a table writes after each token, if it looks one back.
 
-    What it predicts of acceptance depends on the token before.
+    What DSpark's joint predicts of acceptance depends on the token before. DFlash2's gate is open.
     """
-    network = dflash_head(draft, block=block, make=BlindBlock)
-    head = DSparkHead(network, draft.vocab_size).to(draft.dtype).eval()
-    table = torch.stack([draft.log_probs([token]) for token in range(draft.vocab_size)])
-    head.load_state_dict(
-        {
-            "before.weight": torch.eye(draft.vocab_size),
-            "after.weight": table.T.clamp(min=-1e4),  # 0 times -inf is no number
-            "confidence.weight": torch.cat([torch.zeros(network.width), torch.arange(draft.vocab_size) - 1.0])[None],
-            "confidence.bias": torch.zeros(1),
-        },
-        strict=False,
-    )
+    network, size = dflash_head(draft, block=block, make=BlindBlock), draft.vocab_size
+    head = make(network, size).to(draft.dtype).eval()
+    table = torch.stack([draft.log_probs([token]) for token in range(size)])
+    known = {
+        "before.weight": torch.eye(size),
+        "after.weight": table.T.clamp(min=-1e4),  # 0 times -inf is no number
+        "confidence.weight": torch.cat([torch.zeros(network.width), torch.arange(size) - 1.0])[None],
+        "confidence.bias": torch.zeros(1),
+        "gate.weight": torch.zeros(size, network.width),
+        "gate.bias": torch.ones(size),
+    }
+    head.load_state_dict({name: known[name] for name in head.joint}, strict=False)
     return head
 
 
@@ -434,6 +434,9 @@ class BlindBlock(DFlashHead):
 
     def begun_with(self, token, target):
         return self.fc.weight.new_zeros(1, self.block, self.width)
+
+    def forward(self, embedded, rotation, context, mask=None):
+        return embedded
 
     def read_out(self, states, target):
         return states.new_zeros(*states.shape[:-1], self.vocab_size)

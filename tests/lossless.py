@@ -16,9 +16,9 @@ import torch
 from conftest import CONTEXT, VOCAB, exactly, random_model
 from draft_networks import (
     dflash_head,
-    dspark_head,
     eagle1,
     eagle3,
+    joint_head,
     knowing_block,
     knowing_joint,
     knowing_masks,
@@ -57,7 +57,9 @@ from tutorlib.decoders.early_exit import early_exit
 from tutorlib.decoders.medusa import medusa
 from tutorlib.decoders.mtp import mtp
 from tutorlib.decoders.parallel_draft import parallel_draft
+from tutorlib.drafting.dflash2_head import DFlash2Head
 from tutorlib.drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
+from tutorlib.drafting.dspark_head import DSparkHead
 from tutorlib.drafting.lookup_draft import with_lookup
 from tutorlib.drafting.medusa_heads import MedusaHeads
 from tutorlib.drafting.mtp_head import MtpHead
@@ -310,8 +312,10 @@ def masks_of(lm, draft, gamma):
 
 
 @functools.cache
-def joint_of(lm, draft, gamma):
-    return knowing_joint(draft, gamma + 1) if lm.model is None else dspark_head(lm, block=gamma + 1)
+def joint_of(lm, draft, gamma, make=DSparkHead):
+    if lm.model is None:
+        return knowing_joint(draft, gamma + 1, make)
+    return joint_head(lm, block=gamma + 1, make=make)
 
 
 @functools.cache
@@ -399,6 +403,13 @@ def _dspark(shape):
     )
 
 
+def _dflash2(shape):
+    """The same for DFlash with DFlash2's joint."""
+    return lambda lm, draft, prompt, gamma, **how: dflash(
+        lm, joint_of(lm, draft, gamma, DFlash2Head), prompt, shape=shape(gamma), **how
+    )
+
+
 # With one seed these write the very text that `sample` writes.
 SAME_TEXT = {
     "sample_batch": lambda lm, draft, prompt, gamma, **how: Row(sample_batch, lm, prompt=prompt, **how),
@@ -425,6 +436,7 @@ SAME_TEXT = {
     "mtp, dynamic": _mtp(1, lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
     "parallel_draft, dynamic": _parallel(lambda gamma: dynamic_tree(2 * gamma, gamma, 2 * gamma)),
     "dspark, dynamic": _dspark(lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
+    "dflash2, dynamic": _dflash2(lambda gamma: dynamic_tree(2 * gamma, gamma, 2)),
 }
 # These take draws of their own: the same distribution, but another text.
 SAME_DISTRIBUTION = {
@@ -451,11 +463,13 @@ SAME_DISTRIBUTION = {
         lm, other_tokenizer(draft), prompt, gamma=gamma, **how
     ),
     "eagle, drawn chain": _eagle(eagle1, drawn_chain),
+    "eagle, drawn chain, block": _eagle(eagle1, lambda gamma: drawn_chain(gamma, block)),
     "early_exit": _early_exit,
     "dflash, drawn chain": _dflash(drawn_chain),
     "mtp, drawn chain": _mtp(2, drawn_chain),
     "parallel_draft, drawn chain": _parallel(drawn_chain),
     "dspark, drawn chain": _dspark(drawn_chain),
+    "dflash2, drawn chain": _dflash2(drawn_chain),
     "dspark, confident chain": _dspark(
         lambda gamma: confident_chain([2 + 0.5 * drafted for drafted in range(gamma + 1)])
     ),
@@ -478,6 +492,8 @@ WITHOUT_A_COUNT = (
     "dspark, dynamic",
     "dspark, drawn chain",
     "dspark, confident chain",
+    "dflash2, dynamic",
+    "dflash2, drawn chain",
 )  # no gamma to refuse
 WRONG_ON_A_RING = ("sample_batch",)  # no drafts, or drafts that are wrong on a text that repeats one cycle
 # What is drawn has not the distribution p even if the draft is the target: a drawn token must be the target's own, or
@@ -485,7 +501,7 @@ WRONG_ON_A_RING = ("sample_batch",)  # no drafts, or drafts that are wrong on a 
 NOT_P = [
     name
     for name in SAME_DISTRIBUTION
-    if name.endswith(("match_drawn", "confident chain")) or name.startswith(("dflash", "parallel_draft"))
+    if name.endswith(("match_drawn", "confident chain")) or name.startswith(("dflash,", "parallel_draft"))
 ]
 AFTER_ONE = [
     name

@@ -8,6 +8,7 @@ import torch
 
 import tutorlib
 from tutorlib import (
+    DFlash2Head,
     DFlashHead,
     DSparkHead,
     Eagle3Head,
@@ -83,6 +84,7 @@ def test_the_models_write_stories(family):
         ("mtp", MtpHead, mtp),
         ("parallel", ParallelHead, parallel_draft),
         ("dspark", DSparkHead, dspark),
+        ("dflash2", DFlash2Head, dflash),
     ],
 )
 def test_the_heads_guess_for_the_target(family, role, kind, method):
@@ -120,6 +122,7 @@ def test_the_draft_is_accepted_often_but_not_always():
         ("eagle3", 4.0),
         ("dflash", 4.0),
         ("dspark", 4.0),
+        ("dflash2", 4.0),
         ("mtp", 4.0),
         ("parallel", 4.0),
     ],

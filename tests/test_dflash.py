@@ -59,14 +59,15 @@ def theirs(head):
 
 
 def law(network, head, lm, text):
-    """Logits (block - 1, vocab) after a text, by transformers' network, everything computed anew."""
+    """Logits (block - 1, vocab) after a text, by transformers' network, everything computed anew; and its outputs."""
     features = features_of(lm, text, head.feature_layers)[: len(text) - 1]
     embed = lm.model.get_input_embeddings()
     block = embed(torch.tensor([[text[-1], *[head.mask] * (head.block - 1)]]))
     positions = torch.arange(len(text) - 1 + head.block)[None]
     with torch.no_grad():
         made = network(noise_embeds=block, context_hidden_states=features[None], position_ids=positions)
-        return lm.model.get_output_embeddings()(made.last_hidden_state[0, 1:])
+        states = made.last_hidden_state[0, 1:]
+        return lm.model.get_output_embeddings()(states), states
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_it_drafts_what_transformers_own_network_makes_of_the_whole_text(double)
 
         def by_position(head, lm, text, path, cached=cached):
             text = tuple(text)
-            cached.setdefault(text, law(network, head, lm, list(text)))
+            cached.setdefault(text, law(network, head, lm, list(text))[0])
             return cached[text][len(path)]
 
         drafted_anew(double, head, expected, trace, law=by_position)
@@ -200,7 +201,7 @@ def test_bad_arguments_are_named_at_the_call(double):
     other = LM(random_model("gpt2", torch.float64))
     narrow = dflash_head(LM(tiny()))
     for arguments, said in {
-        (double, object()): "head must be a DFlashHead, got object: family.dflash",
+        (double, object()): "head must be a DFlashHead or DFlash2Head, got object: family.dflash",
         (double, narrow): "does not fit",
         (LM(tiny()), head): "does not fit",
     }.items():

@@ -19,6 +19,7 @@ from tutorlib.drafting.draft_trees import (
     dynamic_tree,
     static_tree,
 )
+from tutorlib.drafting.rules import match
 from tutorlib.model.tree import ROOT, TokenTree
 from tutorlib.sampling.warp import frequency_penalty, no_repeat_ngram, one_hot, temperature, top_k
 
@@ -235,6 +236,13 @@ def test_each_token_of_a_drawn_chain_is_drawn_from_the_warped_law_after_those_be
     assert len(laws) == 4 and rule is not exact
 
 
+def test_a_chain_that_is_matched_has_the_most_likely_tokens():
+    guess = anything(vocab=6, seed=4)
+    tree, _, rule, _ = drawn_from(guess, [0, 0, 0], drawn_chain(3, match), text=TEXT)
+    assert tree.tokens == [int(due([], guess, TEXT, tree.tokens[:place]).argmax()) for place in range(3)]
+    assert rule is exact
+
+
 @every_draw
 def test_siblings_are_drawn_without_the_earlier_ones_and_a_node_has_no_more_children_than_are_possible(warp):
     guess = anything(vocab=6, seed=4)
@@ -390,6 +398,7 @@ def test_in_greedy_decoding_a_temperature_of_its_own_makes_the_tree_deeper():
         (lambda: chain_draft(4, confidence=1.5), "confidence must be a probability .*, got 1.5"),
         (lambda: drawn_tree([]), "the tree is empty: give at least one path of ranks"),
         (lambda: drawn_chain(0), "length is how many tokens the chain has, a whole number of 1 or more, got 0"),
+        (lambda: drawn_chain(2, exact), "rule must be a function of the draft's distributions: .*; got exact"),
         (lambda: static_tree([]), "the tree is empty: give at least one path of ranks"),
         (lambda: static_tree([(0, -1)]), "paths of ranks"),
     ],

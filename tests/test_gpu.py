@@ -84,6 +84,7 @@ OTHERS = {
     "eagle, dynamic": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT, shape=dynamic_tree(6, 3, 2), rng=Seeded(1)),
     "eagle3": lambda f: tutorlib.eagle(f.target, f.eagle3, PROMPT),
     "dflash, drawn": lambda f: tutorlib.dflash(f.target, f.dflash, PROMPT, shape=drawn_chain(8), rng=Seeded(1)),
+    "dflash2": lambda f: tutorlib.dflash(f.target, f.dflash2, PROMPT, shape=drawn_chain(8), rng=Seeded(1)),
     "dspark, confident": lambda f: tutorlib.dspark(
         f.target, f.dspark, PROMPT, shape=confident_chain([1.0, 1.1, 1.2, 1.3]), rng=Seeded(1)
     ),
@@ -234,7 +235,8 @@ CHAPTERS = [
     ("18_blocks", "early_exit_by_hand(target, prompt, 8, 2, 4), by_hand(target, block_head, prompt, 4, block_drafts)"),
     ("18_blocks", "by_hand(target, village.mtp, prompt, 4, module_drafts)"),
     ("18_blocks", "by_hand(target, village.parallel, prompt, 4, mask_drafts)"),
-    ("19_joints", "dspark_by_hand(target, joint_head, prompt, 4)"),
+    ("19_joints", "by_hand(target, joint_head, prompt, 4, jointed_draft)"),
+    ("19_joints", "by_hand(target, pair_head, prompt, 4, scored_draft)"),
     (
         "17_eagle3",
         "[by_hand(head3, ids, Greedy(), 4, 4, 2, 2, given=given) for given in (off_by_one, from_high_to_low)]",
@@ -300,6 +302,7 @@ def value(chapter, expression, family):
         "head3": family.eagle3,
         "block_head": family.dflash,
         "joint_head": family.dspark,
+        "pair_head": family.dflash2,
         "prompt": PROMPT,
         "ids": ids,
         "rows": rows,

@@ -183,8 +183,8 @@ MISTAKES = [
         distribution("speculative_batch"),
     ),
     ("q not made to sum to 1", f"{RULES}:drawn", with_laws(lambda q: q / 2), distribution("token_intersection")),
-    ("q as if all were alike", f"{TREES}:drawn", with_laws(torch.ones_like), distribution("eagle, drawn chain")),
-    ("q of siblings too small", f"{TREES}:drawn", with_laws(lambda q: q / 2), distribution("eagle, drawn tree")),
+    ("q as if all were alike", f"{RULES}:drawn", with_laws(torch.ones_like), distribution("eagle, drawn chain")),
+    ("q of siblings too small", f"{RULES}:drawn", with_laws(lambda q: q / 2), distribution("eagle, drawn tree")),
     # Tokens that were not
     ("on after what was not drafted", f"{CHECKING}:walk", down_the_first_branch, distribution("suffix_lookup")),
     (

@@ -42,6 +42,7 @@ from .decoders import (
 )
 from .drafting import checking
 from .drafting.checking import exact, walk
+from .drafting.dflash2_head import DFlash2Head
 from .drafting.dflash_head import DFlashHead
 from .drafting.draft_trees import chain_draft, drawn_chain, drawn_tree, dynamic_tree, static_tree
 from .drafting.dspark_head import DSparkHead
@@ -94,6 +95,7 @@ adaptive, chain, dynamic, static = adaptive_gamma, chain_draft, dynamic_tree, st
 sys.meta_path.insert(0, Moved())
 
 __all__ = [
+    "DFlash2Head",
     "DFlashHead",
     "DSparkHead",
     "Eagle3Head",

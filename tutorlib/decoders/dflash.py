@@ -7,10 +7,11 @@ from collections.abc import Generator, Sequence
 import torch
 
 from ..drafting.checking import Rule, check_tree, exact
+from ..drafting.dflash2_head import DFlash2Head
 from ..drafting.dflash_head import DFlashHead
 from ..drafting.draft_session import check_device, check_target
 from ..drafting.draft_trees import Draft, Shape, check_shape, drafted_with_rule, dynamic_tree
-from ..drafting.dspark_head import DSparkHead
+from ..drafting.joint_head import JointHead
 from ..model.lm import LM
 from ..model.tree import TokenTree
 from ..running.decoder import Prompt, decoder
@@ -21,8 +22,10 @@ from ..sampling.warp import Warp
 
 def check(target, head, shape):
     """Raise ValueError if an argument of `dflash` is wrong."""
-    if not isinstance(head, DFlashHead):
-        raise ValueError(f"head must be a DFlashHead, got {type(head).__name__}: family.dflash, for instance")
+    if not isinstance(head, DFlashHead | DFlash2Head):
+        raise ValueError(
+            f"head must be a DFlashHead or DFlash2Head, got {type(head).__name__}: family.dflash, for instance"
+        )
     check_target(target, head)
     check_device(target, head, "DFlash network")
     check_shape(dynamic_tree(**head.tree) if shape is None else shape)
@@ -31,7 +34,7 @@ def check(target, head, shape):
 @decoder(check=check)
 def dflash(
     target: LM,
-    head: DFlashHead,
+    head: DFlashHead | DFlash2Head,
     prompt: Prompt,
     *,
     shape: Shape | None = None,
@@ -44,19 +47,23 @@ def dflash(
     drawn from the target's warped distribution, and with the same seed it gives the text of `sample`. Guesses that are
     drawn (`drawn_chain`, `drawn_tree`) are checked like a draft model's tokens. A block's guesses are distributions of
     single positions: what is guessed at one is the same whatever is drawn at those before it. That costs acceptance,
-    but not exactness, because the distribution from which a token was drawn is known.
+    but not exactness, because the distribution from which a token was drawn is known. With a `DFlash2Head`, the scores
+    of pairs of tokens make each guess depend on the one before it.
 
     Cost: one call of `target`, with one token more than was drafted, and one pass of the network, for one or more new
-    tokens. The first call, which reads the prompt, gives one token.
+    tokens; with a `DFlash2Head` also two small products for each drafted token that is guessed on from. The first call,
+    which reads the prompt, gives one token.
 
     Source: Chen et al. (2026), "DFlash: Block Diffusion for Flash Speculative Decoding". Trees over the guesses of a
-    block: Ringel and Romano (2026), "Accelerating Speculative Decoding with Block Diffusion Draft Trees".
+    block: Ringel and Romano (2026), "Accelerating Speculative Decoding with Block Diffusion Draft Trees". Scores of
+    pairs: Inco AI (2026), "DFlash 2", https://inco.ai/blog/dflash2/.
 
     Parameters
     ----------
     target : LM
-    head : DFlashHead
-        A network trained on this target, see ``python -m tutorlib train dflash``.
+    head : DFlashHead or DFlash2Head
+        A network trained on this target, see ``python -m tutorlib train dflash``, or one with a joint, see ``train
+        dflash2``.
     prompt : str or list of int
     shape : function
         As for `eagle`: `chain_draft(length)`, `dynamic_tree(nodes, depth, top_k)`, `drawn_chain(length)` and so on. No
@@ -82,9 +89,9 @@ def dflash(
 
 
 def block_rounds(
-    target: LM, head: DFlashHead | DSparkHead, prompt, shape, rng, warp
+    target: LM, head: DFlashHead | JointHead, prompt, shape, rng, warp
 ) -> Generator[Step, None, str | None]:
-    """The rounds of `dflash`, and of `dspark`, whose head differs in what it guesses."""
+    """The rounds of `dflash` and of `dspark`, whose heads differ in what they guess."""
     shape = dynamic_tree(**head.tree) if shape is None else shape
     rule: Rule  # for what the shape drafts
     session, drafts = target.session(prompt, hidden=head.feature_layers), head.session(target)

@@ -20,8 +20,9 @@ from ..model.tree import ROOT, TokenTree
 from ..sampling.checks import takes
 from ..sampling.known_text import History
 from ..sampling.warp import draft_probabilities, in_float64, one_hot
-from .checking import Rule, drawn, exact
+from .checking import Rule, exact
 from .choices import Choices, checked_choices
+from .rules import ChainRule, check_chain_rule, draft_token, ratio
 
 
 class Draft:
@@ -202,6 +203,27 @@ def drawn_tree(paths: Choices) -> Shape:
     ValueError
         If `paths` are not paths of ranks.
     """
+    return _drawn(paths, ratio)
+
+
+def drawn_chain(length: int, rule: ChainRule = ratio) -> Shape:
+    """A single path whose tokens are drawn from the network's distribution: a `drawn_tree` with one child after each
+    node.
+
+    Parameters
+    ----------
+    length : int
+        The number of tokens, 1 or more.
+    rule : function
+        How the chain is checked: `ratio`, `block`, `match` or `match_drawn`, as for `speculative`. With `match`, the
+        most likely tokens take the place of drawn ones.
+    """
+    check_whole_number(length, 1, "length is how many tokens the chain has")
+    check_chain_rule(rule)
+    return _drawn([(0,) * length], rule)
+
+
+def _drawn(paths: Choices, rule: ChainRule) -> Shape:
     widths = Counter[tuple[int, ...]]()  # how many tokens are drawn after a path
     for path in checked_choices(paths):
         widths[path[:-1]] = max(widths[path[:-1]], path[-1] + 1)
@@ -227,25 +249,12 @@ def drawn_tree(paths: Choices) -> Shape:
                     if probs is None:
                         break
                     level[(*path, rank)] = len(tokens)
-                    tokens.append(draft.rng.choose(probs))
+                    tokens.append(draft_token(rule, probs, draft.rng))
                     parents.append(node)
                     draft_probs.append(probs)
-        return TokenTree(tokens, parents), drawn(draft_probs)
+        return TokenTree(tokens, parents), rule(draft_probs)
 
     return shape
-
-
-def drawn_chain(length: int) -> Shape:
-    """A single path whose tokens are drawn from the network's distribution: a `drawn_tree` with one child after each
-    node.
-
-    Parameters
-    ----------
-    length : int
-        The number of tokens, 1 or more.
-    """
-    check_whole_number(length, 1, "length is how many tokens the chain has")
-    return drawn_tree([(0,) * length])
 
 
 def without(probs: torch.Tensor, token: int) -> torch.Tensor | None:

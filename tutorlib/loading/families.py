@@ -14,7 +14,8 @@ MODELS = ("target", "draft", "other_draft")
 # For the target. They are trained for it, and need it.
 HEADS = {
     "medusa": "Medusa heads", "eagle": "EAGLE network", "eagle3": "EAGLE-3 network", "pruned": "pruned draft",
-    "dflash": "DFlash network", "dspark": "DSpark joint", "mtp": "MTP modules", "parallel": "parallel draft",
+    "dflash": "DFlash network", "dflash2": "DFlash2 joint", "dspark": "DSpark joint", "mtp": "MTP modules",
+    "parallel": "parallel draft",
 }  # fmt: skip
 RESERVE = 2.0  # GB besides the weights: cache, logits, and CUDA itself
 _T4 = 15.0  # GB
@@ -66,7 +67,7 @@ class Published:
         A draft with the same tokenizer.
     other_draft : Model, optional
         A draft with another tokenizer.
-    medusa, eagle, eagle3, pruned, dflash, dspark, mtp, parallel : str, optional
+    medusa, eagle, eagle3, pruned, dflash, dflash2, dspark, mtp, parallel : str, optional
         Hub names of published heads (or of a draft made of some of its layers) for the target.
     chat : str, optional
         The chat template, if the model needs one but the repository has none.
@@ -84,6 +85,7 @@ class Published:
     eagle3: str | None = None
     pruned: str | None = None
     dflash: str | None = None
+    dflash2: str | None = None
     dspark: str | None = None
     mtp: str | None = None
     parallel: str | None = None
@@ -157,7 +159,7 @@ PUBLISHED = (
         "smollm2",
         _SMOL,
         note="Needs no hub: a Python package contains it in four bits, and it runs in float32. An n-gram draft, "
-        "Medusa heads and an EAGLE-3 network come with tutorlib.",
+        "a pruned draft, Medusa heads and an EAGLE-3 network come with tutorlib.",
         in_a_wheel=0.093,
     ),
     Published(

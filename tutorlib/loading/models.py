@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
+from ..drafting.dflash2_head import DFlash2Head
 from ..drafting.dflash_head import DFlashHead
 from ..drafting.dspark_head import DSparkHead
 from ..drafting.eagle_head import Eagle3Head, EagleHead
@@ -57,6 +58,7 @@ def load(
     eagle3=None,
     pruned=None,
     dflash=None,
+    dflash2=None,
     dspark=None,
     mtp=None,
     parallel=None,
@@ -77,10 +79,10 @@ def load(
         - The name of a published family, or the hub name of its target, see `families`.
         - Any other model on the hub, as "owner/name": this gives a family with only a target.
         - A directory that contains a model (a family with only a target), or the subdirectories target, draft,
-          other_draft, medusa, eagle, eagle3, pruned, dflash, dspark, mtp and parallel, as written by `python -m
-          tutorlib train`. If a directory has the same name as a family, the family is loaded; write "./gpt2" for the
+          other_draft, medusa, eagle, eagle3, pruned, dflash, dflash2, dspark, mtp and parallel, as written by `python
+          -m tutorlib train`. If a directory has the same name as a family, the family is loaded; write "./gpt2" for the
           directory.
-    draft, other_draft, medusa, eagle, eagle3, pruned, dflash, dspark, mtp, parallel : str or path, optional
+    draft, other_draft, medusa, eagle, eagle3, pruned, dflash, dflash2, dspark, mtp, parallel : str or path, optional
         A hub name or a directory, to be used in place of the family's own model.
     device : str or torch.device, optional
         By default a CUDA GPU if there is one, otherwise the processor. An Apple GPU is used only if you pass "mps";
@@ -141,8 +143,8 @@ def load(
     device = checked_device(device)
     name, sources, published, checked = _find(name, argument)
     given = {"draft": draft, "other_draft": other_draft}
-    given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned, "dflash": dflash, "dspark": dspark}
-    given |= {"mtp": mtp, "parallel": parallel}
+    given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned, "dflash": dflash}
+    given |= {"dflash2": dflash2, "dspark": dspark, "mtp": mtp, "parallel": parallel}
     sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
     dtype = checked_dtype(dtype, device, checked)
     networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
@@ -258,6 +260,12 @@ class Family:
         """The family's DFlash network with DSpark's joint. The target is loaded too."""
         folder = self._heads_folder("dspark", formats.FILES["dspark"])
         return formats.load_dspark(folder, self.dflash)
+
+    @cached_property
+    def dflash2(self) -> DFlash2Head:
+        """The family's DFlash network with DFlash2's joint. The target is loaded too."""
+        folder = self._heads_folder("dflash2", formats.FILES["dflash2"])
+        return formats.load_dflash2(folder, self.dflash)
 
     @cached_property
     def tokenizer(self):

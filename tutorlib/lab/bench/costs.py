@@ -13,8 +13,8 @@ from ...decoders import sample
 from ...decoders.medusa import guesses
 from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_trees import Draft, drafted_with_rule, dynamic_tree
-from ...drafting.dspark_head import DSparkHead
 from ...drafting.eagle_head import DraftNetwork
+from ...drafting.joint_head import JointHead
 from ...drafting.medusa_heads import MedusaHeads
 from ...measures.cost import call_times, synchronize, timed, weight_bytes
 from ...measures.memory import predicted
@@ -65,7 +65,7 @@ def measured_costs(
     draft_seconds = {}
     for name in drafts:
         draft = getattr(family, name)
-        if isinstance(draft, DraftNetwork | DFlashHead | DSparkHead):
+        if isinstance(draft, DraftNetwork | DFlashHead | JointHead):
             draft_seconds[name] = level_seconds(family.target, draft, prompt, clock=clock)
             continue
         if isinstance(draft, MedusaHeads):
@@ -86,7 +86,7 @@ def prompt_seconds(target: LM, prompt: Sequence[int], repeats: int = 5, clock: C
 
 def level_seconds(
     target: LM,
-    head: DraftNetwork | DFlashHead | DSparkHead,
+    head: DraftNetwork | DFlashHead | JointHead,
     prompt: Sequence[int],
     repeats: int = 20,
     clock: Clock = time.perf_counter,
@@ -100,7 +100,7 @@ def level_seconds(
     session.feed()
     features = head.features(session.prompt_hidden)
     tokens, shape = session.tokens, dynamic_tree(**head.tree)
-    depth = int(min(head.tree["depth"], head.block - 1 if isinstance(head, DFlashHead | DSparkHead) else head.ahead))
+    depth = int(min(head.tree["depth"], head.block - 1 if isinstance(head, DFlashHead | JointHead) else head.ahead))
     times = []
     for _ in range(repeats):
         drafts = head.session(target)

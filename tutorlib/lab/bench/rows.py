@@ -352,7 +352,7 @@ def _beam_search(family, prompts, count, seed, t, p=1.0):
 OF_EACH_KIND = (
     PLAIN, PYTORCH, COPY_ALONE, WITH_COPY, CHAIN_OF_THREE, "speculative, gamma=2", "prompt_lookup, gamma=5",
     "suffix_lookup, gamma=8", "lookahead", "medusa", "medusa, 1 guess", "eagle", "eagle3", "eagle3, 1 guess",
-    "eagle3, 1 drawn", "pruned draft, gamma=2", GENERATE_LOOKUP, *OTHER_PROGRAMS,
+    "eagle3, 1 drawn", "pruned draft, gamma=1", GENERATE_LOOKUP, *OTHER_PROGRAMS,
 )  # fmt: skip
 
 ROWS = [
@@ -382,7 +382,7 @@ ROWS = [
     eagle_row("eagle3, 1 guess", shape=chain_draft(1)),
     eagle_row("eagle3, 1 drawn", shape=drawn_chain(1), greedily=False),
     eagle_row(f"eagle3, {DRAWN} drawn", shape=drawn_chain(DRAWN), greedily=False),
-    method_row("pruned draft, gamma=2", speculative, "pruned", peer=GENERATE_ASSISTED, drafting=True, gamma=2),
+    method_row("pruned draft, gamma=1", speculative, "pruned", peer=GENERATE_ASSISTED, drafting=True, gamma=1),
     method_row("early_exit, two thirds", _early_exit, peer=GENERATE_ASSISTED),
     method_row("dflash", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True),
     method_row("dflash, drawn", dflash, "dflash", peer=GENERATE_ASSISTED, drafting=True, shape=drawn_chain(8),

@@ -22,12 +22,16 @@ from .blocks import SETTING as BLOCKS
 NODES = (8, 32)
 TEXTS = (1, 2, 4, 8, 16, 32, 64)  # that share a call
 SETTING: Setting = {**BLOCKS, "tree_prompts": 25, "sharing_prompts": 40, "greedy_temperature": 0.3, "groups": 300}
-HEADS: dict[str, tuple[Callable[..., Any], str]] = {"DFlash": (dflash, "dflash"), "DSpark": (dspark, "dspark")}
+HEADS: dict[str, tuple[Callable[..., Any], str]] = {
+    "DFlash": (dflash, "dflash"),
+    "DSpark": (dspark, "dspark"),
+    "DFlash2": (dflash, "dflash2"),
+}
 ROWS: dict[str, Any] = {
-    **{f"DSpark, chain, {how}": ("DSpark", None, how) for how in (GREEDY, SAMPLING)},
+    **{f"{way}, chain, {how}": (way, None, how) for way in ("DSpark", "DFlash2") for how in (GREEDY, SAMPLING)},
     **{
         f"{way}, {nodes} nodes, {how}": (way, nodes, how)
-        for nodes in NODES for way in HEADS for how in (GREEDY, SAMPLING)
+        for nodes in NODES for way in ("DFlash", "DSpark") for how in (GREEDY, SAMPLING)
     },
     "sharing": None,
 }  # fmt: skip

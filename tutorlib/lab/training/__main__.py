@@ -20,8 +20,8 @@ from tutorlib.lab.training import (
     devices,
     text_files,
     train_dflash,
-    train_dspark,
     train_eagle,
+    train_joints,
     train_medusa,
     train_mtp,
     train_ngram,
@@ -40,6 +40,11 @@ from tutorlib.loading.models import load
 
 # What the target may do in half precision. The heads are trained in float32.
 HALF = "let the target {} in bfloat16, which is faster on processors and GPUs that have it"
+# What belongs to a DFlash network → how it begins, and what learns it.
+JOINTS = {
+    "dspark": (train_joints.new_dspark, train_joints.DSparkLearner),
+    "dflash2": (train_joints.new_dflash2, train_joints.DFlash2Learner),
+}
 SAMPLING = ("length", "low_share", "temperature", "prompts")  # how texts are sampled
 
 
@@ -99,14 +104,18 @@ def main(arguments=None):
         "--masks", type=int, default=train_parallel.MASKS, help="masks after the text (default: %(default)s)"
     )
     _add_learning(masked, steps=2000, rate=3e-3)
-    joints = what.add_parser("dspark", help="DSpark's joint for a DFlash network", description=train_dspark.__doc__)
-    joints.add_argument(
-        "--network", type=Path, metavar="FOLDER", help="the DFlash network (default: that of the target's family)"
-    )
-    joints.add_argument(
-        "--rank", type=int, default=train_dspark.RANK, help="width of its two matrices (default: %(default)s)"
-    )
-    _add_learning(joints, steps=600, rate=5e-3)
+    joints = [
+        what.add_parser(name, help=f"{title}'s joint for a DFlash network", description=train_joints.__doc__)
+        for name, title in (("dspark", "DSpark"), ("dflash2", "DFlash2"))
+    ]
+    for joint in joints:
+        joint.add_argument(
+            "--network", type=Path, metavar="FOLDER", help="the DFlash network (default: that of the target's family)"
+        )
+        joint.add_argument(
+            "--rank", type=int, default=train_joints.RANK, help="width of its two matrices (default: %(default)s)"
+        )
+        _add_learning(joint, steps=600, rate=5e-3)
     few = what.add_parser("pruned", help="a draft made of some layers of a target", description=train_pruned.__doc__)
     few.add_argument(
         "--layers", type=int, nargs="+", metavar="N",
@@ -120,7 +129,7 @@ def main(arguments=None):
         "--eight-bits", action="store_true", help="store its matrices in eight bits: files of half the size"
     )
     _add_learning(few, steps=2500, rate=5e-4)
-    for command in (heads, third, few, blocks, joints, modules, masked):
+    for command in (heads, third, few, blocks, *joints, modules, masked):
         command.add_argument(
             "--loss", choices=list(LOSSES), default="ce",
             help="cross-entropy, or the acceptance itself where it has a useful gradient (default: ce)",
@@ -148,7 +157,7 @@ def main(arguments=None):
             "--borrow", action="store_true",
             help="use the target's output head and leave it out of the files, which become much smaller",
         )  # fmt: skip
-    for command in (first, third, blocks, joints, modules, masked):
+    for command in (first, third, blocks, *joints, modules, masked):
         command.add_argument(
             "--tree", type=int, nargs=3, metavar=("NODES", "DEPTH", "TOP_K"), default=list(TREE.values()),
             help="sizes of its dynamic tree (default: {nodes} {depth} {top_k})".format_map(TREE),
@@ -170,7 +179,7 @@ def main(arguments=None):
     _add_texts(counted)
     _add_texts(texts)
     texts.add_argument("--half", action="store_true", help=HALF.format("write"))
-    for command in (village, heads, first, third, few, blocks, joints, modules, masked, counted, texts):
+    for command in (village, heads, first, third, few, blocks, *joints, modules, masked, counted, texts):
         command.add_argument(
             "--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs (default: runs)"
         )
@@ -273,7 +282,8 @@ def _heads(chosen, command):
     family = load(chosen.target, device=here.device, dtype="float32" if joint else None)
     kinds = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3, "pruned": _pruned, "dflash": _dflash}
     kinds |= {"mtp": _mtp, "parallel": _parallel}
-    learner = _dspark(chosen, family) if chosen.what == "dspark" else kinds[chosen.what](chosen, family.target)
+    kinds |= dict.fromkeys(JOINTS, _joint)
+    learner = kinds[chosen.what](chosen, family if chosen.what in JOINTS else family.target)
     writer = load(chosen.target, device=here.device, dtype="bfloat16") if chosen.half else family
     with here.keep(chosen.out):
         if chosen.written is None:
@@ -388,10 +398,10 @@ def _parallel(chosen, target):
     )  # fmt: skip
 
 
-def _dspark(chosen, family):
+def _joint(chosen, family):
     network = family.dflash if chosen.network is None else load_dflash(chosen.network, family.target)
-    head = train_dspark.new_dspark(network, chosen.rank)
-    learner = train_dspark.DSparkLearner(family.target, head, _tree(chosen), compare=LOSSES[chosen.loss])
+    new, kind = JOINTS[chosen.what]
+    learner = kind(family.target, new(network, chosen.rank), _tree(chosen), compare=LOSSES[chosen.loss])
     return lambda texts: learner
 
 

@@ -1,6 +1,7 @@
 """Measure the bundled models from their files, as a reader gets them, and write the results to the model card."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,9 @@ HEADS = "## Medusa heads"
 EAGLE = "## EAGLE networks"
 DRAFT_NETWORKS = {"eagle": "EAGLE-1", "eagle3": "EAGLE-3", "mtp": "MTP", "parallel": "parallel draft"}  # folder → name
 DFLASH = "## A DFlash network"
-DSPARK = "## A DSpark joint"
+JOINTS = {"dspark": "## A DSpark joint", "dflash2": "## A DFlash2 joint"}
 # What is trained → the folders that its section describes.
-SECTIONS = {name: (name,) for name in ("medusa", "dflash", "dspark")} | dict.fromkeys(
+SECTIONS = {name: (name,) for name in ("medusa", "dflash", *JOINTS)} | dict.fromkeys(
     DRAFT_NETWORKS, tuple(DRAFT_NETWORKS)
 )
 OPENINGS = 20  # how many stories are written with heads
@@ -106,12 +107,10 @@ target, separately for the cold parts and for the parts sampled at temperature 1
 decoding with the bundled tree, on {openings} held-out openings.
 """
 )
-DSPARK_CARD = (
-    DSPARK
-    + """
+JOINT_CARD = """{title}
 
-The joint belongs to the DFlash network, which stays as it is. It adds a bias of rank {rank} from the token before each
-position, and predicts acceptance. It was trained on texts that the target wrote itself, with this command:
+The joint belongs to the DFlash network, which stays as it is. {what}
+It was trained on texts that the target wrote itself, with this command:
 
 - `{command}`
 
@@ -121,7 +120,10 @@ position, and predicts acceptance. It was trained on texts that the target wrote
 
 A step is a position in a block. Unlike the network alone, the joint is given the token that really stands before it.
 """
-)
+JOINT_DOES = {
+    "dspark": "It adds a bias of rank {rank} from the token\nbefore each position, and predicts acceptance.",
+    "dflash2": "It adds scores of rank {rank} for pairs of\nneighbouring tokens, weighted by the network's state.",
+}
 
 
 def measure_family(folder):
@@ -194,7 +196,7 @@ def measure_head(folder, name):
     log = read_json(Path(folder) / name / "training_log.json")
     family = load(folder, device="cpu", dtype="float32")
     head, figures = getattr(family, name), {}
-    method: Any = {"medusa": medusa, "dflash": dflash, "dspark": dspark}.get(name, eagle)
+    method: Any = {"medusa": medusa, "dflash": dflash, "dflash2": dflash, "dspark": dspark}.get(name, eagle)
     step = "head" if name == "medusa" else "step"
     for kind, shares in log["accuracies"].items():
         best = [ranks[0] for ranks in shares] if name == "medusa" else shares
@@ -224,7 +226,8 @@ def write_heads_card(folder, names=("medusa",)):
         if (folder / name).exists():
             logs[name] = read_json(folder / name / "training_log.json")
             figures[name] = measure_head(folder, name)
-    sections = {"medusa": (HEADS, _on_medusa), "dflash": (DFLASH, _on_dflash), "dspark": (DSPARK, _on_dspark)}
+    sections: dict[str, Any] = {"medusa": (HEADS, _on_medusa), "dflash": (DFLASH, _on_dflash)}
+    sections |= {name: (title, partial(_on_joint, name)) for name, title in JOINTS.items()}
     title, section = sections.get(names[0], (EAGLE, _on_eagle))
     card = folder / "MODEL_CARD.md"
     before, _, after = card.read_text().partition(title)
@@ -266,11 +269,11 @@ def _on_dflash(logs, figures):
     )  # fmt: skip
 
 
-def _on_dspark(logs, figures):
-    log = logs["dspark"]
-    rows = _made(log) | {"tree": _tree(log["tree"])} | figures["dspark"]
-    return DSPARK_CARD.format(
-        rank=log["rank"], command=log["command"],
+def _on_joint(name, logs, figures):
+    log = logs[name]
+    rows = _made(log) | {"tree": _tree(log["tree"])} | figures[name]
+    return JOINT_CARD.format(
+        title=JOINTS[name], what=JOINT_DOES[name].format(rank=log["rank"]), command=log["command"],
         rows_of_table="\n".join(f"| {name} | {figure} |" for name, figure in rows.items()),
     )  # fmt: skip
 

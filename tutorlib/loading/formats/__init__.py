@@ -9,10 +9,10 @@ What this package does not do: find or download folders (`tutorlib.loading.hub`)
 """
 
 from .dflash_files import load_dflash, save_dflash
-from .dspark_files import load_dspark, save_dspark
 from .eagle_configs import extra_norms
 from .eagle_files import BORROWED, load_eagle, save_eagle
 from .files import FILES, INSIDE, output_weight
+from .joint_files import load_dflash2, load_dspark, save_dflash2, save_dspark
 from .medusa_files import load_medusa, save_medusa
 from .mtp_files import load_mtp, save_mtp
 from .pruned_files import load_pruned, save_pruned

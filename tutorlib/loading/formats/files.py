@@ -34,6 +34,7 @@ FILES = {
     "dflash": MODEL,
     "mtp": MODEL,
     "dspark": MODEL,
+    "dflash2": MODEL,
 }
 # Heads that may stand in the files of their target, beside its own tensors, and what their names begin with there.
 INSIDE = {"medusa": "medusa_head."}

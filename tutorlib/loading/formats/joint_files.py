@@ -1,16 +1,27 @@
-"""Files of DSpark's joint, without the DFlash network to which it belongs. The names are tutorlib's own."""
+"""Files of a joint, DSpark's or DFlash2's, without the DFlash network to which it belongs.
+
+The names are tutorlib's own.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
+from ...drafting.dflash2_head import DFlash2Head
 from ...drafting.dflash_head import DFlashHead
 from ...drafting.dspark_head import DSparkHead
 from ...drafting.head_parts import TREE
+from ...drafting.joint_head import JointHead
 from .eagle_configs import checked_tree
 from .files import OURS, check_sizes, fitting, our_entry, read_folder, whole_number, without_weights, write_folder
 
-KIND = "DSparkJoint"  # `architectures` in config.json
+Joint = TypeVar("Joint", bound=JointHead)
+# Kind of head → its layout, `architectures` in config.json, and the name of its rank there.
+KINDS: dict[type[JointHead], tuple[str, str, str]] = {
+    DSparkHead: ("dspark", "DSparkJoint", "markov_rank"),
+    DFlash2Head: ("dflash2", "DFlash2Joint", "selector_rank"),
+}
 
 
 def save_dspark(head: DSparkHead, folder, *, base: str = "") -> Path:
@@ -29,15 +40,7 @@ def save_dspark(head: DSparkHead, folder, *, base: str = "") -> Path:
     -------
     path of the file with the tensors
     """
-    config = {
-        "architectures": [KIND],
-        "markov_rank": head.rank,
-        "vocab_size": head.vocab_size,
-        "hidden_size": head.width,
-        "base_model_name_or_path": base,
-        OURS: {"tree": checked_tree(head.tree)},
-    }
-    return write_folder(folder, "dspark", config, head.joint, pickled=False)
+    return _save(head, folder, base)
 
 
 def load_dspark(folder, network: DFlashHead) -> DSparkHead:
@@ -60,8 +63,42 @@ def load_dspark(folder, network: DFlashHead) -> DSparkHead:
         If anything is missing, unknown, incomplete, or has the wrong shape (the message names the file, and the tensor
         or key), or if the sizes are not those of the network.
     """
-    _, config, tensors, place, path = read_folder(folder, _layout_of)
-    check_sizes(config, ("markov_rank", "vocab_size", "hidden_size"), tensors, place, path)
+    return _load(DSparkHead, folder, network)
+
+
+def save_dflash2(head: DFlash2Head, folder, *, base: str = "") -> Path:
+    """Write the joint of a DFlash2 head, as `save_dspark` does."""
+    return _save(head, folder, base)
+
+
+def load_dflash2(folder, network: DFlashHead) -> DFlash2Head:
+    """Read a joint of DFlash2 for a DFlash network, as `load_dspark` does."""
+    return _load(DFlash2Head, folder, network)
+
+
+def _save(head: JointHead, folder, base: str) -> Path:
+    layout, kind, rank = KINDS[type(head)]
+    config = {
+        "architectures": [kind],
+        rank: head.rank,
+        "vocab_size": head.vocab_size,
+        "hidden_size": head.width,
+        "base_model_name_or_path": base,
+        OURS: {"tree": checked_tree(head.tree)},
+    }
+    return write_folder(folder, layout, config, head.joint, pickled=False)
+
+
+def _load(made: type[Joint], folder, network: DFlashHead) -> Joint:
+    layout, kind, rank = KINDS[made]
+
+    def layout_of(config: dict, place: Path) -> str:
+        if config.get("architectures") != [kind]:
+            raise ValueError(f"{place} is not of a {made.title}: its architectures are {config.get('architectures')!r}")
+        return layout
+
+    _, config, tensors, place, path = read_folder(folder, layout_of)
+    check_sizes(config, (rank, "vocab_size", "hidden_size"), tensors, place, path)
     for key, size in (("vocab_size", network.vocab_size), ("hidden_size", network.width)):
         if whole_number(config, key, 1, place) != size:
             raise ValueError(
@@ -72,15 +109,9 @@ def load_dspark(folder, network: DFlashHead) -> DSparkHead:
         tree = checked_tree(our_entry(config, place).get("tree", TREE))
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-    head = without_weights(DSparkHead, network, whole_number(config, "markov_rank", 1, place))
+    head = without_weights(made, network, whole_number(config, rank, 1, place))
     found = fitting(head, tensors, {name: name for name in head.joint}, path)
     head.load_state_dict(found, assign=True, strict=False)
     head.tree = tree
     like = network.fc.weight
     return head.to(like.device, like.dtype).eval().requires_grad_(False)
-
-
-def _layout_of(config: dict, place: Path) -> str:
-    if config.get("architectures") != [KIND]:
-        raise ValueError(f"{place} is not of a DSpark joint: its architectures are {config.get('architectures')!r}")
-    return "dspark"
