@@ -69,7 +69,7 @@ def test_the_probabilities_that_are_noted_are_those_of_whole_paths_and_the_tree_
 @pytest.mark.parametrize("make", (eagle1, eagle3))
 def test_a_draft_after_a_text_is_the_networks_with_the_probability_of_each_path(make, llama):
     head, text = make(llama), [3, 1, 4, 1, 5]
-    tree, chances = sweep.drafted_with_confidence(llama, head, text, SHAPES["dynamic"])
+    tree, chances = sweep.drafted(llama, head, text, SHAPES["dynamic"])
     plain, _ = drafted(llama, head, text, SHAPES["dynamic"])
     assert (tree.tokens, tree.parents) == (plain.tokens, plain.parents)
     assert_chances(head, llama, text, tree, chances)

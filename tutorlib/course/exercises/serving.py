@@ -56,8 +56,8 @@ def _shares(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i and
     return shares
 
 
-check_shares = Exercise(
-    """Judge ``my_shares(rounds, gamma)``: for each position, the share accepted of those checked.""",
+check_by_position = Exercise(
+    """Judge ``my_by_position(rounds, gamma)``: for each position, the share accepted of those checked.""",
     [
         ([(4, 4), (4, 0), (4, 2), (4, 3), (4, 1)], 4),
         ([(3, 3), (3, 1), (1, 1), (2, 2), (3, 0)], 3),
