@@ -21,6 +21,7 @@ from ...decoders.sample_batch import sample_batch
 from ...decoders.speculative import speculative
 from ...drafting.choices import Choices, grow
 from ...drafting.confidences import Confidences, accepted_by_confidence
+from ...drafting.confidences import drafted_with_confidence as drafted  # noqa: F401 (for the chapters)
 from ...drafting.draft_trees import (
     chain_draft,
     drawn_chain,
