@@ -62,14 +62,6 @@ def test_rows_of_a_batch_are_what_each_would_be_alone(models, family, dtype, mon
         check()
 
 
-def test_rows_that_are_rolled_back_go_on_from_there(llama):
-    batch = llama.batch([[1, 2, 3, 4, 5, 6, 7, 8, 9], [0], [5, 5]])
-    for lists in ([[1], [2, 3], []], [[4, 5, 6], [], [7]], [[0]] * 3):
-        for logits, tokens in zip(batch.feed(lists), batch.tokens, strict=True):
-            assert_rows(logits, recomputed(llama.model, tokens)[len(tokens) - len(logits) :])
-        batch.rollback([1, 0, 1])
-
-
 def test_a_short_row_may_ride_along_at_the_end_of_the_context(lm):
     # The padding of the long row would have positions beyond the context; learned positions have no row for them.
     batch = lm.batch([[1] * (CONTEXT - 2), [2]])

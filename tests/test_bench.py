@@ -161,9 +161,10 @@ def test_all_greedy_rows_make_the_same_tokens(made):
 
 
 @pytest.mark.parametrize("row", [row for row in LOSSLESS if row.sampling], ids=lambda row: row.name)
-def test_rows_draw_at_the_temperature_that_they_are_given(family, made, row):
-    """Next to 0 that leaves the greedy text; at a high one even the filters leave many, and seeds matter."""
+def test_rows_draw_at_the_temperature_and_within_the_top_p_that_they_are_given(family, made, row):
+    """Next to 0 each leaves the greedy text; at a high temperature even the filters leave many, and seeds matter."""
     assert decoded(row, family, PROMPTS, 8, t=1e-3).texts == made[PLAIN][0].texts
+    assert [row.decode(family, [prompt], 8, 0, 9.0, 1e-6).texts[0] for prompt in PROMPTS] == made[PLAIN][0].texts
     first, second = (decoded(row, family, PROMPTS, 8, seed, 9.0).texts for seed in (0, 1))
     assert first != second
 
@@ -225,12 +226,6 @@ def test_a_copy_alone_is_the_copys_own_text_and_as_a_draft_it_is_called_for_each
     alone = [run(greedy(family.quantized, prompt), 8, stop=()).tokens for prompt in PROMPTS]
     assert output.texts == alone != made[PLAIN][0].texts and called == {"quantized": 16}
     assert set(made[WITH_COPY][1]) == {"quantized"} and row_named(WITH_COPY).is_drafting
-
-
-@pytest.mark.parametrize("row", [row for row in LOSSLESS if row.sampling], ids=lambda row: row.name)
-def test_a_small_p_leaves_the_greedy_text_at_any_temperature(family, made, row):
-    texts = [row.decode(family, [prompt], 8, 0, 9.0, 1e-6).texts[0] for prompt in PROMPTS]
-    assert texts == made[PLAIN][0].texts
 
 
 def test_rows_of_ours_count_a_call_a_token_or_fewer(made):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import random_model
+from conftest import Clock, random_model
 from draft_networks import eagle1
 
 from tutorlib import LM, EightBits, MedusaHeads, TableLM
@@ -17,18 +17,6 @@ from tutorlib.model.llama import LoopCache
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 
 
-class Clock:
-    """Time that goes on when it is told to."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def wait(self, seconds):
-        self.now += seconds
-
-
 class Head(torch.nn.Module):
     """Takes 3 seconds, and as many as that again in a model that it asks."""
 
@@ -37,7 +25,7 @@ class Head(torch.nn.Module):
         self.clock, self.inner = clock, inner
 
     def forward(self):
-        self.clock.wait(3)
+        self.clock.now += 3
         if self.inner is not None:
             self.inner()
 
@@ -49,7 +37,7 @@ def test_calls_are_inside_and_all_else_is_between():
 
     def decode(family, prompts, *_):
         for _ in range(2):
-            clock.wait(1)
+            clock.now += 1
             family.inner()  # 3 seconds
             family.head()  # 6, those of the call within it once
         return Output([], None)
@@ -136,7 +124,7 @@ def test_what_a_target_reads_for_its_copy_is_a_call_too(monkeypatch):
 
     def slow(self, tokens, *others):
         computed.append(len(tokens[0]))
-        clock.wait(1)
+        clock.now += 1
         return compute(self, tokens, *others)
 
     monkeypatch.setattr(LoopCache, "_compute", slow)

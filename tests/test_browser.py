@@ -134,11 +134,8 @@ if (!player) return null;
 const steps = [...player.querySelectorAll(".tl-step")];
 const shown = () => steps.filter(s => style(s).display !== "none").map(s => s.querySelector(".tl-number").textContent);
 const key = name => player.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
-const seen = {start: shown(), total: steps.length};
+const seen = {start: shown()};
 player.querySelector(".tl-next").click(); seen.next = shown();
-key("ArrowRight"); seen.right = shown();
-key("ArrowLeft"); seen.left = shown();
-player.querySelector(".tl-last").click(); seen.last = shown();
 key("Home"); seen.home = shown();
 seen.hacked = window.hacked === true;
 return seen;
@@ -234,17 +231,6 @@ def seen_player(trace_page, tmp_path_factory):
     return [look([trace_page], questions[: 2 - dark], folder, dark)[0] for dark in (False, True)]
 
 
-def test_the_player_steps_with_buttons_and_keys_and_no_kernel(seen_player):
-    seen = seen_player[0][1]
-    assert seen["total"] == 6
-    assert seen["start"] == ["Step 1"]
-    assert seen["next"] == ["Step 2"]
-    assert seen["right"] == ["Step 3"]
-    assert seen["left"] == ["Step 2"]
-    assert seen["last"] == ["Step 6"]
-    assert seen["home"] == ["Step 1"]
-
-
 def test_model_text_cannot_break_out_of_the_player_and_a_script_that_does_would_be_noticed(
     seen_player, trace_page, tmp_path
 ):
@@ -253,11 +239,6 @@ def test_model_text_cannot_break_out_of_the_player_and_a_script_that_does_would_
     text = trace_page.read_text(encoding="utf-8")
     page.write_text(text.replace("</body>", "<img src='data:,' onerror='hacked = true'></body>"), encoding="utf-8")
     assert look([page], [(1200, STEP_THROUGH)], tmp_path)[0][0]["hacked"] is True
-
-
-def test_the_player_asks_nothing_of_the_network(trace_page):
-    page = re.sub(r"&lt;.*?&gt;", "", trace_page.read_text(encoding="utf-8"))
-    assert not re.search(r"""(?:src|href)\s*=|@import|url\(""", page)
 
 
 def test_the_player_can_be_read_in_both_colour_schemes(seen_player):

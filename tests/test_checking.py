@@ -9,8 +9,7 @@ from conftest import VOCAB, exactly
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tutorlib import checking
-from tutorlib.drafting.checking import check_sampled, check_tree, drawn, exact, residual
+from tutorlib.drafting.checking import check_sampled, check_tree, drawn, exact
 from tutorlib.drafting.draft_trees import without
 from tutorlib.drafting.lossy_rules import threshold, typical_acceptance
 from tutorlib.measures import theory
@@ -106,14 +105,6 @@ def test_a_token_that_is_drawn_without_replacement_and_checked_has_the_targets_d
     assert off(target, draft, children) < EXACT
 
 
-def test_it_has_not_where_q_is_not_renormalised_or_the_residual_is_left_out(monkeypatch):
-    target, draft = (Asked(seed).row(ROOT) for seed in (5, 6))
-    assert off(target, draft, 2) < EXACT
-    assert off(target, draft, 2, lambda left, first: torch.where(left > 0, first, 0)) > 0.05, "q as it was"
-    monkeypatch.setattr(checking, "residual", lambda target_row, draft_row: target_row)
-    assert off(target, draft, 2) > 0.05, "p as it was"
-
-
 def draft_and_check(rng, target_rows, draft_rows):
     """One round on rows that do not depend on what came before: the tokens it emits."""
     drafted = [rng.choose(draft_row) for draft_row in draft_rows]
@@ -179,11 +170,6 @@ def test_a_round_by_hand():
 def test_a_token_that_the_draft_could_not_have_drawn_is_an_error():
     with pytest.raises(ValueError, match=r"token 1, drafted at node 0, has probability 0.0 in draft_probs"):
         check_sampled([1], row(1.0, 0.0, 0.0)[None], TARGET[:2], Seeded(0))
-
-
-def test_the_residual_by_hand():
-    assert residual(row(0.5, 0.3, 0.2), row(0.2, 0.2, 0.6)).tolist() == pytest.approx([0.75, 0.25, 0.0])
-    assert residual(row(0.5, 0.5), row(0.5, 0.5)).tolist() == [0.5, 0.5], "nothing is left: the target's own"
 
 
 def test_a_rejection_that_only_rounding_allows_draws_from_the_target():
@@ -285,18 +271,6 @@ def test_typical_keeps_the_longest_path_it_accepts_and_of_those_the_most_probabl
     assert len(asked.nodes) == len(set(asked.nodes)), "and none twice"
 
 
-def test_of_equally_long_paths_the_most_probable_wins_by_hand():
-    rows = {ROOT: [0.3, 0.7, 0.0], 0: [0.9, 0.1, 0.0], 1: [0.2, 0.2, 0.6], 2: [1.0, 0.0, 0.0], 3: [0.0, 1.0, 0.0]}
-    tree = TokenTree([0, 1, 0, 2], [ROOT, ROOT, 0, 1])  # a a: 0.3 * 0.9 = 0.27; b c: 0.7 * 0.6 = 0.42
-
-    def probs_at(node):
-        return row(*rows[node])
-
-    assert typical_acceptance(0.09, 0.3)(tree, probs_at, Greedy()) == ([1, 3], 1)
-    rows[1] = [0.5, 0.49, 0.01]  # then c is not likely enough, and the shorter path counts for less than a a
-    assert typical_acceptance(0.09, 0.3)(tree, probs_at, Greedy()) == ([0, 2], 0)
-
-
 def test_a_candidate_at_the_threshold_is_not_above_it_and_one_of_probability_zero_never_is():
     tree, rows = TokenTree([0], [ROOT]), {ROOT: row(0.5, 0.5, 0.0), 0: row(0.0, 0.0, 1.0)}
     assert typical_acceptance(0.5, 1.0)(tree, rows.__getitem__, Greedy())[0] == []
@@ -314,14 +288,6 @@ def test_typical_draws_once_and_what_it_draws_is_the_targets():
     path, _ = rule(tree, asked, Greedy())
     seen = outcomes(lambda rng: rule(tree, asked, rng)[1])
     assert seen == pytest.approx(dict(enumerate(asked.row(path[-1] if path else ROOT).tolist())))
-
-
-def test_where_greedy_leaves_one_token_typical_accepts_that_alone():
-    def probs_at(node):
-        return torch.eye(TOKENS, dtype=torch.float64)[{ROOT: 1, 0: 2, 1: 0}[node]]
-
-    assert typical_acceptance()(TokenTree([1, 0], [ROOT, ROOT]), probs_at, Greedy()) == ([0], 2)
-    assert typical_acceptance()(TokenTree([0, 2], [ROOT, ROOT]), probs_at, Greedy()) == ([], 1)
 
 
 def test_the_threshold_is_a_cap_where_the_target_is_sure_and_falls_with_the_entropy():

@@ -97,20 +97,6 @@ def test_the_worked_example_by_hand():
     assert run(greedy(EXPERT, QUESTION), 1).text == "Kenya"
 
 
-def test_the_cut_is_the_experts_and_a_share_of_its_highest_probability_by_hand():
-    expert, amateur = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log(), torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log()
-    for alpha, left in ((0, 4), (0.099, 4), (0.11, 3), (0.29, 3), (0.31, 2), (0.59, 2), (0.61, 1), (1, 1)):
-        scores = contrastive_scores(expert, amateur, alpha)[0]
-        assert (scores > -math.inf).tolist() == [x < left for x in range(4)], alpha
-    assert scores[0] == pytest.approx(math.log(5))
-
-
-def test_the_amateurs_temperature_sharpens_the_amateur_alone_by_hand():
-    # At temperature 0.5 probabilities are squared: 0.64 and 0.04 of 0.68.
-    scores = contrastive_scores(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.8, 0.2]]).log(), 0.1, 0.5)
-    assert scores[0].tolist() == pytest.approx([math.log(0.5 * 0.68 / 0.64), math.log(0.5 * 0.68 / 0.04)])
-
-
 def test_a_whole_cut_or_an_even_amateur_is_greedy(pairs):
     even = TableLM({}, vocab=LETTERS.vocab)
     for expert, amateur in pairs:

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import math
 import sys
 
 import numpy as np
@@ -12,8 +11,6 @@ from scripted import ABC, run_scripted
 
 from tutorlib import decoders
 from tutorlib.decoders import greedy, sample, speculative, speculative_batch
-from tutorlib.model.lm import LM
-from tutorlib.model.session import NaNLogits
 from tutorlib.model.table import TableLM
 from tutorlib.running import decoding
 from tutorlib.running.decoding import decoder, run, run_batch
@@ -134,12 +131,6 @@ class TestArguments:
             with pytest.raises(TypeError, match="must yield"):
                 run_batch(scripted_batch(ABC, ["a", "b"], [made]), 5)
 
-    def test_nan_logits(self):
-        model = random_model("llama")
-        model.lm_head.weight.data[3] = math.nan
-        with pytest.raises(NaNLogits):
-            run(greedy(LM(model), [1, 2]), 5)
-
     def test_a_bad_prompt_is_refused_at_the_call(self):
         for prompt, words in (("a" * 65, "65 tokens, more than the context of 64"), ("x", "'x'")):
             with pytest.raises(ValueError, match=words):
@@ -158,10 +149,6 @@ class TestArguments:
     def test_something_that_draws_nothing_is_refused_at_the_call(self, rng):
         with pytest.raises(ValueError, match="choose and accept"):
             sample(ABC, "a", rng=rng)
-
-    def test_a_warp_that_is_no_list_is_refused_at_the_call(self):
-        with pytest.raises(ValueError, match=r"write warp=\[temperature\(0.5\)\]"):
-            sample(ABC, "a", rng=Seeded(0), warp=temperature(0.5))
 
     def test_missing_and_unknown_arguments_are_type_errors_at_the_call(self):
         @decoder
@@ -271,11 +258,8 @@ class TestDecoder:
         steps, rounds = greedy(ABC, "ab"), speculative_batch(ABC, ABC, ["ab", "c"])
         assert (steps.lm, steps.prompt, steps.name, steps.begun) == (ABC, [0, 1], "greedy", False)
         assert (rounds.lm, rounds.prompts, rounds.name, rounds.begun) == (
-            ABC,
-            [[0, 1], [2]],
-            "speculative_batch",
-            False,
-        )
+            ABC, [[0, 1], [2]], "speculative_batch", False,
+        )  # fmt: skip
         assert "run()" in repr(steps) and "run_batch()" in repr(rounds)
         assert ABC.calls == calls
         assert next(steps).tokens == [2]
@@ -293,13 +277,10 @@ class TestDecoder:
 @pytest.mark.parametrize(
     ("terminal", "long", "asked", "shown"),
     [
-        (False, True, None, False),
-        (True, False, None, False),
-        (True, True, None, True),
-        (False, False, True, True),
+        (False, True, None, False), (True, False, None, False), (True, True, None, True), (False, False, True, True),
         (True, True, False, False),
     ],
-)
+)  # fmt: skip
 def test_progress_is_shown_of_long_runs_in_a_terminal_or_as_asked(terminal, long, asked, shown, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     if long:

@@ -92,21 +92,6 @@ def test_the_divergence_is_that_of_the_textbook():
     assert jensen_shannon(*apart).tolist() == pytest.approx([math.log(2)])
 
 
-def test_the_divergence_with_the_mean_in_front_would_choose_another_layer_by_hand():
-    """(KL(m || p) + KL(m || q)) / 2, which is found in code, is no Jensen-Shannon divergence."""
-    last, one, other = [0.13, 0.31, 0.56], [0.56, 0.27, 0.17], [0.19, 0.01, 0.80]
-
-    def reversed_divergence(p, q):
-        mean = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
-        return (kl(mean, p) + kl(mean, q)) / 2
-
-    assert reversed_divergence(last, one) < reversed_divergence(last, other)
-    rows = torch.tensor([one, other], dtype=torch.float64).log()
-    distances = jensen_shannon(rows, torch.tensor([last], dtype=torch.float64).log())
-    assert distances.tolist() == pytest.approx([0.12778, 0.10213], abs=1e-5)
-    assert distances.tolist() == pytest.approx([jensenshannon(last, one) ** 2, jensenshannon(last, other) ** 2])
-
-
 def test_sampling_has_exactly_the_distribution_of_the_formula():
     lm = small("llama")
     probs = by_layer(lm)

@@ -103,16 +103,6 @@ def test_it_asks_no_more_than_it_has_to():
     assert grown(dynamic_tree(10, 8, 10), lambda path: even)[1] == [], "ten guesses as good as each other are the tree"
 
 
-def test_the_tree_has_as_many_nodes_levels_and_children_as_it_may():
-    guess = anything(sharpness=1.0)
-    for nodes, depth, top in SIZES:
-        paths, _ = grown(dynamic_tree(nodes, depth, top), guess)
-        assert len(paths) == min(nodes, sum(top**level for level in range(1, depth + 1)))
-        assert max(map(len, paths)) <= depth
-        assert max(sum(path[:-1] == above for path in paths) for above in [(), *paths]) <= top
-    assert len(grown(dynamic_tree(59, 2, 10), anything(vocab=3))[0]) == 3 + 9, "all that there is"
-
-
 def test_where_all_are_equal_the_shorter_paths_are_kept():
     paths, _ = grown(dynamic_tree(6, 3, 2), lambda path: [math.log(0.5)] * 2)
     assert paths == {(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)}
@@ -315,15 +305,6 @@ def test_trees_follow_the_warped_law_each_guess_after_its_own_path(warp):
         assert made != best_tree(guess, 12, 4, 3)[0] or warp[0].__name__ == "temperature_warp"
         made, _ = grown(static_tree(SHAPES["sparse"]), guess, text=TEXT, warp=warp)
         assert made == tree_of_ranks(warped, SHAPES["sparse"], FAR)
-
-
-def test_a_temperature_makes_the_tree_deeper_or_wider():
-    guess = anything(sharpness=1.5)
-    cold, plain, warm = (
-        max(map(len, grown(dynamic_tree(15, 8, 5), guess, warp=warp)[0]))
-        for warp in ([temperature(0.25)], [], [temperature(3.0)])
-    )
-    assert cold > plain > warm
 
 
 @pytest.mark.parametrize("shape", [chain_draft(4), static_tree(SHAPES["sparse"]), dynamic_tree(20, 4, 5)], ids="abc")

@@ -132,21 +132,13 @@ def test_node_llama_cpp_transformers_js_and_vllm_are_chains_of_the_same_warps():
     """Their rows are read from what was seen of them: two engines run in Node. vLLM's is read in its source."""
     names = [one.__name__ for one in as_in("node-llama-cpp", temperature=2, prompt_length=3, penalty=1.1)]
     assert names == [
-        "repetition_penalty(1.1, ignore_first=3, last=64)",
-        "exactly_k(40)",
-        "top_p(0.95)",
-        "temperature(2)",
-    ]
+        "repetition_penalty(1.1, ignore_first=3, last=64)", "exactly_k(40)", "top_p(0.95)", "temperature(2)",
+    ]  # fmt: skip
     read = {"temperature": 2, "top_k": 4, "top_p": 0.8, "min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1}
     assert [one.__name__ for one in as_in("vllm", prompt_length=3, logit_bias={3: 1.0}, **read)] == [
-        "logit_bias({3: 1.0})",
-        "repetition_penalty(1.1)",
-        "presence_penalty(1, ignore_first=3)",
-        "temperature(2)",
-        "min_p(0.1)",
-        "top_k(4)",
-        "top_p(0.8)",
-    ]
+        "logit_bias({3: 1.0})", "repetition_penalty(1.1)", "presence_penalty(1, ignore_first=3)", "temperature(2)",
+        "min_p(0.1)", "top_k(4)", "top_p(0.8)",
+    ]  # fmt: skip
     assert as_in("vllm", temperature=0) == [warp.one_hot] and as_in("vllm") == []
     assert [one.__name__ for one in as_in("transformers.js", do_sample=True, temperature=2, top_k=4)] == [
         "temperature(2)",

@@ -289,19 +289,13 @@ def test_speculative_sampling_in_the_page_has_the_targets_distribution(engine, g
 @in_a_browser
 def test_draws_can_be_repeated_and_follow_the_probabilities(engine):
     probs, count = [0.5, 0.0, 0.3, 0.2], 20000
-    draws = asked(
-        engine, f"(rng => Array.from({{length: {count}}}, () => rng.choose(probs)))(new Live.Seeded(7))", probs=probs
-    )
-    assert draws[:50] == asked(
-        engine, "(rng => Array.from({length: 50}, () => rng.choose(probs)))(new Live.Seeded(7))", probs=probs
-    )
-    assert draws[:50] != asked(
-        engine, "(rng => Array.from({length: 50}, () => rng.choose(probs)))(new Live.Seeded(8))", probs=probs
-    )
+    many = "(rng => Array.from({length: count}, () => rng.choose(probs)))(new Live.Seeded(seed))"
+    draws = asked(engine, many, probs=probs, count=count, seed=7)
+    same, other = (asked(engine, many, probs=probs, count=50, seed=seed) for seed in (7, 8))
+    assert draws[:50] == same != other
     for token, probability in enumerate(probs):
-        assert (
-            abs(draws.count(token) / count - probability) < 4 * (probability * (1 - probability) / count) ** 0.5 + 1e-9
-        )
+        far = abs(draws.count(token) / count - probability)
+        assert far < 4 * (probability * (1 - probability) / count) ** 0.5 + 1e-9
     accepted = asked(engine, f"(rng => Array.from({{length: {count}}}, () => rng.accept(0.25)))(new Live.Seeded(1))")
     assert abs(accepted.count(True) / count - 0.25) < 0.013
 
@@ -344,32 +338,27 @@ MEDUSA = """prompts.map(prompt => {
 })"""
 
 
-@in_a_browser
-def test_medusa_in_the_page_writes_the_tokens_of_the_library_in_the_same_rounds(trees, family):
-    prompts = [family.target.encode(prompt) for prompt in PROMPTS]
-    _, shape = live_page.medusa()
-    found = asked(trees, f"((settings, count) => {MEDUSA})(greedy, 64)", prompts=prompts)
-    for prompt, rounds in zip(prompts, found, strict=True):
-        trace = run(medusa(family.target, family.medusa, prompt, shape=shape), 64, stop=())
-        assert sum(rounds, [])[:64] == run(greedy(family.target, prompt), 64, stop=()).tokens
-        assert rounds[:-1] == [step.tokens for step in trace.steps[:-1]]
-
-
 EAGLE = MEDUSA.replace("Live.medusa", "Live.eagle").replace("{choices, ", "{length: 5, ")
+WITH_TREES = {
+    MEDUSA: lambda family, prompt: medusa(family.target, family.medusa, prompt, shape=live_page.medusa()[1]),
+    EAGLE: lambda family, prompt: eagle(family.target, family.eagle, prompt, shape=chain_draft(5)),
+}
+each_with_trees = pytest.mark.parametrize("method", WITH_TREES, ids=["medusa", "eagle"])
 
 
 @in_a_browser
-def test_eagle_in_the_page_writes_the_tokens_of_the_library_in_the_same_rounds(trees, family):
+@each_with_trees
+def test_a_method_with_a_tree_writes_the_tokens_of_the_library_in_the_same_rounds(trees, family, method):
     prompts = [family.target.encode(prompt) for prompt in PROMPTS]
-    found = asked(trees, f"((settings, count) => {EAGLE})(greedy, 64)", prompts=prompts)
+    found = asked(trees, f"((settings, count) => {method})(greedy, 64)", prompts=prompts)
     for prompt, rounds in zip(prompts, found, strict=True):
-        trace = run(eagle(family.target, family.eagle, prompt, shape=chain_draft(5)), 64, stop=())
+        trace = run(WITH_TREES[method](family, prompt), 64, stop=())
         assert sum(rounds, [])[:64] == run(greedy(family.target, prompt), 64, stop=()).tokens
         assert rounds[:-1] == [step.tokens for step in trace.steps[:-1]]
 
 
 @in_a_browser
-@pytest.mark.parametrize("method", [MEDUSA, EAGLE], ids=["medusa", "eagle"])
+@each_with_trees
 def test_a_method_with_a_tree_draws_the_text_of_the_plain_loop(trees, family, method):
     prompts = [family.target.encode(prompt) for prompt in PROMPTS[:4]] + [[0] + [5, 9] * 240]
     settings = "() => ({rng: new Live.Seeded(5), warp: {temperature: 0.9}})"
@@ -385,16 +374,8 @@ def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypat
     root = f"document.querySelector('[data-live={part}]')"
     said, press = f"{root}.querySelector('.live-status').textContent", f"{root}.querySelector('.live-main').click()"
     boxes = f"{root}.querySelectorAll('.live-box').length"
-
-    def type_prompt(text):
-        window.ask(
-            f"(box => {{ box.value = {json.dumps(text)}; box.dispatchEvent(new Event('input')); }})"
-            f"({root}.querySelector('textarea'))"
-        )
-
-    assert not [
-        asked for asked in window.asked if asked.endswith((".safetensors", "target.js", "medusa.js", "eagle.js"))
-    ]
+    heavy = (".safetensors", "target.js", "medusa.js", "eagle.js")
+    assert not [asked for asked in window.asked if asked.endswith(heavy)]
     monkeypatch.setattr(Server, "missing", ("target.safetensors", "target.js"))
     window.ask(press)
     window.wait(f"/did not arrive/.test({said})")
@@ -403,15 +384,15 @@ def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypat
     window.ask(f"({press}, {press})")
     window.wait(boxes)
     for text in ("", "Mia hat 3 Bücher 🙂", "<img src=x onerror='window.hacked = true'>", "Mia" + " Mia" * 200):
-        type_prompt(text)
+        set_prompt(window, text, root)
         assert window.ask(boxes) == 0
         window.ask(press)
         window.wait(boxes, 60)
     assert window.ask("window.hacked") is None
-    type_prompt("Mia " * 600)
+    set_prompt(window, "Mia " * 600, root)
     window.ask(press)
     window.wait(f"/Shorten it/.test({said})")
-    type_prompt("This is a story about Mia and Ben.")
+    set_prompt(window, "This is a story about Mia and Ben.", root)
     for _ in range(pressed):
         count = window.ask(f"{root}.textContent")
         window.ask(press)
@@ -422,11 +403,15 @@ def test_the_parts_with_trees_answer_whatever_is_done(window, address, monkeypat
         window.ask(f"document.documentElement.dataset.theme = '{'dark' if dark else 'light'}'")
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         window.call("Emulation.setDeviceMetricsOverride", **size)
-        assert window.ask("document.documentElement.scrollWidth") <= width
-        words = ".live :is(p, span, b, li, dt, dd, u, button, label)"
-        seen = f"all('{words}').filter(e => e.childElementCount === 0 && e.textContent.trim() && e.checkVisibility())"
-        assert window.ask(f"(() => {{ {HELPERS} return worst({seen}); }})()") >= 4.5
+        assert_it_can_be_read_and_fits(window, width)
     assert window.said == []
+
+
+def assert_it_can_be_read_and_fits(window, width):
+    assert window.ask("document.documentElement.scrollWidth") <= width
+    words = ".live :is(p, span, b, li, dt, dd, u, button, label)"
+    seen = f"all('{words}').filter(e => e.childElementCount === 0 && e.textContent.trim() && e.checkVisibility())"
+    assert window.ask(f"(() => {{ {HELPERS} return worst({seen}); }})()") >= 4.5
 
 
 # What a reader sees and does.
@@ -442,18 +427,16 @@ def press_next(window, seconds=20):
     window.wait(f"{WRITTEN} === {count + 1}", seconds)
 
 
-def set_prompt(window, text):
-    window.ask(
-        f"(box => {{ box.value = {json.dumps(text)}; box.dispatchEvent(new Event('input')); }})"
-        f"({STEPS}.querySelector('textarea'))"
-    )
+def set_field(window, field, value):
+    window.ask(f"(one => {{ one.value = {json.dumps(value)}; one.dispatchEvent(new Event('input')); }})({field})")
+
+
+def set_prompt(window, text, root=STEPS):
+    set_field(window, f"{root}.querySelector('textarea')", text)
 
 
 def set_slider(window, index, value):
-    window.ask(
-        f"(slider => {{ slider.value = {value}; slider.dispatchEvent(new Event('input')); }})"
-        f"({STEPS}.querySelectorAll('input[type=range]')[{index}])"
-    )
+    set_field(window, f"{STEPS}.querySelectorAll('input[type=range]')[{index}]", value)
 
 
 @in_a_browser
@@ -496,13 +479,10 @@ def test_everything_can_be_done_with_the_keyboard(window, address):
     window.wait(f"{WRITTEN} === 1")
     window.press(" ")
     window.wait(f"{WRITTEN} === 2")
-    assert (
-        window.ask("document.activeElement.textContent") == "Next token"
-    )  # what is drawn anew does not take the focus
-    controls = window.ask("document.querySelectorAll('.live :is(button, input, textarea)').length")
-    assert controls == window.ask(
-        "[...document.querySelectorAll('.live :is(button, input, textarea)')].filter(e => e.tabIndex === 0).length"
-    )
+    # What is drawn anew does not take the focus.
+    assert window.ask("document.activeElement.textContent") == "Next token"
+    controls = "[...document.querySelectorAll('.live :is(button, input, textarea)')]"
+    assert window.ask(f"{controls}.filter(e => e.tabIndex !== 0).length") == 0 < window.ask(f"{controls}.length")
     nameless = "[...document.querySelectorAll('.live :is(input, textarea)')].filter(e => !e.labels.length).length"
     assert window.ask(nameless) == 0
 
@@ -648,10 +628,7 @@ def test_the_page_in_use_can_be_read_and_fits(window, address, dark, width):
     for _ in range(3):  # the third guess is rejected: everything that there is is shown
         press_next(window)
     assert window.ask(f"{STEPS}.querySelectorAll('.live-line').length") == 2
-    assert window.ask("document.documentElement.scrollWidth") <= width
-    words = ".live :is(p, span, b, li, dt, dd, u, button, label)"
-    seen = f"all('{words}').filter(e => e.childElementCount === 0 && e.textContent.trim() && e.checkVisibility())"
-    assert window.ask(f"(() => {{ {HELPERS} return worst({seen}); }})()") >= 4.5
+    assert_it_can_be_read_and_fits(window, width)
     if AXE_CORE:
         found = window.ask(f"(async () => {{ {Path(os.environ['AXE_CORE']).read_text(encoding='utf-8')} {AXE} }})()")
         assert found == []
@@ -664,9 +641,8 @@ def test_in_the_game_only_the_rule_of_the_paper_keeps_the_targets_distribution(w
     accept = f"{game}.querySelectorAll('.live-buttons button')[0]"
     for _ in range(30):  # more than there are turns
         window.ask(f"{accept}.click()")
-    rows = window.ask(
-        f"[...{game}.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
-    )
+    cells = "row => [...row.cells].map(cell => cell.textContent)"
+    rows = window.ask(f"[...{game}.querySelectorAll('tbody tr')].map({cells})")
     distances = {name: float(distance) for name, _, distance in rows}
     assert distances["You"] > 0.1 and distances["Accept everything"] > 0.1 and distances["Reject everything"] > 0.1
     assert distances["Accept with probability min(1, p/q)"] == 0

@@ -17,7 +17,7 @@ LEARN_ONCE = cache(partial(learn, stories=30))
 @pytest.fixture
 def fit(tmp_path, monkeypatch):
     """`fit(steps)`: trains a tiny model of the village's kind in a folder."""
-    monkeypatch.setattr(accuracy, "answers", lambda *_: {})
+    monkeypatch.setattr(accuracy, "answer_shares", lambda *_: {})
     monkeypatch.setattr(train_village, "learn", LEARN_ONCE)
 
     def fit(steps):

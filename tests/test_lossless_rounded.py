@@ -30,12 +30,9 @@ from tutorlib.sampling.warp import probabilities
 
 PROMPT, LENGTH, SMALL = [0, 1, 0], 3, 0.001
 FORMS = {
-    "int8": None,
-    "bfloat16": {"dtype": "bfloat16"},
-    "float16": {"dtype": "float16"},
-    "loops": {},
+    "int8": None, "bfloat16": {"dtype": "bfloat16"}, "float16": {"dtype": "float16"}, "loops": {},
     "loops in eight bits": {},
-}
+}  # fmt: skip
 SAME_BITS = ("loops", "loops in eight bits")
 
 

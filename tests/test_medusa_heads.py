@@ -6,7 +6,6 @@ from conftest import VOCAB
 
 from tutorlib.drafting.choices import grow, usual_accuracies
 from tutorlib.drafting.medusa_heads import MedusaHeads, ResidualBlock
-from tutorlib.model.lm import LM
 
 
 def numbers(*shape, seed=0):
@@ -85,10 +84,6 @@ def test_without_a_tree_they_bring_one_grown_from_their_accuracies():
     assert MedusaHeads(6, 11, heads=2, choices=[(1, 1)]).choices == [(1,), (1, 1)]
 
 
-def test_a_small_vocabulary_has_no_more_ranks_than_tokens():
-    assert max(max(path) for path in MedusaHeads(6, 3, heads=2).choices) <= 2
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -111,10 +106,3 @@ def test_a_small_vocabulary_has_no_more_ranks_than_tokens():
 def test_bad_arguments_are_named(settings, says):
     with pytest.raises(ValueError, match=says):
         MedusaHeads(**{"width": 6, "vocab_size": 11, "heads": 2, **settings})
-
-
-def test_the_width_is_the_last_hidden_states(models, family):
-    lm = LM(models(family))
-    session = lm.session([1, 2], hidden=-1)
-    session.feed()
-    assert MedusaHeads(lm.width, VOCAB)(session.hidden).shape == (4, 1, VOCAB)

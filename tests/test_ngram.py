@@ -53,15 +53,6 @@ def by_hand(some, order, vocab_size, context):
     return probs
 
 
-def test_a_tiny_text_counted_by_hand():
-    lm = model_of([[0, 1, 0, 1, 1]], 1, 2)
-    assert [level.counts.tolist() for level in lm.levels] == [[2, 3], [2, 1, 1]] and lm.discounts == [0.5, 0.5]
-    # P(0) = 1.5/5 + 0.2/2; P(1 | 0) = 1.5/2 + 0.25 P(1); P(0 | 1) = 0.5/3 + (2/3) P(0)
-    assert lm.log_probs([]).exp().tolist() == pytest.approx([0.4, 0.6])
-    assert lm.log_probs([0]).exp().tolist() == pytest.approx([0.1, 0.9])
-    assert lm.log_probs([1]).exp().tolist() == pytest.approx([0.5 / 3 + 0.8 / 3, 0.5 / 3 + 1.2 / 3])
-
-
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
 def test_rows_are_those_of_the_formula(order):
     some = texts()

@@ -273,7 +273,7 @@ def test_a_cell_that_the_book_folds_is_folded_on_colab_and_in_jupyterlab_too():
     assert normalise(notebook).cells[2] == hidden
 
 
-def test_the_setup_script_writes_badge_and_setup_cell_and_writes_them_once():
+def test_the_setup_script_writes_badge_and_setup_cell_writes_them_once_and_follows_a_new_address():
     notebook, address = small_notebook(), "https://github.com/somebody/something"
     setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", address)
     again = nbformat.writes(notebook)
@@ -282,14 +282,9 @@ def test_the_setup_script_writes_badge_and_setup_cell_and_writes_them_once():
     assert f"git+{address}" in notebook.cells[1].source
     setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", address)
     assert nbformat.writes(notebook) == again
-
-
-def test_the_setup_script_follows_a_new_address():
-    notebook = small_notebook()
-    setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", "https://github.com/old/place")
     setup_cells.update_notebook(notebook, "notebooks/01_x.ipynb", "https://github.com/new/home")
     text = nbformat.writes(notebook)
-    assert "old" not in text and text.count("new/home") == 2
+    assert "somebody" not in text and text.count("new/home") == 2
 
 
 def test_a_notebook_without_a_title_is_refused():

@@ -29,17 +29,6 @@ def test_the_continuation_is_that_of_the_latest_occurrence_of_the_longest_ngram(
             assert text.continuation(3) == following(text.tokens, longest, 3)
 
 
-def test_the_longest_ngram_comes_first_and_of_its_occurrences_the_latest():
-    text = NGrams(3)
-    text.extend([1, 2, 7, 8, 1, 2, 9, 2, 5, 1, 2])
-    assert text.continuation(2) == [9, 2]
-
-
-def test_where_nothing_matches_it_is_a_plain_step():
-    step = next(iter(prompt_lookup(TableLM.random(5, 1, 0), [0, 1, 2, 3], gamma=4)))
-    assert (step.drafted, step.accepted, len(step.tokens)) == ([], 0, 1)
-
-
 def test_the_steps_tell_what_was_drafted_and_what_was_accepted():
     lm = TableLM({"": [0.0, 1.0, 0.0], "b": [0.9, 0.0, 0.1], "a": [0.2, 0.6, 0.2]})
     steps = run(prompt_lookup(lm, "abac", gamma=2), 7).steps

@@ -184,29 +184,14 @@ def direct(next_logits, prompt, definitions):
 # What is compared. No sum of the tables' probabilities lies on a threshold, where rounding would decide.
 
 SINGLE = [
-    [("temperature", 0.5)],
-    [("temperature", 3.0)],
-    [("top_k", 1)],
-    [("top_k", 2)],
-    [("top_k", 100)],
-    [("top_p", 0.58)],
-    [("top_p", 1)],
-    [("min_p", 0.4)],
-    [("typical", 0.45)],
-    [("repetition_penalty", 1.8)],
-    [("repetition_penalty", 1.8, 5)],
-    [("frequency_penalty", 0.7)],
-    [("frequency_penalty", 0.7, 4)],
-    [("presence_penalty", 1.1)],
-    [("presence_penalty", 1.1, 4)],
-    [("no_repeat_ngram", 2)],
-    [("no_repeat_ngram", 3)],
-    [("thinking_budget", [0], [1], 2)],
-    [("stop_when_unsure", 3, 1.0, 2)],
-    [("thinking_budget", [2, 0], [1, 1], 2, 1, 2)],
-    [("thinking_budget", [2, 0], [1, 2], 4, 3, 0, [2])],
+    [("temperature", 0.5)], [("temperature", 3.0)], [("top_k", 1)], [("top_k", 2)], [("top_k", 100)], [("top_p", 0.58)],
+    [("top_p", 1)], [("min_p", 0.4)], [("typical", 0.45)], [("repetition_penalty", 1.8)],
+    [("repetition_penalty", 1.8, 5)], [("frequency_penalty", 0.7)], [("frequency_penalty", 0.7, 4)],
+    [("presence_penalty", 1.1)], [("presence_penalty", 1.1, 4)], [("no_repeat_ngram", 2)], [("no_repeat_ngram", 3)],
+    [("thinking_budget", [0], [1], 2)], [("stop_when_unsure", 3, 1.0, 2)],
+    [("thinking_budget", [2, 0], [1, 1], 2, 1, 2)], [("thinking_budget", [2, 0], [1, 2], 4, 3, 0, [2])],
     [("thinking_budget", [0], [2, 1], 5, 1, None, [1, 3])],
-]
+]  # fmt: skip
 # Each in both orders, which are two cases.
 PAIRS = [
     [("temperature", 2.5), ("top_p", 0.58)],
@@ -253,15 +238,11 @@ class Table:
     prompt = [0, 2, 0, 2, 0]
     lm = TableLM(
         {
-            "": [0.4, 0.3, 0.2, 0.1],
-            "a": [0.3, 0.3, 0.3, 0.1],
-            "b": [0.0, 0.55, 0.0, 0.45],
-            "ca": [0.15, 0.05, 0.5, 0.3],
-            "ba": [0.28, 0.24, 0.24, 0.24],
-            "bb": [0.9, 0.05, 0.04, 0.01],
+            "": [0.4, 0.3, 0.2, 0.1], "a": [0.3, 0.3, 0.3, 0.1], "b": [0.0, 0.55, 0.0, 0.45],
+            "ca": [0.15, 0.05, 0.5, 0.3], "ba": [0.28, 0.24, 0.24, 0.24], "bb": [0.9, 0.05, 0.04, 0.01],
             "d": [0.25, 0.25, 0.25, 0.25],
         }
-    )
+    )  # fmt: skip
 
     def next_logits(self, text):
         return self.lm.log_probs(text).tolist()

@@ -122,12 +122,6 @@ def test_greedy_takes_the_likeliest_the_lowest_of_equals_and_accepts_only_what_i
     assert not Greedy().accept(0.999)
 
 
-def test_exhaustive_enumerates_two_dice():
-    fair = [1 / 6] * 6
-    sums = enumerate_outcomes(lambda rng: rng.choose(fair) + rng.choose(fair))
-    assert sums == pytest.approx({total: (6 - abs(total - 5)) / 36 for total in range(11)})
-
-
 def test_exhaustive_follows_draws_that_depend_on_draws():
     def geometric(rng):  # how many acceptances before the first refusal, at most 3
         return next((count for count in range(3) if not rng.accept(0.25)), 3)

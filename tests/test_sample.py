@@ -85,57 +85,8 @@ def test_draws_from_what_generate_draws_from_with_the_same_options(llama, settin
     assert not torch.allclose(ours[-1], plain[0], atol=0.01), "options that change nothing compare nothing"
 
 
-def test_without_random_draws_penalties_give_the_tokens_of_generate(llama):
-    prompt = [3, 1, 0, 1]
-    ids = torch.tensor([prompt])
-    for options, warp in (
-        ({"repetition_penalty": 1.5}, [repetition_penalty(1.5)]),
-        ({"no_repeat_ngram_size": 2}, [no_repeat_ngram(2)]),
-        ({"repetition_penalty": 1.2, "no_repeat_ngram_size": 3}, [repetition_penalty(1.2), no_repeat_ngram(3)]),
-    ):
-        theirs = llama.model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False, eos_token_id=None,
-            pad_token_id=0, **options,
-        )  # fmt: skip
-        assert run(sample(llama, prompt, rng=None, warp=warp), 20).tokens == theirs[0, len(prompt) :].tolist()
-
-
-def test_a_low_temperature_comes_close_to_greedy_and_a_high_one_to_even():
-    lm = TableLM({"": [0.2, 0.5, 0.3]}, context=1000)
-    cold = run(sample(lm, "a", rng=Seeded(0), warp=[temperature(0.05)]), 200).tokens
-    hot = run(sample(lm, "a", rng=Seeded(0), warp=[temperature(1000.0)]), 900).tokens
-    assert cold.count(1) == 200
-    assert all(abs(hot.count(token) - 300) < 60 for token in range(3))
-
-
-def test_each_row_comes_with_the_tokens_before_it():
-    seen = []
-
-    def penalty(logits, histories):
-        assert logits.shape == (1, 3)
-        seen.append(list(histories[0]))
-        return logits
-
-    trace = run(sample(TableLM.random(3, 1, 0), "ab", rng=Seeded(0), warp=[penalty]), 3)
-    assert seen == [[0, 1, *trace.tokens[:count]] for count in range(3)]
-
-
 def test_offers_the_warped_distribution_as_candidates():
     lm = TableLM({"": [0.25, 0.75]})
     step = run(sample(lm, "a", rng=Seeded(0), warp=[temperature(0.5)]), 1).steps[0]
     assert [token for token, _ in step.candidates[0]] == [1, 0]
     assert [prob for _, prob in step.candidates[0]] == pytest.approx([0.9, 0.1])
-
-
-@pytest.mark.parametrize("rng", [None, Seeded(0)], ids=["greedy", "seeded"])
-def test_an_ngram_rule_that_forbids_every_token_is_an_error_that_names_it(rng):
-    steps = sample(TableLM.random(3, 1, 0), "a", rng=rng, warp=[no_repeat_ngram(1)])
-    with pytest.raises(ValueError, match=r"no_repeat_ngram\(1\).* filtered everything away"):
-        run(steps, 3)
-
-
-def test_filters_are_a_warp_and_no_options_of_their_own():
-    with pytest.raises(TypeError, match="top_p"):
-        sample(TableLM.random(3, 1, 0), "a", rng=Seeded(0), top_p=0.9)
-    with pytest.raises(ValueError, match=r"write warp=\[top_p\(0.9\)\]"):
-        sample(TableLM.random(3, 1, 0), "a", rng=Seeded(0), warp=top_p(0.9))

@@ -156,14 +156,6 @@ def test_a_window_counts_positions_and_not_nodes(models, family):
     assert_rows(logits[4:], recomputed(lm.model, prompt + [9, *chain])[len(prompt) :])
 
 
-def test_a_session_that_is_rolled_back_into_the_prompt_goes_on_from_there(llama):
-    session = llama.session([1, 2, 3, 4])
-    session.feed([5])
-    session.rollback(3)
-    assert session.tokens == [1, 2]
-    assert_rows(session.feed([9]), recomputed(llama.model, [1, 2, 9])[-1:])
-
-
 def test_advance_to_feeds_only_what_differs(llama):
     session = llama.session([1, 2, 3])
     session.feed([4, 5, 6])

@@ -73,10 +73,6 @@ def test_gamma_adapts_and_unsure_drafts_end_row_by_row():
     assert_each_as_alone(target, draft, ["a", "bcd", "c"], 20, gamma=lambda rounds: 2 * (len(rounds) % 2))
 
 
-def test_a_batch_of_one_is_plain_speculation():
-    assert_each_as_alone(*tables(3), ["abc"], 20, gamma=2)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # What it costs
 

@@ -36,13 +36,9 @@ def test_taps_are_answered_and_every_decoder_can_be_solved(page):
         page.ask(f"document.querySelectorAll('.bug-code button')[{line}].click()")
         return page.ask("document.querySelector('[role=status]').textContent")
 
-    def buttons(name):
-        return f"[...document.querySelectorAll('.live-buttons button')].find(b => b.textContent === '{name}')"
-
     def press(name):
-        page.ask(
-            f"[...document.querySelectorAll('.live-buttons button')].find(b => b.textContent === '{name}').click()"
-        )
+        buttons = "[...document.querySelectorAll('.live-buttons button')]"
+        page.ask(f"{buttons}.find(b => b.textContent === '{name}').click()")
         return page.ask("document.querySelector('[role=status]').textContent")
 
     for number, decoder in enumerate(decoders()):
@@ -58,7 +54,5 @@ def test_taps_are_answered_and_every_decoder_can_be_solved(page):
         assert page.ask("document.documentElement.scrollWidth") <= 360
         assert press("Next decoder") == ""
     assert page.said == []
-    count = len(decoders())
-    assert f"Found {sum(n % 3 != 2 for n in range(count))}" in page.ask(
-        "document.querySelector('.live-legend').textContent"
-    )
+    found = sum(number % 3 != 2 for number in range(len(decoders())))
+    assert f"Found {found}" in page.ask("document.querySelector('.live-legend').textContent")

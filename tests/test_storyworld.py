@@ -138,15 +138,10 @@ def faulty(story, rng):
     thing = rng.choice([thing for thing in words.THINGS if thing not in story])
     who = grammar.read(story.split(". ")[0] + ".")[1]["who"]
     return [
-        f"{stranger} went to the mill.",
-        f"{stranger} still had two eggs.",
-        f"The {thing} stayed with {who}.",
-        f"The {thing} went from {who} to {stranger}.",
-        f'"The {thing} is lost," said {who}.',
-        f'"{stranger} feels sad," said {who}.',
-        f"{who} went the to mill.",
-        "A dragon sang.",
-    ]
+        f"{stranger} went to the mill.", f"{stranger} still had two eggs.", f"The {thing} stayed with {who}.",
+        f"The {thing} went from {who} to {stranger}.", f'"The {thing} is lost," said {who}.',
+        f'"{stranger} feels sad," said {who}.', f"{who} went the to mill.", "A dragon sang.",
+    ]  # fmt: skip
 
 
 @few_and_slowly_many(range(60), range(60, 400))

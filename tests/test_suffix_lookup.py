@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from lossless import EXACT, distance, table
 
-from tutorlib import Seeded, TableLM, greedy, run, suffix_lookup
+from tutorlib import Seeded, TableLM, run, suffix_lookup
 from tutorlib.decoders.suffix_lookup import SuffixAutomaton
 
 TEXTS = [[0, 1, 1, 0, 1], [0, 0], [1, 0, 0, 1, 1, 1, 0]]
@@ -13,24 +13,6 @@ TEXTS = [[0, 1, 1, 0, 1], [0, 0], [1, 0, 0, 1, 1, 1, 0]]
 
 def test_it_keeps_the_models_distribution_with_larger_trees_and_further_texts():
     assert distance(suffix_lookup, table(2), [0, 1, 1, 0], 5, gamma=6, least=0, texts=TEXTS) < EXACT
-
-
-@pytest.mark.slow
-def test_on_the_bundled_model_it_is_greedy_with_fewer_calls_and_fewer_still_with_stories_to_look_in():
-    from tutorlib import models, storyworld
-    from tutorlib.lab import bench
-
-    lm = models.load("storyworld").target
-    stories = [lm.encode(storyworld.story(seed)) for seed in range(20)]
-    calls = Counter()
-    for prompt in bench.story_prompts(lm, 4):
-        plain = run(greedy(lm, prompt), 60)
-        calls["greedy"] += plain.target_calls
-        for name, texts in (("alone", ()), ("stories", stories)):
-            trace = run(suffix_lookup(lm, prompt, gamma=8, texts=texts), 60)
-            assert trace.tokens == plain.tokens
-            calls[name] += trace.target_calls
-    assert calls["stories"] < 0.9 * calls["alone"] < 0.8 * calls["greedy"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -118,28 +100,6 @@ def test_of_many_continuations_the_likeliest_are_drafted_and_of_equals_the_lates
     seen = SuffixAutomaton()
     seen.extend([1, 5, 1, 6, 1, 6, 1, 5, 9, 1])
     assert seen.continuations(most=1).tokens == [5], "both twice, and 5 last, though 6 came new after it"
-
-
-def test_the_longer_the_match_the_further_the_draft_goes():
-    drafted = {}
-    for length in (1, 2, 4):
-        seen = SuffixAutomaton()
-        match = list(range(length))
-        seen.extend([*match, *range(100, 130), *match])
-        tree = seen.continuations(most=30, least=0.1)
-        assert tree.tokens == list(range(100, 100 + len(tree)))
-        drafted[length] = len(tree)
-    # A match of length L seen once: (1 + 1/L) ** -n >= 0.1.
-    assert drafted == {1: 3, 2: 5, 4: 10}
-
-
-def test_a_match_may_be_of_any_length():
-    text = [token % 7 for token in range(60)]
-    seen = SuffixAutomaton()
-    seen.extend([*text, 9, *text[:-1]])
-    assert seen.continuations(most=1).tokens == [text[-1]]
-    seen.extend([text[-1]])
-    assert seen.continuations(most=1).tokens == [9], "the match of 60 tokens, not one of the shorter ones inside it"
 
 
 def test_no_draft_runs_from_one_text_into_the_next():

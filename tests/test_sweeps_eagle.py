@@ -93,14 +93,9 @@ def test_confidence_is_binned_by_the_networks_probability():
 def few(monkeypatch, llama):
     """Few short texts, of tokens."""
     small = {
-        **sweep.SETTING,
-        "prompts": 3,
-        "fewer_prompts": 2,
-        "tokens": 12,
-        "depth": 3,
-        "ranked_texts": 4,
+        **sweep.SETTING, "prompts": 3, "fewer_prompts": 2, "tokens": 12, "depth": 3, "ranked_texts": 4,
         "ranked_tokens": 5,
-    }
+    }  # fmt: skip
     monkeypatch.setattr(sweep, "SETTING", small)
     monkeypatch.setattr(
         sweep,

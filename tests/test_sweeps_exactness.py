@@ -23,30 +23,22 @@ def test_in_float64_both_loops_write_the_same_and_where_they_part_the_two_best_a
     assert first["one"][0] > first["one"][1]
 
 
-def test_a_text_that_parts_is_found_with_its_place_and_gap():
+def test_a_text_that_parts_is_found_with_its_place_and_gap(monkeypatch):
     class Family:
         target = draft = TableLM({"": [0.5, 0.3, 0.2]})
 
     found = rounding.compare_loops(Family, [0])
-    assert (found["place"], found["gap"]) == (None, None)
-    assert found["tokens"] == rounding.SETTING["tokens"]
+    assert (found["place"], found["gap"], found["tokens"]) == (None, None, rounding.SETTING["tokens"])
     assert found["least_gap"] == pytest.approx(math.log(0.5 / 0.3))
+    monkeypatch.setattr(rounding, "speculative", lambda *_, **__: greedy(TableLM({"": [0.1, 0.7, 0.2]}), [0]))
+    found = rounding.compare_loops(Family, [0])
+    assert (found["place"], found["tokens"]) == (0, 1) and found["gap"] == pytest.approx(math.log(0.5 / 0.3))
 
 
 @pytest.mark.slow
 def test_in_float64_no_text_of_the_bundled_models_parts(monkeypatch):
     monkeypatch.setitem(rounding.SETTING, "prompts", 2)
     assert rounding.row(None, "float64")["differ"] == 0
-
-
-def test_texts_that_part_are_told(monkeypatch):
-    class Family:
-        target, draft = TableLM({"": [0.5, 0.3, 0.2]}), None
-
-    monkeypatch.setattr(rounding, "speculative", lambda *_, **__: greedy(TableLM({"": [0.1, 0.7, 0.2]}), [0]))
-    found = rounding.compare_loops(Family, [0])
-    assert (found["place"], found["tokens"]) == (0, 1)
-    assert found["gap"] == pytest.approx(math.log(0.5 / 0.3))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -153,13 +153,7 @@ def test_a_thinned_loss_counts_every_so_many_th_position_of_later_steps(target, 
         expected += 0.8**j * sum(terms) / max(1, len(terms))
         counted.append(len(terms))
     assert loss_of(one, step=step).item() == pytest.approx(expected, rel=1e-5)
-    assert counted[0] > 2 * counted[1]
-
-
-def test_a_thinned_training_learns_and_says_so(target, tmp_path):
-    one, untrained = (new("eagle3", target, thin=2) for _ in range(2))
-    fit(one, tmp_path, steps=40)
-    assert loss_of(one, step=0) < 0.9 * loss_of(untrained, step=0) and one.settings["thin"] == 2
+    assert counted[0] > 2 * counted[1] and one.settings["thin"] == 3
 
 
 @pytest.mark.parametrize("normed", [False, True])
@@ -314,10 +308,10 @@ def test_targets_of_any_family_get_networks_that_draft(kind, family, tmp_path):
 
 def test_a_target_in_half_precision_trains_a_network_in_float32(tmp_path):
     target = LM(random_model("llama", dtype=torch.bfloat16))
-    for kind in KINDS:
+    for kind in (*KINDS, "pruned"):
         one = new(kind, target)
         fit(one, tmp_path / kind, steps=3)
-        assert one.head.fc.weight.dtype == torch.float32
+        assert {weight.dtype for weight in one.trained.parameters()} == {torch.float32}
 
 
 # -- bad input --

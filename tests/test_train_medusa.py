@@ -111,14 +111,6 @@ def test_heads_come_with_the_tree_that_their_accuracies_make_best(tmp_path):
     assert one.head.accuracies == measured["cold"] and one.head.choices == grow(measured["cold"], 9)
 
 
-def test_heads_can_learn_from_the_tokens_alone(tmp_path):
-    first, hard, soft = (new("medusa", hard=hard) for hard in (True, True, False))
-    fitted = [fit(one, tmp_path / f"{i}", steps=n, rate=0.03) for i, (one, n) in enumerate(((first, 1), (hard, 30)))]
-    fit(soft, tmp_path / "soft", steps=30, rate=0.03)
-    assert fitted[1].log[-1]["loss"] < 0.95 * fitted[0].log[-1]["loss"]
-    assert not torch.equal(weights(hard.head), weights(soft.head))
-
-
 def test_held_out_texts_too_short_to_measure_all_heads_are_named(tmp_path):
     half_cold = [SampledText([3, 1, 4, 1, 5, 9], 1, 3)] * 8
     with pytest.raises(ValueError, match="the held-out texts are too short to measure all 4 heads"):

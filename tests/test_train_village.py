@@ -26,7 +26,7 @@ LEARN_ONCE = cache(partial(learn, stories=200))
 def few_questions_and_stories(monkeypatch):
     """Reports are asked a few questions only, and tokenizers learnt from few stories, so that tests stay quick."""
     answers = accuracy.answer_shares
-    monkeypatch.setattr(accuracy, "answers", lambda *models: answers(*models, seeds=range(12), most=4))
+    monkeypatch.setattr(accuracy, "answer_shares", lambda *models: answers(*models, seeds=range(12), most=4))
     monkeypatch.setattr(train_village, "learn", LEARN_ONCE)
 
 

@@ -12,18 +12,12 @@ import numpy as np
 import pytest
 
 from tutorlib import TableLM
-from tutorlib.viz import use_book_style, widgets
+from tutorlib.viz import widgets
+
+pytestmark = pytest.mark.usefixtures("figures")
 
 LM = TableLM({"": [0.5, 0.25, 0.15, 0.1]}, vocab=["a", " b", "$x$", "d"])
 OFF = {"temperature": 1.0, "top-k": 50, "top-p": 1.0, "min-p": 0.0, "typical": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def figures():
-    with matplotlib.rc_context():
-        use_book_style()
-        yield
-    plt.close("all")
 
 
 def kept(ax):

@@ -114,14 +114,9 @@ def test_each_case_can_be_chosen_and_changed(page):
 )
 def test_what_is_no_number_is_named(page, fields, message):
     right = {
-        "calls": "1 1 1 1 1",
-        "draft": "0.1",
-        "accepted": "0.8",
-        "gamma": "4",
-        "between": "",
-        "prompt": "",
+        "calls": "1 1 1 1 1", "draft": "0.1", "accepted": "0.8", "gamma": "4", "between": "", "prompt": "",
         "tokens": "",
-    }
+    }  # fmt: skip
     assert "times as fast" in filled(page, **right)
     assert message in filled(page, **fields)
 

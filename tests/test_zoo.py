@@ -302,7 +302,3 @@ def test_it_has_the_signature_of_what_it_wants_to_be():
     for specimen in EVERY:
         mistaken, correct = (list(inspect.signature(one).parameters) for one in (specimen.mistaken, specimen.correct))
         assert [name for name in mistaken if name not in own] == [name for name in correct if name in mistaken]
-
-
-def test_speculative_itself_is_no_specimen():
-    assert speculative not in {specimen.mistaken for specimen in EVERY}

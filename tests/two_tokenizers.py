@@ -1,4 +1,4 @@
-"""Pairs of models whose tokenizers differ, for the tests of what drafts across them."""
+"""Small tokenizers, and pairs of models whose tokenizers differ, for the tests of what drafts across them."""
 
 import copy
 import random
@@ -23,6 +23,15 @@ def letters_tokenizer(texts):
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+
+
+def byte_tokenizer():
+    """A real byte-level tokenizer of the 256 bytes: characters beyond ASCII take several tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: token for token, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def small_lm(kind, texts, seed):
