@@ -54,7 +54,7 @@ from tutorlib.lab.bench.rows import (
 from tutorlib.lab.training.train_eagle import layer_config
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit
 from tutorlib.measures import theory
-from tutorlib.measures.cost import cache_bytes, weight_bytes
+from tutorlib.measures.cost import measured_cache_bytes, weight_bytes
 from tutorlib.measures.memory import predicted
 from tutorlib.model.lm import LM
 from tutorlib.model.own_cache import OwnCache
@@ -431,7 +431,7 @@ def test_each_kind_of_draft_has_weights_and_a_cache(family):
     session.feed([1, 2, 3], torch.zeros(3, network.width))
     slots = session._cache.shape[-2]
     assert held_bytes(network, slots) == (weight_bytes(network), session._cache.numel() * 4)
-    assert held_bytes(family.draft, 1000) == (weight_bytes(family.draft), cache_bytes(family.draft, 48))
+    assert held_bytes(family.draft, 1000) == (weight_bytes(family.draft), measured_cache_bytes(family.draft, 48))
     ngrams = made_to_fit(count_ngrams(PROMPTS, 1, 19), 1, tokenizer=family.target.tokenizer)
     size, cache = held_bytes(ngrams, 9)
     assert size >= sum(level.counts.nbytes for level in ngrams.levels) > 0 == cache

@@ -292,7 +292,7 @@ class TestQueue:
 
     def test_keeps_what_beam_search_could_take_and_nothing_else(self):
         def waiting(tokens, log_prob, ends):
-            return module.Hypothesis(tokens, log_prob, log_prob, ends)
+            return module.QueuedHypothesis(tokens, log_prob, log_prob, ends)
 
         queue = module.Queue(beams=2, longest=3, length_penalty=0.0)
         line = [(-1, False), (-2, True), (-3, True), (-4, False), (-5, False)]

@@ -140,12 +140,12 @@ def test_the_card_tells_the_figures():
 @pytest.mark.slow
 def test_the_card_and_the_shipped_files_agree(family):
     """A small part of the card measured again, from the same held-out questions."""
-    again = accuracy.answers(family.target.model, family.target.tokenizer)
+    again = accuracy.answer_shares(family.target.model, family.target.tokenizer)
     for topic in TOPICS:
         assert again[topic] == pytest.approx(FIGURES["target"][f"{topic}, right"], abs=0.02)
 
 
 @pytest.mark.slow
 def test_stories_end_by_themselves(family):
-    told = accuracy.stories(family.target.model, family.target.tokenizer, prompts=20)
+    told = accuracy.sampled_stories(family.target.model, family.target.tokenizer, prompts=20)
     assert sum(tokens[-1] in family.target.stop_tokens for _, tokens, _ in told) >= 19

@@ -48,7 +48,7 @@ WRITERS = {
     "safetensors": lambda folder: save_medusa(heads(), folder),
     "pickle": lambda folder: save_medusa(heads(), folder, pickled=True),
     "checkpoint": checkpoint,
-    "model": lambda folder: train_village.save(random_model("llama"), Tokenizer(), folder),
+    "model": lambda folder: train_village.save_model(random_model("llama"), Tokenizer(), folder),
 }
 
 

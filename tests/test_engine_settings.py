@@ -84,7 +84,7 @@ def test_beam_search_finds_the_texts_that_the_engine_found(engine, number):
     asked = stored["settings"]
     assert asked == settings.BEAMS[engine][number] and len(stored["tables"]) == settings.TABLES
     for place, found in enumerate(stored["tables"]):
-        table = torch.tensor(settings.table(place), dtype=torch.float64).log_softmax(-1)
+        table = torch.tensor(settings.table_of_logits(place), dtype=torch.float64).log_softmax(-1)
         lm = TableLM({letter: row.exp().tolist() for letter, row in zip("abcdefg", table)}, "abcdefg", stop_tokens="c")
         prompt, penalty = PROMPT[:2], float(asked["length_penalty"])
         if asked["include_prompt_in_result"]:  # all but its first token; then other texts may be the best

@@ -648,13 +648,13 @@ def test_sums_that_equal_the_threshold_on_paper_are_counted_as_equal(probs):
 
 
 def kept_of(probs, p):
-    return sampling.nucleus(probs, p) > 0
+    return sampling.nucleus_probs(probs, p) > 0
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda probs, p: sampling.nucleus(probs, p).sort(descending=True).values, "at the position of its token."),
+        (lambda probs, p: sampling.nucleus_probs(probs, p).sort().values.flip(0), "at the position of its token."),
         (lambda probs, p: torch.where(kept_of(probs, p), probs, 0.0), "their values sum to 0.8: divide each"),
         (lambda probs, p: kept_of(probs, p) / kept_of(probs, p).sum(), "but the values are wrong: divide each"),
         (lambda probs, p: torch.where(kept_of(probs, p), probs, -math.inf).softmax(-1), "the values are wrong: divide"),
@@ -685,7 +685,7 @@ def test_the_filters_of_the_book_are_right_answers():
 
 def test_a_typical_set_in_sorted_order_is_told_so():
     def in_sorted_order(probs, mass):
-        return sampling.typical(probs, mass)[sampling.surprise(probs).argsort(stable=True)]
+        return sampling.typical_probs(probs, mass)[sampling.surprise(probs).argsort(stable=True)]
 
     assert "at the position of its token" in sampling.check_typical.judge(in_sorted_order).message
 

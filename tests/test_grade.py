@@ -12,7 +12,7 @@ import pytest
 
 from tutorlib.__main__ import main as command
 from tutorlib.course.exercises import eagle
-from tutorlib.course.grade import NOT_PASSED, NOT_TRIED, PASSED, as_csv, as_text, grade, main
+from tutorlib.course.grade import NOT_PASSED, NOT_TRIED, PASSED, as_csv, as_tables, grade, main
 
 BOOK = Path(__file__).parents[1] / "notebooks"
 EAGLE = ("check_kept", "check_pairs", "check_chosen_wins", "check_counts")
@@ -139,7 +139,7 @@ def test_a_name_that_two_chapters_have_belongs_to_the_chapter_it_was_imported_fr
 def test_a_notebook_of_another_chapter_gets_a_table_of_its_own(tmp_path):
     write(tmp_path / "alice.ipynb", solved())
     write(tmp_path / "bob.ipynb", solved("sampling", ["check_top_p"]))
-    text = as_text(grade(tmp_path))
+    text = as_tables(grade(tmp_path))
     assert "eagle (1 notebook)" in text and "sampling (1 notebook)" in text and "of several chapters" in text
     table = list(csv.DictReader(as_csv(grade(tmp_path)).splitlines()))
     assert [row["eagle: 1 kept"] for row in table] == [PASSED, ""]
@@ -205,7 +205,7 @@ def test_names_of_files_do_nothing_to_a_terminal_or_a_spreadsheet(tmp_path):
     for name in ("=HYPERLINK(1)", "+1", "@x", "-1", "red\x1b[31m", "two\nlines"):
         write(tmp_path / f"{name}.ipynb", solved())
     rows = grade(tmp_path)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f]", as_text(rows)) and "two�lines" in as_text(rows)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", as_tables(rows)) and "two�lines" in as_tables(rows)
     assert not re.search(r'(?m)(^|,)"?[=+@-]', as_csv(rows))
 
 

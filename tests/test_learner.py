@@ -152,7 +152,7 @@ def trained(kind, folder):
     """What a training gives: all weights, accuracies, log."""
     if kind == "language model":
         recipe = replace(TINY_VILLAGE, stages=(replace(TINY_VILLAGE.stages[0], steps=8, rows=1),))
-        model, _, log = train_village.fit(recipe, folder, progress=False)
+        model, _, log = train_village.fit_recipe(recipe, folder, progress=False)
         return weights(model), {}, log
     one = new(kind)
     fitted = fit(one, folder)
@@ -161,7 +161,7 @@ def trained(kind, folder):
 
 @pytest.mark.parametrize("kind", [pytest.param("language model", marks=pytest.mark.village), *KINDS])
 def test_a_killed_run_goes_on_where_it_was(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(accuracy, "answers", lambda *_: {})
+    monkeypatch.setattr(accuracy, "answer_shares", lambda *_: {})
     monkeypatch.setattr(train_village, "learn", cache(partial(learn, stories=30)))
     whole, accuracies, _ = trained(kind, tmp_path / "whole")
     monkeypatch.setattr(loop, "SAVE_EVERY", 3)

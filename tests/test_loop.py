@@ -17,12 +17,12 @@ LEARN_ONCE = cache(partial(learn, stories=30))
 @pytest.fixture
 def fit(tmp_path, monkeypatch):
     """`fit(steps)`: trains a tiny model of the village's kind in a folder."""
-    monkeypatch.setattr(accuracy, "answers", lambda *_: {})
+    monkeypatch.setattr(accuracy, "answer_shares", lambda *_: {})
     monkeypatch.setattr(train_village, "learn", LEARN_ONCE)
 
     def fit(steps):
         recipe = replace(TINY, stages=(replace(TINY.stages[0], steps=steps),))
-        return train_village.fit(recipe, tmp_path, progress=False)
+        return train_village.fit_recipe(recipe, tmp_path, progress=False)
 
     return fit
 

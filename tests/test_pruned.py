@@ -19,7 +19,7 @@ from tutorlib.loading.formats import load_pruned, save_pruned
 from tutorlib.model import llama
 from tutorlib.model.eight_bits import EightBits
 from tutorlib.model.lm import LM
-from tutorlib.model.pruned import own_weights, pruned, usual_layers
+from tutorlib.model.pruned import first_and_last_layers, own_weights, pruned
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -65,9 +65,9 @@ def test_it_drafts_in_the_loops_and_the_text_stays_the_targets():
     assert run(speculative(target, draft, TEXT, gamma=3), 16, stop=()).tokens == plain.tokens
 
 
-def test_the_usual_layers_are_the_first_and_the_last():
-    assert usual_layers(habits()) == [0, 2]
-    assert usual_layers(SimpleNamespace(layers=30)) == [0, 1, 28, 29]
+def test_by_default_a_draft_is_made_of_the_first_and_the_last_layers():
+    assert first_and_last_layers(habits()) == [0, 2]
+    assert first_and_last_layers(SimpleNamespace(layers=30)) == [0, 1, 28, 29]
 
 
 @pytest.mark.parametrize("layers", [[], [0, 3], [-1], [2, 0], [1, 1]])

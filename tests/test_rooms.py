@@ -1,6 +1,7 @@
 """The plan of the package: three wings, rooms on floors, and old paths that name the new ones."""
 
 import ast
+from collections import defaultdict
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -72,6 +73,52 @@ def file_of(name: str) -> str | None:
 def test_no_file_imports_one_that_imports_it_in_turn():
     drawn = {name: {file_of(other) for other in imported(name)} - {None, name} for name in MODULES}
     TopologicalSorter(drawn).prepare()  # raises CycleError for a circle
+
+
+# Names of different things, with the reason why each still stands. What means one thing leaves the list.
+HOMONYMS = {
+    "Labels": "of training positions, the field's word; of tokens in figures, which every chapter imports",
+    "Verdict": "of an exercise; of a sentence of the village (`storyworld.Verdict`)",
+    "answer_in": "a rule of the village; what is read from a text, in the experiment on choosing",
+    "check": "of a method's arguments, which `@decoder` calls; of a story (`storyworld.check`)",
+    "check_rows": "the checker of chapter 1's exercise; a drawing of chapter 10",
+    "counted": "a count in the compiled loops; in the script that other engines run, which imports nothing",
+    "curves": "the figure (`series.curves`); what is drawn with it, in the experiment on choosing",
+    "expected_tokens": "of a chain, from α; of a tree, from its accuracies: chapters import both",
+    "llama_cpp": "the program's name, in the benchmark's row and in the script that other engines run",
+    "load": "`models.load` is a promise; the processor's instruction, in the compiled loops",
+    "measured": "in two files of the benchmark, each of which measures",
+    "named": "a specimen or an experiment by its name, as chapters write it; a warp given its name",
+    "opening": "a rule of the village; the beginning of a story, which chapters import",
+    "questions": "of the village's stories; to other engines",
+    "texts": "the distribution of a method's texts (`zoo.texts`); the tasks of two experiments",
+    "timed": "one call; a method's seconds per token (`drafts.timed`)",
+}
+
+
+def thing(module: str, name: str) -> str:
+    """What a public name of a module is. Names that play one role in every file of a room are one thing."""
+    if name == "main":
+        return "a command"
+    if name == "row" and module.startswith("lab.experiments."):
+        return "the function of an experiment that computes a row"
+    if name == "check" and module.startswith("decoders."):
+        return "a method's check of its arguments"
+    if name.startswith("check_") and module.startswith("course.exercises."):
+        return "a chapter's checker of an exercise"
+    return module
+
+
+def test_no_two_modules_define_different_things_of_one_name():
+    meanings = defaultdict(set)
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                meanings[node.name].add(thing(module, node.name))
+    several = {name: sorted(found) for name, found in meanings.items() if len(found) > 1}
+    new = {name: found for name, found in several.items() if name not in HOMONYMS}
+    assert not new, f"rename one of each, or make it private if only its own file uses it: {new}"
+    assert HOMONYMS.keys() == several.keys(), "these mean one thing now: take them from the list"
 
 
 @pytest.mark.parametrize("old", [*moved.RENAMED, *(name for names in moved.ROOMS.values() for name in names.split())])

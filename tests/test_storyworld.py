@@ -15,7 +15,7 @@ from tutorlib.storyworld import faults, grammar, narrate, words, world
 from tutorlib.storyworld.check import CONSISTENT, CONTRADICTION, UNREADABLE
 from tutorlib.storyworld.faults import FAULTS, plant
 from tutorlib.storyworld.questions import TOPICS, opening, questions
-from tutorlib.storyworld.state import Contradiction, State
+from tutorlib.storyworld.state import Contradiction, StoryState
 
 
 def verdicts(text):
@@ -39,7 +39,7 @@ def test_every_story_is_told_again_by_its_seed_and_consistent_and_readable(seeds
 
 def test_a_story_starts_by_telling_every_fact():
     for seed in range(200):
-        state = State()
+        state = StoryState()
         for _, kind, slots in storyworld.told(seed):
             if kind not in ("opening", "be_at", "be_at_feeling", "have", "box_at", "thing_with", "thing_in"):
                 break
@@ -170,7 +170,7 @@ def assert_only_these_are_found(told, false, rng):
 
 
 def test_a_contradiction_leaves_the_facts_as_they_were():
-    state = State()
+    state = StoryState()
     world.tell(state, "opening", {"who": "Mia", "to": "Ben", "third": "Tom"})
     world.tell(state, "be_at_feeling", {"who": "Mia", "place": "the mill", "feeling": "happy"})
     with pytest.raises(Contradiction):

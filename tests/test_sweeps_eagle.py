@@ -83,7 +83,7 @@ def test_levels_are_shares_of_the_steps_that_came_so_far():
 
 def test_confidence_is_binned_by_the_networks_probability():
     drafts = [([0.95, 0.05, 0.5], (0, 2)), ([1.0, 0.85, 0.07, 0.41], ())]
-    found = sweep.calibration(drafts)
+    found = sweep.accepted_by_confidence(drafts)
     assert [count for _, _, count in found] == [2, 1, 1, 1, 2]
     means, shares, _ = zip(*found, strict=True)
     assert means == pytest.approx((0.06, 0.41, 0.5, 0.85, 0.975)) and shares == (0, 0, 1, 0, 0.5)

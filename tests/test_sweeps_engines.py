@@ -48,7 +48,7 @@ def test_counts_that_differ_do_not_agree():
 def test_a_servers_metrics_are_read(monkeypatch):
     monkeypatch.setattr(_server.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(METRICS.encode()))
     counts = {"drafts": 311, "drafted": 1244, "accepted": 685, "by_position": [400, 285]}
-    assert _server.counted("http://127.0.0.1:1") == counts
+    assert _server.draft_counts("http://127.0.0.1:1") == counts
 
 
 def test_a_server_that_stops_is_an_error_with_what_it_said(tmp_path):

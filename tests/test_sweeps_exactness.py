@@ -27,11 +27,11 @@ def test_a_text_that_parts_is_found_with_its_place_and_gap(monkeypatch):
     class Family:
         target = draft = TableLM({"": [0.5, 0.3, 0.2]})
 
-    found = rounding.compare(Family, [0])
+    found = rounding.compare_loops(Family, [0])
     assert (found["place"], found["gap"], found["tokens"]) == (None, None, rounding.SETTING["tokens"])
     assert found["least_gap"] == pytest.approx(math.log(0.5 / 0.3))
     monkeypatch.setattr(rounding, "speculative", lambda *_, **__: greedy(TableLM({"": [0.1, 0.7, 0.2]}), [0]))
-    found = rounding.compare(Family, [0])
+    found = rounding.compare_loops(Family, [0])
     assert (found["place"], found["tokens"]) == (0, 1) and found["gap"] == pytest.approx(math.log(0.5 / 0.3))
 
 
@@ -119,7 +119,7 @@ def test_a_tokenizer_can_be_made_to_list_its_tokens_in_order_without_changing_th
 
 @pytest.mark.slow
 def test_the_check_sees_what_it_is_said_to_see_in_the_installed_version():
-    assert assisted.check("assistant, one tokenizer", samples=200).passed
-    assert assisted.check("token_intersection", samples=200).passed
-    assert assisted.check("assistant, two tokenizers, map sorted", samples=200).passed
-    assert not assisted.check("assistant, two tokenizers, map backwards", samples=200).passed
+    assert assisted.check_row("assistant, one tokenizer", samples=200).passed
+    assert assisted.check_row("token_intersection", samples=200).passed
+    assert assisted.check_row("assistant, two tokenizers, map sorted", samples=200).passed
+    assert not assisted.check_row("assistant, two tokenizers, map backwards", samples=200).passed

@@ -24,14 +24,14 @@ def probs_at(node):
 
 def test_a_token_that_was_bound_to_come_is_as_far_off_as_it_was_unlikely_and_a_drawn_one_is_not():
     tree = TokenTree([0, 1], [-1, 0])
-    watched = sweep.Watched(typical_acceptance(0.09, 0.3))
+    watched = sweep.RecordedRule(typical_acceptance(0.09, 0.3))
     path, _ = watched(tree, probs_at, Seeded(0))
     assert path == [0, 1]
     assert watched.distances == pytest.approx([1 - 0.5, 1 - 0.8, 0])
 
 
 def test_what_is_drawn_exactly_is_never_off():
-    watched = sweep.Watched(exact)
+    watched = sweep.RecordedRule(exact)
     for seed in range(20):
         watched(TokenTree([0, 1], [-1, 0]), probs_at, Seeded(seed))
     assert set(watched.distances) == {0.0} and len(watched.distances) > 20
@@ -40,7 +40,7 @@ def test_what_is_drawn_exactly_is_never_off():
 def test_the_distance_is_the_total_variation_of_the_two_laws_at_a_place():
     # At the first place the rule's law is a certainty.
     bound, law = torch.tensor([1.0, 0, 0]), probs_at(-1)
-    watched = sweep.Watched(typical_acceptance(0.4, 0.6))
+    watched = sweep.RecordedRule(typical_acceptance(0.4, 0.6))
     watched(TokenTree([0], [-1]), probs_at, Seeded(0))
     assert watched.distances[0] == pytest.approx(float((bound - law).abs().sum() / 2))
 

@@ -25,8 +25,8 @@ LEARN_ONCE = cache(partial(learn, stories=200))
 @pytest.fixture(autouse=True)
 def few_questions_and_stories(monkeypatch):
     """Reports are asked a few questions only, and tokenizers learnt from few stories, so that tests stay quick."""
-    answers = accuracy.answers
-    monkeypatch.setattr(accuracy, "answers", lambda *models: answers(*models, seeds=range(12), most=4))
+    answers = accuracy.answer_shares
+    monkeypatch.setattr(accuracy, "answer_shares", lambda *models: answers(*models, seeds=range(12), most=4))
     monkeypatch.setattr(train_village, "learn", LEARN_ONCE)
 
 
@@ -162,7 +162,7 @@ def test_a_deepened_model_is_the_same_function():
 
 
 def test_the_log_says_what_was_learnt(tmp_path):
-    _, _, log = train_village.fit(TINY, tmp_path, progress=False)
+    _, _, log = train_village.fit_recipe(TINY, tmp_path, progress=False)
     assert log[-1]["step"] == 6 and set(log[-1]) >= {"loss", "who has it", "where is it", "how many", "seconds"}
 
 

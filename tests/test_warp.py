@@ -20,7 +20,7 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from tutorlib.course.exercises.sampling import nucleus
+from tutorlib.course.exercises.sampling import nucleus_probs
 from tutorlib.decoders import sample, sample_batch
 from tutorlib.model.table import TableLM
 from tutorlib.running.decoding import run, run_batch
@@ -262,7 +262,7 @@ def test_a_filter_keeps_what_exact_fractions_keep_where_a_threshold_is_met_exact
             probs, due = rows([part / sum(parts) for part in parts]), exactly_kept(parts, warp, share)
             assert kept(warp(float(share))(probs.log())[0]) == due, (parts, share)
             if warp is top_p:  # as the exercise of chapter 5 does
-                assert nucleus(probs[0], float(share)).nonzero()[:, 0].tolist() == due, (parts, share)
+                assert nucleus_probs(probs[0], float(share)).nonzero()[:, 0].tolist() == due, (parts, share)
 
 
 def test_top_p_of_one_keeps_even_what_is_too_unlikely_for_float64():

@@ -13,7 +13,7 @@ def write_model(folder, vocab_size, seed, specials=None, weights_seed=None):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from tutorlib.lab.training.tokenizers import END, START, learn
-    from tutorlib.lab.training.train_village import save
+    from tutorlib.lab.training.train_village import save_model
 
     specials = specials or (START, END)
     config = LlamaConfig(
@@ -23,7 +23,7 @@ def write_model(folder, vocab_size, seed, specials=None, weights_seed=None):
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(vocab_size if weights_seed is None else weights_seed)
-        save(LlamaForCausalLM(config), learn(vocab_size, seed=seed, stories=30, specials=specials), folder)
+        save_model(LlamaForCausalLM(config), learn(vocab_size, seed=seed, stories=30, specials=specials), folder)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from .expressions import NOTHING, Expression, accepts_empty, derivative, first_bytes, read, short
+from .expressions import NOTHING, Expression, accepts_empty, derivative, first_bytes, quoted, read_expression
 
 DEAD = 0  # the state after a wrong byte: no text is right any more
 MOST_STATES = 10_000
@@ -34,14 +34,14 @@ class Automaton:
     Raises
     ------
     ValueError
-        If the expression is wrong or unknown (see `expressions.read`), if no text matches it, or if it needs more than
-        10,000 states.
+        If the expression is wrong or unknown (see `expressions.read_expression`), if no text matches it, or if it needs
+        more than 10,000 states.
     """
 
     start = 1
 
     def __init__(self, pattern: str):
-        whole = read(pattern)
+        whole = read_expression(pattern)
         number: dict[Expression, int] = {NOTHING: DEAD, whole: self.start}
         rows, queue = {DEAD: np.zeros(256, dtype=np.int32)}, [whole]
         for state in queue:  # it grows meanwhile
@@ -53,11 +53,11 @@ class Automaton:
                     queue.append(after)
                     if len(number) > MOST_STATES:
                         raise ValueError(
-                            f"the regular expression {short(pattern)} needs more than {MOST_STATES:,} states"
+                            f"the regular expression {quoted(pattern)} needs more than {MOST_STATES:,} states"
                         )
                 row[alike] = number[after]
         if whole == NOTHING:
-            raise ValueError(f"no text matches the regular expression {short(pattern)}")
+            raise ValueError(f"no text matches the regular expression {quoted(pattern)}")
         self.table = np.stack([rows[state] for state in range(len(rows))])
         self.accepting = np.array([accepts_empty(state) for state in number])
 

@@ -108,12 +108,12 @@ def characters(low: int, high: int) -> Expression:
     return whole
 
 
-def short(pattern: str, most: int = 60) -> str:
+def quoted(pattern: str, most: int = 60) -> str:
     """A pattern in quotes, cut if it is long."""
     return repr(pattern if len(pattern) <= most else pattern[: most - 3] + "...")
 
 
-def read(pattern: str) -> Expression:
+def read_expression(pattern: str) -> Expression:
     """Read a regular expression, which must match the whole text.
 
     It may hold letters, ``.`` (anything but a line break), classes such as ``[a-z]`` and ``[^"]``, groups, ``|``,
@@ -129,6 +129,10 @@ def read(pattern: str) -> Expression:
     return _Reader(pattern.removeprefix("^")).whole()
 
 
+# The name of the release before.
+read = read_expression
+
+
 class _Reader:
     """A pattern, and how far it has been read."""
 
@@ -136,7 +140,7 @@ class _Reader:
         self.pattern, self.place = pattern, 0
 
     def wrong(self, what: str) -> ValueError:
-        return ValueError(f"the regular expression {short(self.pattern)} has {what} at position {self.place}")
+        return ValueError(f"the regular expression {quoted(self.pattern)} has {what} at position {self.place}")
 
     def peek(self, text: str) -> bool:
         return self.pattern.startswith(text, self.place)

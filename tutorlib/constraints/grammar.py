@@ -19,7 +19,7 @@ from ..model.tree import ROOT, TokenTree
 from ..model.vocabularies import found_once, spellings, tokens_of, whole_characters
 from ..sampling.checks import one_history_each, prompt_length
 from .automaton import Automaton, Vocabulary, Words
-from .expressions import short
+from .expressions import quoted
 from .json_schema import json_schema
 
 KEPT = 4096  # of this many texts, the state is kept
@@ -144,8 +144,8 @@ def grammar(language: str | Mapping, lm: LM) -> Grammar:
     Parameters
     ----------
     language : str or dict
-        A regular expression, which the whole text has to match (see `constraints.expressions.read`), or a JSON schema
-        (see `constraints.json_schema`). A schema needs the package llguidance.
+        A regular expression, which the whole text has to match (see `constraints.expressions.read_expression`), or a
+        JSON schema (see `constraints.json_schema`). A schema needs the package llguidance.
     lm : LM
         The model that writes the text, for its tokens. A draft model is not needed.
 
@@ -172,7 +172,7 @@ def grammar(language: str | Mapping, lm: LM) -> Grammar:
         raise ValueError("a grammar needs a model with a tokenizer, to know the text of each token")
     lm = getattr(lm, "original", lm)
     if isinstance(language, str):
-        return Grammar(Words(Automaton(language), vocabulary(lm)), lm, f"grammar({short(language)})")
+        return Grammar(Words(Automaton(language), vocabulary(lm)), lm, f"grammar({quoted(language)})")
     if isinstance(language, Mapping):
         return Grammar(json_schema(language, vocabulary(lm)), lm, "grammar(schema)")
     raise ValueError(f"a grammar is a regular expression (str) or a JSON schema (dict), got {language!r}")

@@ -44,7 +44,7 @@ HEADING = re.compile(r"(?m)^#+ *Exercise +(\d{1,3})\b")
 VERDICT = re.compile(r"(?m)^([✓✗…]) ")
 
 
-class Row(NamedTuple):
+class GradedNotebook(NamedTuple):
     """What one notebook says: the student, the file, the chapter, a status for each checker, and what is odd about it.
 
     `chapter` is "" if the file could not be graded; `notes` then says why. `numbers` are the numbers of the exercises.
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     numbers: dict[str, int] = {}
     notes: tuple[str, ...] = ()
 
-    def noting(self, *more: str) -> "Row":
+    def noting(self, *more: str) -> "GradedNotebook":
         return self._replace(notes=(*self.notes, *more))
 
 
@@ -165,7 +165,7 @@ def best(statuses: Iterable[str]) -> str:
     return min(statuses, key=(PASSED, NOT_PASSED, NOT_TRIED).index)
 
 
-def grade_notebook(path: Path) -> Row:
+def grade_notebook(path: Path) -> GradedNotebook:
     """Read the verdicts of a notebook; `student` and `path` are left empty.
 
     Raises
@@ -196,7 +196,7 @@ def grade_notebook(path: Path) -> Row:
     notes += [f"it makes its own {name}, in place of the book's checker" for name in sorted(replaced)]
     if all(call.note == "the cell was saved without a verdict" for call in seen):
         notes = ["it was saved without outputs: ask for a copy in which all cells were run"]
-    return Row("", "", chapter, statuses, numbers, tuple(notes))
+    return GradedNotebook("", "", chapter, statuses, numbers, tuple(notes))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def notebooks_in(folder: Path, problem: Callable[[str, str], None]) -> Iterator[
                 yield Path(place) / name
 
 
-def grade(folder: str | Path) -> list[Row]:
+def grade(folder: str | Path) -> list[GradedNotebook]:
     """Grade every notebook below a folder by its stored verdicts.
 
     Parameters
@@ -252,18 +252,18 @@ def grade(folder: str | Path) -> list[Row]:
         raise ValueError(f"there is no folder {printable(str(folder))!r}")
     if not folder.is_dir():
         raise ValueError(f"{printable(str(folder))!r} is a file: name the folder that it is in")
-    rows: list[Row] = []
+    rows: list[GradedNotebook] = []
 
     def problem(path: str, why: str) -> None:
         inside = Path(os.path.relpath(path, folder))
-        rows.append(Row(student_of(inside), printable(str(inside)), notes=(why,)))
+        rows.append(GradedNotebook(student_of(inside), printable(str(inside)), notes=(why,)))
 
     for path in notebooks_in(folder, problem):
         inside = path.relative_to(folder)
         try:
             row = grade_notebook(path)
         except NotGraded as reason:
-            row = Row("", "", notes=(f"not graded: {reason}",))
+            row = GradedNotebook("", "", notes=(f"not graded: {reason}",))
         rows.append(row._replace(student=student_of(inside), path=printable(str(inside))))
     if not rows:
         packed = any(name.suffix.lower() in (".zip", ".tar", ".gz", ".7z") for name in folder.rglob("*"))
@@ -282,7 +282,7 @@ def grade(folder: str | Path) -> list[Row]:
 # The table, as text and as CSV
 
 
-def columns_of(rows: Iterable[Row]) -> dict[str, str]:
+def columns_of(rows: Iterable[GradedNotebook]) -> dict[str, str]:
     """The checkers of one chapter's rows and their headings, such as "2 pairs", in the order of the exercises."""
     numbers: dict[str, Counter[int]] = defaultdict(Counter)
     names: dict[str, None] = {}
@@ -295,19 +295,19 @@ def columns_of(rows: Iterable[Row]) -> dict[str, str]:
     return {name: f"{most.get(name, '')} {name.removeprefix('check_')}".strip() for name in ordered}
 
 
-def by_chapter(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+def by_chapter(rows: Iterable[GradedNotebook]) -> dict[str, list[GradedNotebook]]:
+    found: dict[str, list[GradedNotebook]] = defaultdict(list)
     for row in rows:
         if row.chapter:
             found[row.chapter].append(row)
     return dict(sorted(found.items()))
 
 
-def score(row: Row) -> str:
+def score(row: GradedNotebook) -> str:
     return f"{list(row.statuses.values()).count(PASSED)} of {len(row.statuses)}"
 
 
-def as_text(rows: list[Row]) -> str:
+def as_tables(rows: list[GradedNotebook]) -> str:
     """A table for each chapter, then what is odd about single notebooks."""
     parts = []
     for chapter, here in by_chapter(rows).items():
@@ -325,7 +325,7 @@ def as_text(rows: list[Row]) -> str:
     return "\n\n".join([*parts, CAUTION])
 
 
-def as_csv(rows: list[Row]) -> str:
+def as_csv(rows: list[GradedNotebook]) -> str:
     """One line a notebook, also for those that cannot be graded, and one column an exercise."""
     chapters = {chapter: columns_of(here) for chapter, here in by_chapter(rows).items()}
     headings = [f"{chapter}: {heading}" for chapter, columns in chapters.items() for heading in columns.values()]
@@ -367,5 +367,5 @@ def main(arguments=None) -> int:
             disk.write_text(chosen.csv, "\ufeff" + as_csv(rows))  # with the mark that spreadsheets expect
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print(as_text(rows))
+    print(as_tables(rows))
     return 0 if all(row.chapter for row in rows) else 1

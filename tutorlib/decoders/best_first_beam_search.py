@@ -18,7 +18,7 @@ from .beam_search import check as check_beams
 
 
 @dataclass(slots=True)
-class Hypothesis:
+class QueuedHypothesis:
     """A continuation of the prompt that waits to be scored.
 
     Attributes
@@ -50,19 +50,19 @@ class Queue:
 
     def __init__(self, beams: int, longest: int, length_penalty: float):
         self.beams, self.longest, self.length_penalty = beams, longest, length_penalty
-        self.lines: list[list[Hypothesis]] = [[] for _ in range(longest + 1)]
+        self.lines: list[list[QueuedHypothesis]] = [[] for _ in range(longest + 1)]
         self.left = [0] * (longest + 1)  # how many have left the line of each length
         self.ran_on = [0] * (longest + 1)  # and how many of those do not end
 
     def __len__(self) -> int:
         return sum(map(len, self.lines))
 
-    def bound(self, hypothesis: Hypothesis) -> float:
+    def bound(self, hypothesis: QueuedHypothesis) -> float:
         """The best score that any text beginning with this hypothesis can have."""
         length = self.longest if self.length_penalty > 0 else max(len(hypothesis.tokens), 1)
         return hypothesis.estimate / length**self.length_penalty
 
-    def push(self, hypotheses: list[Hypothesis]) -> None:
+    def push(self, hypotheses: list[QueuedHypothesis]) -> None:
         """Put hypotheses of one length into their line; among equals, those that came first stay first."""
         if not hypotheses:
             return
@@ -75,7 +75,7 @@ class Queue:
             rank, running = rank + 1, running + (not hypothesis.ends)
         self.lines[length] = kept
 
-    def pop(self) -> Hypothesis:
+    def pop(self) -> QueuedHypothesis:
         """Take out the hypothesis with the best bound; among equals the shortest, so that parents come before
         children.
         """
@@ -99,13 +99,13 @@ class Queue:
         while len(self) > limit:
             next(filter(None, self.lines)).pop()
 
-    def first(self, count: int) -> list[Hypothesis]:
+    def first(self, count: int) -> list[QueuedHypothesis]:
         """The `count` hypotheses with the best bounds, best first."""
         waiting = (hypothesis for line in self.lines for hypothesis in line)
         return sorted(waiting, key=self.bound, reverse=True)[:count]
 
 
-def continuations(before: Hypothesis, log_probs, ends, heuristic, count: int) -> list[Hypothesis]:
+def _continuations(before: QueuedHypothesis, log_probs, ends, heuristic, count: int) -> list[QueuedHypothesis]:
     """The `count` best continuations by one token, and any that are as good as the last of them, by token id.
 
     Parameters
@@ -127,7 +127,7 @@ def continuations(before: Hypothesis, log_probs, ends, heuristic, count: int) ->
     tokens = ((estimates >= least) & (estimates > -math.inf)).nonzero()[:, 0]
     columns = tokens, sums[tokens], estimates[tokens], ends[tokens]
     return [
-        Hypothesis([*before.tokens, token], log_prob, estimate, end)
+        QueuedHypothesis([*before.tokens, token], log_prob, estimate, end)
         for token, log_prob, estimate, end in zip(*(column.tolist() for column in columns))
     ]
 
@@ -261,7 +261,7 @@ def best_first_beam_search(
     stops = torch.zeros(lm.vocab_size, dtype=torch.bool)
     stops[list(stop)] = True
     queue = Queue(beams, longest, length_penalty)
-    queue.push([Hypothesis([], log_prob=0.0, estimate=0.0, ends=False)])
+    queue.push([QueuedHypothesis([], log_prob=0.0, estimate=0.0, ends=False)])
     finished = []  # [new tokens, score], best first
     while queue:
         best = queue.pop()
@@ -281,7 +281,7 @@ def best_first_beam_search(
             # At most the best `beams` continuations of one parent can run on. The only others of interest end with a
             # stop token.
             ends = stops | (length + 1 == longest)
-            queue.push(continuations(best, log_probs, ends, heuristic, beams + len(stop)))
+            queue.push(_continuations(best, log_probs, ends, heuristic, beams + len(stop)))
             queue.cut(queue_limit or len(queue))
             yield Step(
                 hypotheses=[[h.tokens, h.log_prob] for h in [best, *queue.first(beams)]],

@@ -12,7 +12,7 @@ from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
-from .contrastive_decoding import IMPOSSIBLE, log_probabilities
+from .contrastive_decoding import IMPOSSIBLE, checked_log_softmax
 
 
 def context_scores(logits_with: torch.Tensor, logits_without: torch.Tensor, weight: float) -> torch.Tensor:
@@ -45,7 +45,7 @@ def context_scores(logits_with: torch.Tensor, logits_without: torch.Tensor, weig
     >>> context_scores(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.2, 0.8]]).log(), 1.0).softmax(-1)
     tensor([[0.8000, 0.2000]], dtype=torch.float64)
     """
-    log_with, log_without = log_probabilities(logits_with), log_probabilities(logits_without)
+    log_with, log_without = checked_log_softmax(logits_with), checked_log_softmax(logits_without)
     added = log_with.clamp(min=-IMPOSSIBLE) - log_without.clamp(min=-IMPOSSIBLE)
     return (log_with + weight * added).clamp(max=torch.finfo(torch.float64).max)
 

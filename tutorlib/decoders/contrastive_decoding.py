@@ -61,8 +61,8 @@ def contrastive_scores(
     >>> contrastive_scores(torch.tensor([[0.0, 0.0, -9.0]]), torch.tensor([[0.0, 1.0, -99.0]])).round(decimals=3)
     tensor([[ 0.6200, -0.3800,    -inf]], dtype=torch.float64)
     """
-    expert = log_probabilities(expert_logits)
-    amateur = log_probabilities(amateur_logits.to(expert.device).double() / amateur_temperature)
+    expert = checked_log_softmax(expert_logits)
+    amateur = checked_log_softmax(amateur_logits.to(expert.device).double() / amateur_temperature)
     plausible = min_p(alpha)(expert) > -math.inf
     shared = min(expert.shape[-1], amateur.shape[-1])
     if shared < expert.shape[-1] and not bool(plausible[:, :shared].any(-1).all()):
@@ -72,7 +72,7 @@ def contrastive_scores(
     return (expert[:, :shared] - amateur[:, :shared]).masked_fill(~plausible[:, :shared], -math.inf)
 
 
-def log_probabilities(logits: torch.Tensor) -> torch.Tensor:
+def checked_log_softmax(logits: torch.Tensor) -> torch.Tensor:
     """The log-softmax of rows (n, vocab) in float64; ValueError where it does not exist."""
     log_probs = in_float64(logits).log_softmax(-1)
     if math.isnan(float(log_probs.max())):  # the largest of some numbers is NaN if one of them is

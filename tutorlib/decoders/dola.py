@@ -14,7 +14,7 @@ from ..running.decoder import Prompt, decoder
 from ..running.step import Candidates, Step
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, probabilities
-from .contrastive_decoding import check_alpha, contrastive_scores, log_probabilities
+from .contrastive_decoding import check_alpha, checked_log_softmax, contrastive_scores
 
 
 def jensen_shannon(log_probs: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -157,7 +157,7 @@ def dola(
     logits = session.feed()  # (1, vocab)
     while True:
         early_logits = lm.read_out(torch.cat([session.hidden[layer] for layer in layers]))  # (layers, vocab)
-        distances = jensen_shannon(log_probabilities(early_logits), log_probabilities(logits))  # (layers,)
+        distances = jensen_shannon(checked_log_softmax(early_logits), checked_log_softmax(logits))  # (layers,)
         chosen = int(distances.argmax())
         scores = contrastive_scores(logits, early_logits[chosen : chosen + 1], alpha)
         probs = probabilities(scores, warp, [session.tokens])

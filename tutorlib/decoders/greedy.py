@@ -13,7 +13,7 @@ from ..running.step import Candidates, Step
 from ..sampling.warp import probabilities
 
 
-def likeliest(logits: torch.Tensor) -> int:
+def _likeliest(logits: torch.Tensor) -> int:
     """The token with the largest logit in the last row (vocab,); of equal logits, the lowest id.
 
     Raises the same ValueError as `sample` for logits that have no softmax.
@@ -51,6 +51,6 @@ def greedy(lm: LM, prompt: Prompt) -> Iterator[Step]:
     session = lm.session(prompt)
     logits = session.feed()  # (1, vocab): what may follow the prompt
     while True:
-        token = likeliest(logits)
+        token = _likeliest(logits)
         yield Step([token], candidates=Candidates(logits))
         logits = session.feed([token])

@@ -11,7 +11,7 @@ import torch
 from ..drafting.checking import Rule, check_rule, check_tree, exact
 from ..drafting.choices import Choices, checked_choices
 from ..drafting.head_loops import looped_heads
-from ..drafting.medusa_heads import MedusaHeads, check_depth, check_target
+from ..drafting.medusa_heads import MedusaHeads, check_depth, check_heads_fit
 from ..model.lm import LM
 from ..model.tree import ROOT, TokenTree
 from ..running.decoder import Prompt, decoder
@@ -45,7 +45,7 @@ def check(target, heads, shape, rule):
     """Raise ValueError if an argument of `medusa` is wrong."""
     if not all(hasattr(heads, name) for name in ("vocab_size", "width", "choices")):
         raise ValueError(f"heads must be MedusaHeads, got {type(heads).__name__}: family.medusa, for instance")
-    check_target(target, heads.vocab_size, heads.width)
+    check_heads_fit(target, heads.vocab_size, heads.width)
     device = next(heads.parameters()).device
     if device != target.device:
         raise ValueError(f"the heads are on {device}, the target on {target.device}: heads.to(target.device)")

@@ -94,7 +94,7 @@ def adaptive_gamma(
     return most_tokens_a_second
 
 
-def check_pair(target, draft, prompt, gamma, confidence, rule):
+def check(target, draft, prompt, gamma, confidence, rule):
     """Raise ValueError if an argument of `speculative` is wrong."""
     if not is_model(draft):
         raise ValueError(f"the draft must be an LM, got {type(draft).__name__}: wrap it as LM(model, tokenizer)")
@@ -137,7 +137,7 @@ def is_unsure(logits: torch.Tensor, confidence: float) -> list[bool]:
     return (logits.softmax(-1).amax(-1) < confidence).tolist()
 
 
-@decoder(check=check_pair)
+@decoder(check=check)
 def speculative(
     target: LM,
     draft: LM,

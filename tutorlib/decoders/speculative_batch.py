@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..drafting.checking import check
+from ..drafting.checking import check_logits
 from ..drafting.rules import ChainRule, draft_token, ratio
 from ..model.batch import Batch
 from ..model.lm import LM
@@ -18,7 +18,7 @@ from ..running.step import Step
 from ..sampling.known_text import History
 from ..sampling.randomness import Randomness
 from ..sampling.warp import Warp, draft_probabilities, over_ids
-from .speculative import Gamma, check_pair, is_unsure, tokens_to_draft
+from .speculative import Gamma, check, is_unsure, tokens_to_draft
 
 
 @dataclass
@@ -91,7 +91,7 @@ def draft_together(
 
 def check_batch(target, draft, prompts, gamma, confidence, rule):
     """Raise ValueError if an argument of `speculative_batch` is wrong."""
-    check_pair(target, draft, max(prompts, key=len), gamma, confidence, rule)
+    check(target, draft, max(prompts, key=len), gamma, confidence, rule)
     for prompt in prompts:
         check_prompt_of_both(prompt, "draft", draft)
 
@@ -161,7 +161,7 @@ def speculative_batch(
         target_forgets, draft_forgets = [], []
         for row, row_logits in zip(rows, logits, strict=True):
             drafted = TokenTree.chain(row.drafted)
-            checked = check(row_logits, row.text, drafted, row.rng, warp, rule(row.draft_probs))
+            checked = check_logits(row_logits, row.text, drafted, row.rng, warp, rule(row.draft_probs))
             # The last of the tokens is fed in the next round.
             target_forgets.append(len(row.drafted) - len(checked.tokens) + 1)
             row.text += checked.tokens

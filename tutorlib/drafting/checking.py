@@ -340,7 +340,7 @@ def check_tree(
     # The last token is fed as the root, so row 0 belongs to the token after the text, and row n + 1 to that after node
     # n.
     rooted = TokenTree([text[-1], *drafted.tokens], [ROOT, *(parent + 1 for parent in drafted.parents)])
-    checked = check(session.feed_tree(rooted), text, drafted, rng, warp, rule)
+    checked = check_logits(session.feed_tree(rooted), text, drafted, rng, warp, rule)
     session.keep(checked.rows)
     return checked
 
@@ -360,7 +360,7 @@ def without_refused(drafted: TokenTree, text: list[int], warp) -> TokenTree:
     return drafted
 
 
-def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
+def check_logits(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, rule: Rule = exact) -> Checked:
     """Like `check_tree`, for candidates whose logits (nodes + 1, vocab) are already known."""
     probs_at = Rows(logits, warp, text, drafted)
     path, token = rule(drafted, probs_at, rng)
@@ -368,3 +368,7 @@ def check(logits: torch.Tensor, text: list[int], drafted: TokenTree, rng, warp, 
     rows = [0, *(node + 1 for node in path)][: len(tokens)]
     histories = [History(text, tokens[:count]) for count in range(len(tokens))] if reads_histories(warp) else None
     return Checked(drafted, path, tokens, Candidates(logits[rows], warp=warp, histories=histories), logits)
+
+
+# The name of the release before.
+check = check_logits

@@ -86,7 +86,7 @@ class Confidences:
 
 
 @torch.no_grad()
-def drafted(target, head, text: Sequence[int], shape: Shape) -> tuple[TokenTree, list[float]]:
+def drafted_with_confidence(target, head, text: Sequence[int], shape: Shape) -> tuple[TokenTree, list[float]]:
     """What a network drafts after a text, and its probability of the path to each node.
 
     Parameters
@@ -106,7 +106,7 @@ def drafted(target, head, text: Sequence[int], shape: Shape) -> tuple[TokenTree,
     return watched.trees[0], watched.chances[0]
 
 
-def calibration(drafts) -> list[list[float]]:
+def accepted_by_confidence(drafts) -> list[list[float]]:
     """How often candidates are accepted, by the network's probability of their paths.
 
     Parameters
@@ -129,3 +129,7 @@ def calibration(drafts) -> list[list[float]]:
         for some in bins
         if some
     ]
+
+
+# The names of the release before.
+drafted, calibration = drafted_with_confidence, accepted_by_confidence

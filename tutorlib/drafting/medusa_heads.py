@@ -158,7 +158,7 @@ class MedusaHeads(nn.ModuleList):
         return f"heads={len(self)}, width={self.width}, vocab_size={self.vocab_size}, layers={self.layers}"
 
 
-def check_target(target, vocab_size: int, width: int) -> None:
+def check_heads_fit(target, vocab_size: int, width: int) -> None:
     """Raise ValueError if heads with this vocabulary and width do not fit a target."""
     if vocab_size != target.vocab_size:
         raise ValueError(f"the heads know {vocab_size} tokens, the target {target.vocab_size}: they do not fit")

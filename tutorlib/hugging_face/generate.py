@@ -232,7 +232,7 @@ class CustomGenerate:
             decode(steps, together, criteria, streamer)
             texts += together
         self.traces = [text.trace() for text in texts]
-        sequences = padded(input_ids, [text.tokens for text in texts], pad)
+        sequences = _padded(input_ids, [text.tokens for text in texts], pad)
         if getattr(generation_config, "return_dict_in_generate", False):
             return transformers.generation.GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
@@ -350,7 +350,7 @@ def until_met(criteria: Sequence[Callable], text: Text, step: Step) -> tuple[Ste
     return step, False
 
 
-def padded(input_ids: torch.Tensor, new: list[list[int]], pad: int | None) -> torch.Tensor:
+def _padded(input_ids: torch.Tensor, new: list[list[int]], pad: int | None) -> torch.Tensor:
     """The prompts as given and the new tokens of each, padded on the right: shape (rows, columns)."""
     longest = max(map(len, new))
     rows = [[*tokens, *[pad] * (longest - len(tokens))] for tokens in new]

@@ -22,7 +22,7 @@ _T4 = 15.0  # GB
 
 
 @dataclass(frozen=True)
-class Model:
+class PublishedModel:
     """A published model.
 
     Attributes
@@ -50,6 +50,10 @@ class Model:
         return f"https://huggingface.co/{self.hub}"
 
 
+# The name of the release before.
+Model = PublishedModel
+
+
 @dataclass(frozen=True, repr=False)
 class Published:
     """A published target with its drafts, if there are any.
@@ -73,9 +77,9 @@ class Published:
     """
 
     name: str
-    target: Model
-    draft: Model | None = None
-    other_draft: Model | None = None
+    target: PublishedModel
+    draft: PublishedModel | None = None
+    other_draft: PublishedModel | None = None
     medusa: str | None = None
     eagle: str | None = None
     eagle3: str | None = None
@@ -90,7 +94,7 @@ class Published:
     in_a_wheel: float = 0
 
     @property
-    def models(self) -> list[Model]:
+    def models(self) -> list[PublishedModel]:
         """Target, draft, and the other draft if there is one."""
         return [model for model in (self.target, self.draft, self.other_draft) if model]
 
@@ -145,10 +149,10 @@ _VICUNA = (
     "{% elif message.role == 'assistant' %} ASSISTANT: {{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %} ASSISTANT:{% endif %}"
 )
-_GPT2 = Model("openai-community/gpt2", 124, 0.55, "MIT")
-_PYTHIA = Model("EleutherAI/pythia-70m", 70, 0.17, "Apache 2.0")
-_QWEN = Model("Qwen/Qwen2.5-0.5B-Instruct", 494, 0.99, "Apache 2.0")
-_SMOL = Model("HuggingFaceTB/SmolLM2-135M-Instruct", 135, 0.27, "Apache 2.0")
+_GPT2 = PublishedModel("openai-community/gpt2", 124, 0.55, "MIT")
+_PYTHIA = PublishedModel("EleutherAI/pythia-70m", 70, 0.17, "Apache 2.0")
+_QWEN = PublishedModel("Qwen/Qwen2.5-0.5B-Instruct", 494, 0.99, "Apache 2.0")
+_SMOL = PublishedModel("HuggingFaceTB/SmolLM2-135M-Instruct", 135, 0.27, "Apache 2.0")
 
 PUBLISHED = (
     Published(
@@ -160,45 +164,47 @@ PUBLISHED = (
     ),
     Published(
         "smollm2-360m",
-        Model("HuggingFaceTB/SmolLM2-360M-Instruct", 362, 0.72, "Apache 2.0"),
+        PublishedModel("HuggingFaceTB/SmolLM2-360M-Instruct", 362, 0.72, "Apache 2.0"),
         _SMOL,
         note="The draft is nearly as deep as the target (30 and 32 layers), so it rarely helps.",
     ),
     Published(
         "smollm2-1.7b",
-        Model("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1711, 3.42, "Apache 2.0"),
+        PublishedModel("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1711, 3.42, "Apache 2.0"),
         _SMOL,
         note="On a GPU the draft is slow for its size: it has 30 layers, and the target 24. On a processor it helps.",
     ),
-    Published("gpt2", Model("openai-community/gpt2-large", 774, 3.25, "MIT"), _GPT2, _PYTHIA),
+    Published("gpt2", PublishedModel("openai-community/gpt2-large", 774, 3.25, "MIT"), _GPT2, _PYTHIA),
     Published(
         "opt",
-        Model("facebook/opt-1.3b", 1316, 2.63, "OPT (research only)"),
-        Model("facebook/opt-125m", 125, 0.25, "OPT (research only)"),
+        PublishedModel("facebook/opt-1.3b", 1316, 2.63, "OPT (research only)"),
+        PublishedModel("facebook/opt-125m", 125, 0.25, "OPT (research only)"),
         _PYTHIA,
         note="Published only as pickle files.",
     ),
-    Published("pythia", Model("EleutherAI/pythia-1.4b", 1415, 2.93, "Apache 2.0"), _PYTHIA, _GPT2),
-    Published("qwen2.5", Model("Qwen/Qwen2.5-1.5B-Instruct", 1544, 3.09, "Apache 2.0"), _QWEN, _SMOL),
-    Published("qwen2.5-3b", Model("Qwen/Qwen2.5-3B-Instruct", 3086, 6.17, "Qwen (research only)"), _QWEN, _SMOL),
+    Published("pythia", PublishedModel("EleutherAI/pythia-1.4b", 1415, 2.93, "Apache 2.0"), _PYTHIA, _GPT2),
+    Published("qwen2.5", PublishedModel("Qwen/Qwen2.5-1.5B-Instruct", 1544, 3.09, "Apache 2.0"), _QWEN, _SMOL),
+    Published(
+        "qwen2.5-3b", PublishedModel("Qwen/Qwen2.5-3B-Instruct", 3086, 6.17, "Qwen (research only)"), _QWEN, _SMOL
+    ),
     Published(
         "gemma-2",
-        Model("google/gemma-2-9b-it", 9242, 18.5, "Gemma", gated=True),
-        Model("google/gemma-2-2b-it", 2614, 5.23, "Gemma", gated=True),
+        PublishedModel("google/gemma-2-9b-it", 9242, 18.5, "Gemma", gated=True),
+        PublishedModel("google/gemma-2-2b-it", 2614, 5.23, "Gemma", gated=True),
         _SMOL,
         note="Made for bfloat16, which a T4 does not support; float16 may overflow.",
     ),
     Published(
         "llama-2",
-        Model("meta-llama/Llama-2-7b-chat-hf", 6738, 13.5, "Llama 2", gated=True),
-        Model("JackFram/llama-68m", 68, 0.27, "Apache 2.0"),
-        Model("google/gemma-2b", 2506, 5.01, "Gemma", gated=True),
+        PublishedModel("meta-llama/Llama-2-7b-chat-hf", 6738, 13.5, "Llama 2", gated=True),
+        PublishedModel("JackFram/llama-68m", 68, 0.27, "Apache 2.0"),
+        PublishedModel("google/gemma-2b", 2506, 5.01, "Gemma", gated=True),
         eagle="yuhuili/EAGLE-llama2-chat-7B",
     ),
     Published(
         "vicuna",
-        Model("lmsys/vicuna-7b-v1.3", 6738, 13.5, "Llama (non-commercial)"),
-        Model("double7/vicuna-68m", 68, 0.27, "Apache 2.0"),
+        PublishedModel("lmsys/vicuna-7b-v1.3", 6738, 13.5, "Llama (non-commercial)"),
+        PublishedModel("double7/vicuna-68m", 68, 0.27, "Apache 2.0"),
         medusa="FasterDecoding/medusa-vicuna-7b-v1.3",
         eagle="yuhuili/EAGLE-Vicuna-7B-v1.3",
         chat=_VICUNA,
@@ -231,7 +237,7 @@ def largest_family(gigabytes: float, bytes_per_weight: float, below: float) -> s
     return max(smaller, key=lambda row: row.target.parameters).name if smaller else BUNDLED
 
 
-def by_hub_name() -> dict[str, Model]:
+def by_hub_name() -> dict[str, PublishedModel]:
     """Every published model by its hub name."""
     return {model.hub: model for row in PUBLISHED for model in row.models}
 

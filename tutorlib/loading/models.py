@@ -150,7 +150,7 @@ def load(
     networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
     forms = quantization.forms(quantize, double_quantization, networks)
     if any(not may_be_looped(form, device, dtype) for form in forms.values()):
-        quantization.check(device, dtype)
+        quantization.check_bitsandbytes(device, dtype)
     placement = {"device_map": device_map, "offload_folder": offload_folder} if device_map is not None else {}
     return Family(name, sources, device=device, dtype=dtype, forms=forms, published=published, placement=placement)
 
@@ -335,7 +335,7 @@ class Family:
         if form and may_be_looped(form, self.device, self.dtype):
             if not placement and (copy := load_looped(*where, tokenizer)) is not None:
                 return copy
-            quantization.check(self.device, self.dtype)
+            quantization.check_bitsandbytes(self.device, self.dtype)
         return LM(load_model(*where, form, placement), tokenizer)
 
     def _tokenizer_of(self, role):

@@ -64,7 +64,7 @@ def load_model(folder, name, device, dtype, form=None, placement=None):
     where = ", ".join(map(str, files))
     settings = dict(placement or {})
     if form:
-        settings |= {"quantization_config": quantization.settings(form, dtype), "device_map": {"": device}}
+        settings |= {"quantization_config": quantization.quantization_settings(form, dtype), "device_map": {"": device}}
     try:
         model, report = _from_pretrained(folder, files, dtype, settings | quantization.unpacking(saved))
         if unpacked and not placement:

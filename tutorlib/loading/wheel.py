@@ -63,7 +63,7 @@ def folder() -> Path:
         _clear(place.parent)
     else:
         convert(source(), place)
-    check(place)
+    _check_files(place)
     return place
 
 
@@ -230,12 +230,12 @@ def _plain(tokenizer, config):
 
 
 def write_sizes(fresh: Path) -> None:
-    """Store the number of bytes of each file in the folder, for `check`."""
+    """Store the number of bytes of each file in the folder, for `_check_files`."""
     sizes = {path.name: path.stat().st_size for path in sorted(fresh.iterdir())}
     write_text(fresh / SIZES, json.dumps(sizes, indent=1) + "\n")
 
 
-def check(place: Path) -> None:
+def _check_files(place: Path) -> None:
     """Raise an error, with advice, that names the damaged or unreadable file in the folder of the converted model.
 
     Raises

@@ -21,7 +21,7 @@ from ..sampling.warp import probabilities
 
 
 @dataclass(frozen=True)
-class Answer:
+class WeightedText:
     """A text of the language, with its probabilities summed over all ways to write it in tokens.
 
     Attributes
@@ -42,6 +42,10 @@ class Answer:
     mass: float
     local: float
     conditional: float
+
+
+# The name of the release before.
+Answer = WeightedText
 
 
 def futures(lm: LM, prompt: str | Sequence[int], grammar: Grammar, most: int = 5000) -> dict[tuple[int, ...], float]:
@@ -98,7 +102,7 @@ def next_probs(lm: LM, prompt, grammar: Grammar, most: int) -> dict[tuple[int, .
     }
 
 
-def answers(lm: LM, prompt: str | Sequence[int], grammar: Grammar, most: int = 5000) -> list[Answer]:
+def answers(lm: LM, prompt: str | Sequence[int], grammar: Grammar, most: int = 5000) -> list[WeightedText]:
     """The texts of a small language, the most likely first: how likely the model finds each, locally and truly.
 
     Parameters and errors are those of `futures`.
@@ -119,7 +123,7 @@ def answers(lm: LM, prompt: str | Sequence[int], grammar: Grammar, most: int = 5
         open_ways = longer
     whole = math.fsum(mass for ways in found.values() for mass, _ in ways)
     made = [
-        Answer(
+        WeightedText(
             text, len(ways), mass := math.fsum(one for one, _ in ways), math.fsum(one for _, one in ways), mass / whole
         )
         for text, ways in found.items()

@@ -212,7 +212,7 @@ def weight_bytes(lm: LM | torch.nn.Module) -> int:
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
 
-def cache_bytes(lm: LM, tokens: int) -> int:
+def measured_cache_bytes(lm: LM, tokens: int) -> int:
     """Bytes of the key-value cache after `tokens` tokens, measured on the cache that the model itself makes."""
     if not 1 <= tokens <= lm.context:
         raise ValueError(f"tokens must be from 1 to the context, {lm.context}; got {tokens}")
@@ -220,6 +220,10 @@ def cache_bytes(lm: LM, tokens: int) -> int:
     with torch.inference_mode():
         _, cache = call_with_cache(lm.model, text)
     return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
+
+
+# The name of the release before.
+cache_bytes = measured_cache_bytes
 
 
 def timed(call: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..arguments import Prompted, concrete, ints
-from .session import refuse_nan
+from .session import refuse_nan_and_forget
 
 if TYPE_CHECKING:
     from .protocol import Sequences
@@ -96,7 +96,7 @@ class Batch:
         # Each row needs logits from the last token of its prompt, or from its first new token, up to its end.
         keep = [len(tokens) + bool(old) for old, tokens in zip(pending, given, strict=True)]
         rows, _ = self._cache.call(new, starts, keep)
-        refuse_nan(rows, self._cache, self._computed)
+        refuse_nan_and_forget(rows, self._cache, self._computed)
         for row, tokens in enumerate(given):
             self._tokens[row] += tokens
         self._computed = [len(tokens) for tokens in self._tokens]

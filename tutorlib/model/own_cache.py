@@ -24,7 +24,7 @@ import torch
 
 from . import lengths
 from .answer import Answer
-from .state import State
+from .state import CachedState
 from .tree import TokenTree
 from .uncached import TokenCache
 
@@ -39,7 +39,7 @@ _BRANCHES = 16
 class _Mark(NamedTuple):
     """One row of a state."""
 
-    state: State
+    state: CachedState
     row: int
 
 
@@ -128,7 +128,7 @@ class OwnCache(TokenCache):
         for number, row in enumerate(group):
             self.snapshots[row], self.latest[row] = snapshots[number], _Mark(state, number) if state else None
 
-    def _restored(self, group: list[int], start: int) -> State | None:
+    def _restored(self, group: list[int], start: int) -> CachedState | None:
         """The state of some rows, to be changed in place; None at the beginning of a text."""
         bases = [mark for row in group if (mark := self._base(row, start))]
         latest = [mark for row in group if (mark := self.latest[row])]
@@ -157,7 +157,7 @@ class OwnCache(TokenCache):
                 found = {layer: part[number, : len(path)] for layer, part in states.items()}
                 answer.put(0, [top + node for node in path], logits[number, : len(path)], found)
 
-    def _run(self, state: State | None, rows: list[list[int]], last: int = 1, hidden: Sequence[int] = ()):
+    def _run(self, state: CachedState | None, rows: list[list[int]], last: int = 1, hidden: Sequence[int] = ()):
         """Continue some rows of the same length.
 
         Returns
@@ -176,7 +176,7 @@ class OwnCache(TokenCache):
         joined = {layer: torch.cat([part[layer] for part in states], dim=1) for layer in hidden}
         return torch.cat(logits[-last:], dim=1), joined, state
 
-    def _pass(self, state: State | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
+    def _pass(self, state: CachedState | None, rows: list[list[int]], last: int, hidden: Sequence[int]):
         """One pass of the model; see `_run`."""
         forward, start = self.lm.forward, state.length if state else 0
         tokens = torch.tensor(rows, device=forward.device)
@@ -188,7 +188,7 @@ class OwnCache(TokenCache):
         past = {name: output[name] for name in names if name in output}
         if not past:
             raise ValueError(f"{type(forward.model).__name__} returns no cache")
-        new = State(past, start + tokens.shape[1], len(rows))
+        new = CachedState(past, start + tokens.shape[1], len(rows))
         if state is None:
             self.stateful = new.holds_more_than_keys()
         return logits[:, -last:], states, new

@@ -18,7 +18,7 @@ import torch
 
 from .fingerprint import original
 from .lm import LM
-from .some_layers import check_layers, with_its_ends, without_weights
+from .some_layers import check_layers, layers_without_weights, with_its_ends
 
 
 def pruned(lm: LM, layers: Sequence[int], weights: Mapping[str, torch.Tensor] | None = None) -> LM:
@@ -47,7 +47,7 @@ def pruned(lm: LM, layers: Sequence[int], weights: Mapping[str, torch.Tensor] | 
     """
     model: Any = original(lm.model)
     check_layers(lm, layers)
-    made = without_weights(lm, layers)
+    made = layers_without_weights(lm, layers)
     if weights is None:
         inside = model.get_decoder()
         weights = {f"norm.{name}": weight for name, weight in inside.norm.state_dict().items()}
@@ -71,7 +71,7 @@ def own_weights(model: Any) -> torch.nn.ModuleDict:
     return torch.nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
 
 
-def usual_layers(lm: LM) -> list[int]:
+def first_and_last_layers(lm: LM) -> list[int]:
     """The first two and the last two layers, or the first and the last of a model with fewer than five."""
     count = lm.layers
     return [0, 1, count - 2, count - 1] if count > 4 else sorted({0, count - 1})

@@ -92,7 +92,7 @@ def forms(quantize: str | Mapping[str, str] | None, double: bool | None, names: 
     return {role: Form(name, name == "nf4" and double is not False) for role, name in asked.items()}
 
 
-def check(device: torch.device, dtype: torch.dtype) -> None:
+def check_bitsandbytes(device: torch.device, dtype: torch.dtype) -> None:
     """Raise an error, with advice, if bitsandbytes is missing or does not support this dtype or device.
 
     Raises
@@ -117,7 +117,7 @@ def check(device: torch.device, dtype: torch.dtype) -> None:
         )
 
 
-def settings(form: Form, dtype: torch.dtype):
+def quantization_settings(form: Form, dtype: torch.dtype):
     """The settings with which transformers quantizes a model while it is loaded.
 
     In int8, activations are rounded too. By default, columns of activations with a number beyond 6 in any row of the
@@ -173,7 +173,7 @@ def settle(model: torch.nn.Module) -> torch.nn.Module:
 
 def depends_on_the_call(model: torch.nn.Module) -> bool:
     """Whether the logits of a token depend on the other tokens and texts in its call: int8 with a threshold, see
-    `settings`.
+    `quantization_settings`.
     """
     modules: Iterator[Any] = model.modules()
     return any(module.state.threshold > 0 for module in modules if type(module).__name__ == "Linear8bitLt")

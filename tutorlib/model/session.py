@@ -263,7 +263,7 @@ class Session:
             self._cache = self.lm.reach(self._cache, [self._tokens[: self._computed]], length)
         self.calls += 1
         (logits,), states = self._cache.call([pending + tokens], [self._computed], [rows], tree, self._layers)
-        refuse_nan([logits], self._cache, [self._computed])
+        refuse_nan_and_forget([logits], self._cache, [self._computed])
         if self._layers:
             last = {layer: state[0, -rows:] for layer, state in states.items()}
             self.hidden = last[self._layers[0]] if self._single else last
@@ -285,7 +285,7 @@ def _hidden_layers(hidden: int | Sequence[int] | None, n_layers: int) -> tuple[i
     return layers
 
 
-def refuse_nan(logits: list[torch.Tensor], cache, starts: list[int]) -> None:
+def refuse_nan_and_forget(logits: list[torch.Tensor], cache, starts: list[int]) -> None:
     """Raise NaNLogits if some of the logits are NaN, and let the cache forget the call that gave them."""
     # The largest of some numbers is NaN if any of them is.
     tops = [rows.max() for rows in logits if rows.numel()]

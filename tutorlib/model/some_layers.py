@@ -26,7 +26,7 @@ def ending_after(lm, count: int) -> Any:
     if count >= lm.layers:
         raise ValueError(f"layers must be less than the target's {lm.layers}, or nothing is left out; got {count}")
     check_layers(lm, list(range(count)))
-    made = without_weights(lm, range(count))
+    made = layers_without_weights(lm, range(count))
     model: Any = original(lm.model)
     decoder, own = made.get_decoder(), model.get_decoder()
     decoder.layers, decoder.norm = own.layers[:count], own.norm
@@ -43,7 +43,7 @@ def with_its_ends(made: Any, lm) -> Any:
     return made
 
 
-def without_weights(lm, layers: Sequence[int]) -> Any:
+def layers_without_weights(lm, layers: Sequence[int]) -> Any:
     """A model of some layers, with only the names and shapes of its weights."""
     model: Any = original(lm.model)
     config = copy.deepcopy(model.config)

@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicLayer
 _LEFT_OUT = object()
 
 
-class State(NamedTuple):
+class CachedState(NamedTuple):
     """What a model returned after the first `length` tokens of some rows."""
 
     past: dict[str, Any]  # by the names of the arguments with which the next call gets it
@@ -30,7 +30,7 @@ class State(NamedTuple):
         self.copied(others.append, lambda keys: keys)
         return bool(others)
 
-    def without_keys(self) -> State:
+    def without_keys(self) -> CachedState:
         """A copy, with nothing in place of keys and values."""
         return self.copied(torch.clone, lambda keys: _LEFT_OUT)
 
@@ -40,7 +40,7 @@ class State(NamedTuple):
         self.copied(lambda part: part, keys.append)
         return [_chosen_keys(part, rows)[..., :length, :] for part in keys]
 
-    def chosen(self, rows: Sequence[int], keys: Sequence[torch.Tensor] | None = None) -> State:
+    def chosen(self, rows: Sequence[int], keys: Sequence[torch.Tensor] | None = None) -> CachedState:
         """A copy for some rows, which may be repeated; with these keys and values, by default its own."""
         given = iter(keys or ())
         copied = self.copied(
@@ -49,7 +49,7 @@ class State(NamedTuple):
         )
         return copied._replace(rows=len(rows))
 
-    def copied(self, fixed: Callable, grown: Callable) -> State:
+    def copied(self, fixed: Callable, grown: Callable) -> CachedState:
         """A copy with its tensors changed: keys and values by `grown`, all others by `fixed`."""
         seen = {}
 

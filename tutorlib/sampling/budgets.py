@@ -13,7 +13,7 @@ import torch
 from ..arguments import check_whole_number, ints, is_number, number_text
 from .beginnings import Beginnings
 from .checks import Warp, named, one_history_each
-from .known_text import KnownText, Memory
+from .known_text import KnownText, KnownTexts
 
 
 class Thought(KnownText):
@@ -112,7 +112,7 @@ def thinking_budget(
     if wait is not None and wait in (end[-1], *stop):
         raise ValueError(f"wait={wait} would itself end the thinking: choose a token that is not in end or stop")
     known = [*begin, *end, *stop, *([] if wait is None else [wait])]
-    memory, name = Memory(functools.partial(Thought, begin=begin, end=end)), f"thinking_budget(at_most={at_most})"
+    memory, name = KnownTexts(functools.partial(Thought, begin=begin, end=end)), f"thinking_budget(at_most={at_most})"
     if at_least:
         name = f"{name[:-1]}, at_least={at_least})"
 

@@ -227,7 +227,7 @@ class Followers(KnownText):
 Known = TypeVar("Known", bound=KnownText)
 
 
-class Memory(threading.local, Generic[Known]):
+class KnownTexts(threading.local, Generic[Known]):
     """The known texts of one penalty, by row and size of the vocabulary; each thread has its own.
 
     Parameters

@@ -1,7 +1,7 @@
 """Penalties: warps that make tokens of the text so far less likely.
 
-Each keeps what it has counted of a text in a `Memory`, so that a longer text costs only its new tokens. What this file
-does not do: drop tokens whatever the text is (the filters in `warp`).
+Each keeps what it has counted of a text in its `KnownTexts`, so that a longer text costs only its new tokens. What this
+file does not do: drop tokens whatever the text is (the filters in `warp`).
 """
 
 import functools
@@ -13,7 +13,7 @@ import torch
 
 from ..arguments import check_whole_number, ints, is_number, number_text
 from .checks import Warp, named, one_history_each
-from .known_text import Followers, Memory, Places, TokenCounts
+from .known_text import Followers, KnownTexts, Places, TokenCounts
 
 LARGEST_POWER = 500  # a penalty of 2^500 forbids a token, and is still a number
 
@@ -105,7 +105,7 @@ def no_repeat_ngram(n: int) -> Warp:
         and a small vocabulary, no token may be left in the end; `probabilities` then raises ValueError.
     """
     check_whole_number(n, 1, "no_repeat_ngram needs the length of the n-grams")
-    memory, name = Memory(functools.partial(Followers, n=n)), f"no_repeat_ngram({n})"
+    memory, name = KnownTexts(functools.partial(Followers, n=n)), f"no_repeat_ngram({n})"
 
     def no_repeat_ngram_warp(logits, histories=None):
         logits = logits.clone()
@@ -153,7 +153,7 @@ def dry(
     _check_last("dry", last)
     stops = frozenset(ints(breakers, "dry needs token ids as breakers"))
     furthest = LARGEST_POWER / math.log2(base) if base > 1 else math.inf
-    name, memory = f"dry({number_text(multiplier)}, {number_text(base)}, {allowed_length})", Memory(Places)
+    name, memory = f"dry({number_text(multiplier)}, {number_text(base)}, {allowed_length})", KnownTexts(Places)
 
     def dry_warp(logits, histories=None):
         logits = logits.clone()
@@ -167,14 +167,14 @@ def dry(
     return named(dry_warp, name)
 
 
-def _counting(ignore_first: int | None, last: int | None = None) -> Memory:
+def _counting(ignore_first: int | None, last: int | None = None) -> KnownTexts:
     """Remembers how often each token occurs after the first `ignore_first` ones (None: after the prompt), and among
     the `last` ones.
     """
-    return Memory(functools.partial(TokenCounts, ignored=ignore_first, last=last))
+    return KnownTexts(functools.partial(TokenCounts, ignored=ignore_first, last=last))
 
 
-def occurrences(logits: torch.Tensor, histories, name: str, memory: Memory) -> torch.Tensor:
+def occurrences(logits: torch.Tensor, histories, name: str, memory: KnownTexts) -> torch.Tensor:
     """How often each token occurs in each history, as far as the memory counts them.
 
     Returns

@@ -38,7 +38,7 @@ def as_array(probs) -> np.ndarray:
     return np.asarray(probs, dtype=np.float64)
 
 
-def checked_probabilities(probs) -> np.ndarray:
+def _checked_probabilities(probs) -> np.ndarray:
     """Return `probs` as a float64 array of shape (n,) that sums to 1.
 
     Parameters
@@ -107,12 +107,12 @@ class Seeded:
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
         probs = as_array(probs)
         if probs.ndim != 1 or not len(probs):
-            checked_probabilities(probs)
+            _checked_probabilities(probs)
         running_sum = probs.cumsum()
         total = float(running_sum[-1])
-        # Written so that NaN fails it too; `checked_probabilities` then reports what is wrong.
+        # Written so that NaN fails it too; `_checked_probabilities` then reports what is wrong.
         if not (probs.min() >= 0 and abs(total - 1) <= SUM_TOLERANCE):
-            checked_probabilities(probs)
+            _checked_probabilities(probs)
         # side="right" gives the first index whose running sum is *above* the number drawn, so an index of probability
         # zero is never chosen, not even when the number drawn is 0.
         index = int(running_sum.searchsorted(self._random.random() * total, side="right"))
@@ -140,7 +140,7 @@ class Greedy:
             best = int(probs.argmax())
             if probs[best] == 1:  # one-hot, like every row under rng=None: nothing else to check
                 return best
-        return int(checked_probabilities(probs).argmax())
+        return int(_checked_probabilities(probs).argmax())
 
     def accept(self, probability: float) -> bool:
         return checked_acceptance(probability) >= 1
@@ -246,7 +246,7 @@ class Exhaustive:
             self._draws[-1] = (outcomes, probs, taken + 1)
 
     def choose(self, probs: torch.Tensor | np.ndarray | Sequence[float]) -> int:
-        probs = checked_probabilities(probs)
+        probs = _checked_probabilities(probs)
         outcomes = probs.nonzero()[0]
         return int(self._draw(outcomes, probs[outcomes]))
 

@@ -129,7 +129,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
                 return torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)  # as the softmax would, but sooner
         elif function is warp[0]:
             refuse_not_finite(given)  # before a warp can drop the ones that are not
-        logits = checked_result(function, function(logits, readable(histories, function)), logits).double()
+        logits = checked_result(function, function(logits, _readable(histories, function)), logits).double()
     probs = logits.softmax(-1)
     # One NaN, one +inf or nothing but -inf makes its whole row NaN, and with it the sum of all.
     if math.isnan(float(probs.sum())):
@@ -141,7 +141,7 @@ def probabilities(logits, warp: Iterable[Warp] = (), histories: Sequence[Sequenc
     return probs
 
 
-def readable(histories, function: Warp):
+def _readable(histories, function: Warp):
     """The histories as a warp reads them: those of this room know `History`, and anybody else's gets lists."""
     if histories is None or str(getattr(function, "__module__", None)).startswith(f"{__package__}."):
         return histories

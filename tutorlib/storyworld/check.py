@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tutorlib.storyworld import words
 from tutorlib.storyworld.grammar import read, sentences
-from tutorlib.storyworld.state import Contradiction, State
+from tutorlib.storyworld.state import Contradiction, StoryState
 from tutorlib.storyworld.world import PERSONAL, tell
 
 CONSISTENT, CONTRADICTION, UNREADABLE = "consistent", "contradiction", "unreadable"
@@ -67,7 +67,7 @@ def check(text):
     >>> [verdict.verdict for verdict in check(text)[3:]]
     ['contradiction', 'consistent', 'consistent']
     """
-    state, verdicts = State(), []
+    state, verdicts = StoryState(), []
     parts = sentences(text)
     if parts and not parts[-1].endswith((".", '?"')):
         parts.pop()

@@ -5,7 +5,7 @@ import re
 
 from tutorlib.storyworld import words
 from tutorlib.storyworld.grammar import TEMPLATES, render
-from tutorlib.storyworld.state import AWAY, LOST, State
+from tutorlib.storyworld.state import AWAY, LOST, StoryState
 from tutorlib.storyworld.world import tell
 
 # How often each kind of sentence is chosen after the opening, if it is possible.
@@ -59,7 +59,7 @@ def told(seed, *, kinds=None, sentences=(5, 9)):
 
 class _Narrator:
     def __init__(self, rng):
-        self.rng, self.state, self.told = rng, State(), []
+        self.rng, self.state, self.told = rng, StoryState(), []
         self.length = 0  # words and punctuation marks so far
         self.coloured = False  # whether the last thing was named with its colour, as an answer must repeat it
 

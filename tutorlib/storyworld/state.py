@@ -13,7 +13,7 @@ class Contradiction(ValueError):
 
 
 @dataclass
-class State:
+class StoryState:
     """The facts stated so far. Things and containers are identified by their noun, people by their name.
 
     Attributes
@@ -65,7 +65,7 @@ class State:
     def kept(self, thing, keeper):
         self.known(thing)
         if self.keeper[thing] != keeper:
-            raise Contradiction(f"the {thing} was {where(self.keeper[thing])}, not {where(keeper)}")
+            raise Contradiction(f"the {thing} was {_where(self.keeper[thing])}, not {_where(keeper)}")
 
     def at(self, who, place):
         if who not in self.place:
@@ -86,7 +86,7 @@ class State:
             raise Contradiction(f"{who} felt {self.feeling[who]}, not {feeling}")
 
 
-def where(keeper):
+def _where(keeper):
     """'with Mia', 'in the chest' or 'lost'."""
     if keeper == LOST:
         return LOST

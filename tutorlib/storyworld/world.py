@@ -1,6 +1,6 @@
 """The rules for what may happen next in the village.
 
-A `State` holds the facts stated in a story so far. Every sentence of a story has a `kind` and named slots, and every
+A `StoryState` holds the facts stated in a story so far. Every sentence has a `kind` and named slots, and every
 kind has a rule: a function that checks whether the sentence agrees with the state (if not, it raises `Contradiction`
 and names the fact) and then makes the sentence true. Stories are written and read with the same rules, so the narrator
 never writes anything that the reader would reject.

@@ -13,12 +13,12 @@ from .style import (
     BELOW,
     BESIDE,
     LAST_REJECTED,
+    bar_style,
     beside,
-    filled,
+    error_sizes,
     looks_for,
     number_patch,
     pale,
-    spread,
     titled,
 )  # fmt: skip
 
@@ -61,7 +61,7 @@ def bar_chart(
     **labels
         `xlabel`, `ylabel`, `xlim`, `ylim`, passed to `Axes.set`.
     """
-    looks = [filled(kind) for kind in LAST_REJECTED] if looks is None else looks
+    looks = [bar_style(kind) for kind in LAST_REJECTED] if looks is None else looks
     most = max(map(len, rows.values()), default=0)
     draw, base, size = (ax.barh, "left", "height") if sideways else (ax.bar, "bottom", "width")
     each = thick if stacked else thick / max(len(rows), 1)
@@ -74,7 +74,7 @@ def bar_chart(
         draw(places, values, label=name, **room, **look)
         ends[: len(values)] += values
         if intervals and intervals.get(name):
-            end = {("xerr" if sideways else "yerr"): spread(values, intervals[name])}
+            end = {("xerr" if sideways else "yerr"): error_sizes(values, intervals[name])}
             where = (values, places) if sideways else (places, values)
             ax.errorbar(*where, **end, fmt="none", ecolor=LIGHT["text"], elinewidth=1.4, capsize=2)
     set_ticks = ax.set_yticks if sideways else ax.set_xticks
@@ -100,7 +100,7 @@ def kind_bars(ax, rows: Mapping[str, Mapping[str, Mapping]], *, title=None):
         ``acceptance``. If it has ``places``, the number of positions is written after the kind; if it has an
         ``acceptance_interval``, this is drawn as a thin line.
     """
-    looks = [{"color": color("accepted"), "edgecolor": "white", "linewidth": 0.9}, filled("accepted", linewidth=0.9)]
+    looks = [{"color": color("accepted"), "edgecolor": "white", "linewidth": 0.9}, bar_style("accepted", linewidth=0.9)]
     first = next(iter(rows.values()), {})
     names = [f"{kind} ({figures['places']})" if "places" in figures else kind for kind, figures in first.items()]
     values, intervals = (
@@ -135,7 +135,7 @@ def speed_bars(ax, rows: Mapping[str, Sequence], *, title=None):
     rows = {group: [results.get(name, none) for name in names] for group, results in found.items()}
     values = {group: [result.over_plain[0] for result in results] for group, results in rows.items()}
     ends = {group: [result.over_plain[1:] for result in results] for group, results in rows.items()}
-    look = {"looks": [filled(kind) for kind in ("accepted", "target", "resampled", "bonus")], "sideways": True}
+    look = {"looks": [bar_style(kind) for kind in ("accepted", "target", "resampled", "bonus")], "sideways": True}
     bar_chart(ax, values, names, intervals=ends, **look, legend=None, xlabel="speed (plain loop = 1)")
     each = 0.84 / len(rows)
     marks = [
@@ -171,7 +171,7 @@ def distance_bars(ax, names: Sequence[str], distances: Sequence[float], *, plain
             raise ValueError(f"a total variation is between 0 and 1; that of {name} is {distance}")
     rows = sorted(zip(distances, names), key=lambda row: row[0])
     for place, (distance, name) in enumerate(rows):
-        look = filled("rejected", facecolor=color("rejected"), alpha=0.55)
+        look = bar_style("rejected", facecolor=color("rejected"), alpha=0.55)
         if name in plain:
             look = {"color": LIGHT["surface"], "edgecolor": color("neutral")}
         ax.barh(place, distance, height=0.7, **look)
@@ -203,7 +203,7 @@ def time_by_gamma(ax, results: Sequence, *, formula: Mapping[int, float] | None 
     faces = [color("accepted") if place == best else pale(color("accepted")) for place in range(len(gammas))]
     hatches = ["" if place == best else HATCHES["accepted"] for place in range(len(gammas))]
     ax.bar(gammas, heights, width=0.74, color=faces, hatch=hatches, edgecolor=color("accepted"), linewidth=1.2)
-    whiskers = spread(heights, ends)
+    whiskers = error_sizes(heights, ends)
     ax.errorbar(gammas, heights, yerr=whiskers, fmt="none", ecolor=LIGHT["text"], elinewidth=1.4, capsize=3)
     style = {"ha": "center", "va": "bottom", "fontsize": 8.5, "weight": "bold", "bbox": number_patch()}
     for gamma, result in zip(gammas, results, strict=True):
@@ -284,7 +284,7 @@ def measure_bars(axes, names: Sequence[str], measures: Mapping[str, Sequence[flo
             f"names and {lengths}"
         )
     for place, (ax, (label, values)) in enumerate(zip(axes, measures.items(), strict=True)):
-        look = filled(LAST_REJECTED[place % len(LAST_REJECTED)])
+        look = bar_style(LAST_REJECTED[place % len(LAST_REJECTED)])
         bar_chart(ax, {label: values}, names, looks=[look], sideways=True, thick=0.7, legend=None, xlabel=label)
         ax.set_xlim(0, 1.3 * max((value for value in values if value == value), default=1) or 1)
         for row, value in enumerate(values):

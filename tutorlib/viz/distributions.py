@@ -13,10 +13,10 @@ from ..arguments import takes_iterators
 from .palette import HATCHES, LIGHT, MARKS, color
 from .style import (
     arrow,
+    bar_style,
     beside,
     checked_distribution,
     checked_probabilities,
-    filled,
     pale,
     rows_down,
     titled,
@@ -201,7 +201,7 @@ def contrast_bars(axes, tokens: Sequence[str], expert, amateur, *, alpha, top=8)
 
     solid = {"color": color("target"), "edgecolor": "white", "label": f"{MARKS['target']} expert"}
     left.barh(places - 0.2, expert[shown], height=0.38, **solid)
-    dotted = filled("draft", label=f"{MARKS['draft']} amateur")
+    dotted = bar_style("draft", label=f"{MARKS['draft']} amateur")
     left.barh(places + 0.2, amateur[shown], height=0.38, **dotted)
     left.axvline(bar, color=LIGHT["rejected"], linestyle="--", linewidth=1.4, label=f"the cut: {alpha:g} × the largest")
     left.set(xlabel="probability", ylabel="next token", xlim=(0, None))

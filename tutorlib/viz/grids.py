@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, MARKS, color
-from .style import filled, pale, slot, swatches, titled, token_label
+from .style import bar_style, pale, slot, swatches, titled, token_label
 
 # From low to high in one hue. Dark is high, so the map can be read without colour too.
 SHADES = LinearSegmentedColormap.from_list("contrast", ["#ffffff", pale(color("target")), color("target"), "#0d2350"])
@@ -94,8 +94,8 @@ def batch_round(ax, lengths: Sequence[int], fed: Sequence[int], accepted: Sequen
     looks = {
         "in the cache": {"facecolor": pale(LIGHT["context"]), "edgecolor": LIGHT["context"]},
         "the text's last token": {"facecolor": pale(LIGHT["target"]), "edgecolor": LIGHT["target"]},
-        "drafted and accepted": filled("accepted"),
-        "drafted and rejected": filled("rejected"),
+        "drafted and accepted": bar_style("accepted"),
+        "drafted and rejected": bar_style("rejected"),
         "not used": {"facecolor": "white", "edgecolor": LIGHT["line"], "linestyle": ":"},
     }
     for row, (length, tokens, kept) in enumerate(zip(lengths, fed, accepted, strict=True)):

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..arguments import takes_iterators
 from .palette import LIGHT, LINES, color
-from .style import BESIDE, ROW_LOOKS, beside, looks_for, number_patch, pale, size_axis, spread, titled
+from .style import BESIDE, ROW_LOOKS, beside, error_sizes, looks_for, number_patch, pale, size_axis, titled
 
 
 @takes_iterators
@@ -376,4 +376,4 @@ def _errors(rows, key):
     """The intervals of some rows in the form that `errorbar` takes; None if some rows have no interval."""
     if not all(f"{key}_interval" in row for row in rows):
         return None
-    return spread([row[key] for row in rows], [row[f"{key}_interval"] for row in rows])
+    return error_sizes([row[key] for row in rows], [row[f"{key}_interval"] for row in rows])

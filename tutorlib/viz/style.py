@@ -92,7 +92,7 @@ def pale(hue):
     return "#" + "".join(f"{round(0.25 * channel + 0.75 * 255):02x}" for channel in rgb(hue))
 
 
-def filled(kind, **more):
+def bar_style(kind, **more):
     """The look of a bar: pale inside, with the border colour and the hatch of its kind."""
     return {"facecolor": pale(color(kind)), "edgecolor": color(kind), "hatch": HATCHES[kind], "linewidth": 1.2, **more}
 
@@ -148,7 +148,7 @@ def looks_for(rows, looks=LOOKS, what="curves"):
     return list(zip(looks, rows.items(), strict=False))
 
 
-def spread(values, intervals):
+def error_sizes(values, intervals):
     """How far intervals reach below and above their values, in the form that `errorbar` takes: shape (2, n)."""
     values, ends = np.asarray(values, dtype=float), np.asarray(intervals, dtype=float).T
     return np.clip([values - ends[0], ends[1] - values], 0, None)

@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from ..arguments import takes_iterators
 from .palette import LINES, MARKS, check_kind, color
-from .style import ABOVE, filled, outlined, swatches, titled, token_label
+from .style import ABOVE, bar_style, outlined, swatches, titled, token_label
 
 
 @takes_iterators
@@ -26,7 +26,7 @@ def gamma_rounds(ax, rounds: Sequence[tuple[int, int]], *, title=None):
     wide = np.diff(starts) - 0.25
     solid = {"color": color("accepted"), "edgecolor": "white", "linewidth": 0.4}
     ax.bar(starts[:-1], kept, wide, align="edge", **solid, label=f"{MARKS['accepted']} accepted")
-    rest = {"label": f"{MARKS['rejected']} not kept", **filled("rejected", linewidth=0.6)}
+    rest = {"label": f"{MARKS['rejected']} not kept", **bar_style("rejected", linewidth=0.6)}
     ax.bar(starts[:-1], drafted - kept, wide, kept, align="edge", **rest)
     gammas = [*drafted, *drafted[-1:]]  # the last step needs an end
     ax.plot(starts, gammas, color=color("draft"), linestyle="-", drawstyle="steps-post", label="γ")

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...arguments import takes_iterators
 from ...viz.palette import LIGHT
-from ...viz.style import checked_probabilities, filled, titled, token_label
+from ...viz.style import bar_style, checked_probabilities, titled, token_label
 
 
 @takes_iterators
@@ -27,7 +27,7 @@ def margin_bars(ax, tokens: Sequence[str], margins: Sequence[float], *, title=No
     at = np.arange(len(tokens))
     for few, kind, label in ((False, "target", "clear choice"), (True, "rejected", "close choice")):
         chosen = (heights < math.log(2)) == few
-        ax.bar(at[chosen], heights[chosen], **filled(kind, hatch="xx" if few else ""), label=label)
+        ax.bar(at[chosen], heights[chosen], **bar_style(kind, hatch="xx" if few else ""), label=label)
     names = [token_label(token) for token in tokens]
     ax.set_xticks(at, names, rotation=90, fontsize=12.5, parse_math=False)
     ax.set(ylabel="margin (difference of logits)", xlim=(-0.7, len(tokens) - 0.3))

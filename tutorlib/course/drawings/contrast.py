@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arguments import takes_iterators
 from ...viz.palette import LIGHT, MARKS
-from ...viz.style import MONOSPACED, checked_probabilities, drawing, filled, token_label
+from ...viz.style import MONOSPACED, bar_style, checked_probabilities, drawing, token_label
 
 WIDE = 2.6  # the width of a column of bars
 CROSSED_OUT = {"facecolor": "white", "edgecolor": LIGHT["neutral"], "hatch": "xxx", "linewidth": 1.2}
@@ -44,9 +44,9 @@ def expert_minus_amateur(ax, tokens: Sequence[str], expert, amateur, *, alpha, t
         hue, weight = LIGHT["text" if kept[row] else "neutral"], "bold" if row == winner else "normal"
         style = {"ha": "right", "va": "center", "fontsize": 12, "color": hue, "weight": weight, **MONOSPACED}
         ax.text(first - 0.25, row, token_label(text), **style)
-        ax.barh(row, WIDE * ours[row] / largest, 0.55, left=first, **filled("target"))
-        ax.barh(row, WIDE * theirs[row] / largest, 0.55, left=second, **filled("draft"))
-        look = filled("accepted") if kept[row] else CROSSED_OUT
+        ax.barh(row, WIDE * ours[row] / largest, 0.55, left=first, **bar_style("target"))
+        ax.barh(row, WIDE * theirs[row] / largest, 0.55, left=second, **bar_style("draft"))
+        look = bar_style("accepted") if kept[row] else CROSSED_OUT
         ax.barh(row, WIDE * scores[row] / np.abs(scores).max(), 0.55, left=third, **look)
     style = {"fontsize": 16, "weight": "bold", "color": LIGHT["accepted"], "va": "center"}
     end = max(WIDE * scores[winner] / np.abs(scores).max(), 0.0)

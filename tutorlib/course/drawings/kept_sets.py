@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arguments import takes_iterators
 from ...viz.palette import LIGHT, color
-from ...viz.style import LOOKS, checked_distribution, filled, looks_for, pale, rows_down, titled, token_label
+from ...viz.style import LOOKS, bar_style, checked_distribution, looks_for, pale, rows_down, titled, token_label
 
 
 @takes_iterators
@@ -79,7 +79,7 @@ def kept_shares(ax, probs, kept: Mapping[str, Sequence[bool]], *, title=None):
         ranks = np.flatnonzero(np.asarray(mask, dtype=bool)[order])
         start, end = ends[ranks[0]] - probs[order[ranks[0]]], ends[ranks[-1]]
         ax.barh(row, 1, height=0.62, color="white", edgecolor=LIGHT["neutral"], linewidth=1.0)
-        ax.barh(row, end - start, left=start, height=0.62, **filled("accepted"))
+        ax.barh(row, end - start, left=start, height=0.62, **bar_style("accepted"))
         count = len(ranks) if len(ranks) < 100 else round(len(ranks), -2)
         ax.text(1.02, row, f"{count:,} token{'s' * (count > 1)}", va="center", fontsize=12)
     rows_down(ax, list(kept))

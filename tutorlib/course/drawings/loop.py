@@ -1,7 +1,7 @@
 """A loop that feeds itself: each repetition in the text makes another one more likely, until a penalty breaks it."""
 
 from ...viz.palette import LIGHT
-from ...viz.style import arrow, drawing, filled, outlined, slot, word
+from ...viz.style import arrow, bar_style, drawing, outlined, slot, word
 
 
 def self_feeding_loop(ax, phrase="She smiled at her.", *, penalty=True, title=None):
@@ -33,7 +33,7 @@ def self_feeding_loop(ax, phrase="She smiled at her.", *, penalty=True, title=No
     ax.text(5.0, 2.05, "probability of\nrepeating it", fontsize=12, ha="center", va="center")
     for times, high in enumerate((0.25, 0.75, 1.5), 1):
         x = 3.1 + 0.95 * times
-        ax.bar(x, -high, bottom=4.1, width=0.6, **filled("rejected"))
+        ax.bar(x, -high, bottom=4.1, width=0.6, **bar_style("rejected"))
         ax.text(x, 4.35, f"{times}×", fontsize=11, ha="center", va="center")
     if penalty:
         ax.plot([5.0, 5.0], [4.75, 6.15], color=LIGHT["rejected"], linewidth=3.5, linestyle=(0, (2, 1)), zorder=5)

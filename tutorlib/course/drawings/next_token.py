@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ...arguments import takes_iterators
 from ...viz.palette import LIGHT, color
-from ...viz.style import arrow, drawing, filled, outlined, pale, slot, token_label, word
+from ...viz.style import arrow, bar_style, drawing, outlined, pale, slot, token_label, word
 
 ROW, BARS = 1.0, 8.1  # the heights of the text and of the first bar, counted downwards
 SCALE = 32.0  # the width of a bar with probability 1, in letters
@@ -42,7 +42,7 @@ def one_round(ax, tokens: Sequence[str], best: Mapping[str, float], vocabulary: 
     bars = [(token_label(token), share, {"facecolor": pale(color("target"))}) for token, share in best.items()]
     bars[0][2]["facecolor"] = color("target")
     others = max(0.0, 1 - sum(best.values()))
-    bars.append((f"{vocabulary - len(best):,} others", others, filled("neutral", hatch="...")))
+    bars.append((f"{vocabulary - len(best):,} others", others, bar_style("neutral", hatch="...")))
     left = max(len(text) for text, *_ in bars) + 0.8
     for row, (text, share, look) in enumerate(bars):
         y = BARS + 1.35 * row

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arguments import takes_iterators
 from ...viz.palette import MARKS
-from ...viz.style import checked_distribution, filled, swatches, token_label
+from ...viz.style import bar_style, checked_distribution, swatches, token_label
 
 NAMES = {"accepted": "accepted", "rejected": "rejected", "resampled": "drawn instead"}
 
@@ -37,10 +37,10 @@ def rejection(axes, tokens: Sequence[str], target_probs, draft_probs):
     common, places = np.minimum(ours, theirs), np.arange(len(tokens))
     beta = common.sum()
     for ax, probs, kind in zip(axes, (theirs, ours), ("rejected", "resampled"), strict=True):
-        ax.bar(places, common, width=0.66, **filled("accepted", linewidth=1.4))
+        ax.bar(places, common, width=0.66, **bar_style("accepted", linewidth=1.4))
         more = probs - common
         some = more > 0
-        ax.bar(places[some], more[some], bottom=common[some], width=0.66, **filled(kind, linewidth=1.4))
+        ax.bar(places[some], more[some], bottom=common[some], width=0.66, **bar_style(kind, linewidth=1.4))
         for place, (low, high) in enumerate(zip(common, probs, strict=True)):
             ax.text(place, high + 0.015, f"{high:.2g}", ha="center", va="bottom", fontsize=11)
             if 0 < low < high:
@@ -54,6 +54,6 @@ def rejection(axes, tokens: Sequence[str], target_probs, draft_probs):
     for ax, kinds in zip(axes, (("accepted", "rejected"), ("accepted", "resampled")), strict=True):
         sums = {"accepted": beta, "rejected": 1 - beta, "resampled": 1 - beta}
         labels = [f"{MARKS[kind]} {NAMES[kind]}: {sums[kind]:.2g}" for kind in kinds]
-        looks = swatches(filled(kind) for kind in kinds)
+        looks = swatches(bar_style(kind) for kind in kinds)
         ax.legend(looks, labels, loc="upper left", bbox_to_anchor=(-0.02, -0.12), frameon=False, fontsize=11)
     return axes

@@ -6,7 +6,7 @@ from matplotlib.patches import Rectangle
 
 from ...arguments import takes_iterators
 from ...viz.palette import LIGHT
-from ...viz.style import arrow, drawing, filled, pale, slot
+from ...viz.style import arrow, bar_style, drawing, pale, slot
 
 SIDE = 4.0  # the side of the square that stands for all weights
 READING = 8.0  # the length of the bar that stands for reading them
@@ -31,7 +31,7 @@ def wide_call(ax, widths: Sequence[int] = (1, 9), *, share=0.07, title=None):
         y = 6.4 * row
         name = f"A call with {width} token{'s' if width > 1 else ''}"
         ax.text(0, y, name, fontsize=13, weight="bold", va="center")
-        slot(ax, 0, y + 0.8, SIDE, high=SIDE, rounding=0.15, **filled("target", hatch="", linewidth=1.8))
+        slot(ax, 0, y + 0.8, SIDE, high=SIDE, rounding=0.15, **bar_style("target", hatch="", linewidth=1.8))
         ax.text(SIDE / 2, y + 0.8 + SIDE / 2, "weights", ha="center", va="center", fontsize=13, zorder=4)
         ax.text(SIDE + 0.7, y + 0.8 + SIDE / 2, "×", ha="center", va="center", fontsize=17)
         for column in range(width):
@@ -42,7 +42,7 @@ def wide_call(ax, widths: Sequence[int] = (1, 9), *, share=0.07, title=None):
         for line, (what, long, kind) in enumerate(times):
             top = y + 1.0 + 2.1 * line
             ax.text(last, top, what, fontsize=12.5, va="center", color=LIGHT[kind])
-            ax.add_patch(Rectangle((last, top + 0.45), long, 0.8, **filled(kind)))
+            ax.add_patch(Rectangle((last, top + 0.45), long, 0.8, **bar_style(kind)))
     low = 6.4 * len(widths) - 0.9
     arrow(ax, (last, low), (last + READING + 0.6, low), linewidth=1.8, shrinkA=0, shrinkB=0)
     ax.text(last + READING + 0.6, low + 0.55, "time", fontsize=12.5, ha="right", va="center")

@@ -15,13 +15,13 @@ import torch
 from .verdicts import FAILURES, NOT_YET, Ended, Verdict, in_words, right, wrong
 
 
-def like(answer, due):
+def in_form_of(answer, due):
     """An answer in the form of the expected result `due`; the checker ends with a ✗ if it has another form."""
     if isinstance(due, torch.Tensor | np.ndarray):
         return array(answer, tuple(due.shape))
     if isinstance(due, tuple):
         answer = parts(answer, len(due))
-        return tuple(like(part, other) for part, other in zip(answer, due, strict=True))
+        return tuple(in_form_of(part, other) for part, other in zip(answer, due, strict=True))
     if isinstance(due, list):
         return listed(answer)
     if isinstance(due, set | frozenset):
@@ -128,7 +128,7 @@ def _plain(value):
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def compare(
+def judge_number(
     answer,
     expected: float,
     mistakes: Mapping[float, str] | None = None,
@@ -167,8 +167,8 @@ def expect(
     answer, due: float, mistakes: Mapping[float, str] | None = None, *, part: str = "", otherwise: str = "",
     tolerance: float = 1e-6,
 ) -> None:  # fmt: skip
-    """End the checker with a ✗ unless a number is right. As `compare`, for one `part` of several, which is named."""
-    found = compare(answer, due, mistakes, otherwise=otherwise, tolerance=tolerance)
+    """End the checker with a ✗ unless a number is right. As `judge_number`, for a named `part` of several."""
+    found = judge_number(answer, due, mistakes, otherwise=otherwise, tolerance=tolerance)
     if not found.ok:
         raise Ended(wrong(f"({part}) {found.message}") if part else found)
 

@@ -21,16 +21,16 @@ def speedup(rounds, method, *, over=PLAIN, middle=median, pairs=True):
     return middle([one[over] for one in rounds]) / middle([one[method] for one in rounds])
 
 
-def timed(*seconds):
+def _timed(*seconds):
     return [{PLAIN: plain, "medusa": medusa, "eagle": eagle} for plain, medusa, eagle in seconds]
 
 
 check_speedup = Exercise(
     """Judge ``my_speedup(rounds, method)``: the speed relative to the plain loop, as a median over the rounds.""",
     [
-        (timed((4.0, 2.5, 2.0), (9.0, 3.0, 6.0), (4.4, 2.0, 1.6), (4.1, 1.9, 2.2), (8.0, 5.5, 2.1)), "eagle"),
-        (timed((4.0, 2.5, 2.0), (9.0, 3.0, 6.0), (4.4, 2.0, 1.6), (4.1, 1.9, 2.2), (8.0, 5.5, 2.1)), "medusa"),
-        (timed((1.0, 2.0, 0.9), (3.0, 2.5, 2.0), (1.2, 2.1, 0.7)), "medusa"),
+        (_timed((4.0, 2.5, 2.0), (9.0, 3.0, 6.0), (4.4, 2.0, 1.6), (4.1, 1.9, 2.2), (8.0, 5.5, 2.1)), "eagle"),
+        (_timed((4.0, 2.5, 2.0), (9.0, 3.0, 6.0), (4.4, 2.0, 1.6), (4.1, 1.9, 2.2), (8.0, 5.5, 2.1)), "medusa"),
+        (_timed((1.0, 2.0, 0.9), (3.0, 2.5, 2.0), (1.2, 2.1, 0.7)), "medusa"),
     ],
     speedup,
     {
@@ -58,7 +58,7 @@ check_speedup = Exercise(
 # Acceptance by position
 
 
-def by_position(rounds, position, *, reached=True, offset=0):
+def _by_position(rounds, position, *, reached=True, offset=0):
     """How often the drafted token at a position is accepted, among the rounds that check it; NaN if none does."""
     at = position + offset
     seen = [kept for drafted, kept in rounds if drafted >= at and (kept >= at - 1 or not reached)]
@@ -74,7 +74,7 @@ ROUNDS = [(4, 4), (4, 2), (4, 0), (4, 3), (2, 2), (4, 1), (4, 4), (1, 1), (4, 2)
 check_by_position = Exercise(
     """Judge ``my_share(rounds, position)``: how often the token drafted there is accepted, if it is checked.""",
     [(ROUNDS, position) for position in (1, 2, 3, 4)] + [([(3, 3), (3, 0)], 3)],
-    by_position,
+    _by_position,
     {
         "You divide by all rounds. But a round does not check this token if it rejected an earlier one, or if its "
         "draft was too short. Count only the rounds that check the token.": of_all_rounds,

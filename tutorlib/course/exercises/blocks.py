@@ -45,16 +45,16 @@ def check_fits(answer, first: float) -> Verdict:
 # Tokens per call from the shares by position
 
 
-def tokens_per_call(shares: Sequence[float]) -> float:
+def _tokens_per_call(shares: Sequence[float]) -> float:
     return 1 + sum(itertools.accumulate(shares, mul))
 
 
 check_tokens_per_call = Exercise(
     """Judge ``my_tokens_per_call(shares)``: tokens of a target call, from the share accepted at each position.""",
     [([0.9, 0.8, 0.5],), ([0.7],), ([0.6, 0.9, 0.9, 0.4],), ([1.0, 1.0],), ([0.5, 0.0, 0.9],)],
-    tokens_per_call,
+    _tokens_per_call,
     {
-        "You forgot the token that the target adds in every call.": lambda shares: tokens_per_call(shares) - 1,
+        "You forgot the token that the target adds in every call.": lambda shares: _tokens_per_call(shares) - 1,
         "You added up the shares. A position is only checked if all tokens before it were accepted: multiply.": (
             lambda shares: 1 + math.fsum(shares)
         ),
@@ -62,7 +62,7 @@ check_tokens_per_call = Exercise(
             lambda shares: 1 + len(shares) * math.prod(shares)
         ),
         "You used the mean of the shares at every position. Early positions count more, because the later ones are "
-        "seldom reached.": lambda shares: tokens_per_call([math.fsum(shares) / len(shares)] * len(shares)),
+        "seldom reached.": lambda shares: _tokens_per_call([math.fsum(shares) / len(shares)] * len(shares)),
         "That is the probability that the whole draft is accepted.": lambda shares: math.prod(shares),
     },
     show=lambda shares: f"the shares {shares}",

@@ -11,7 +11,7 @@ from .verdicts import Verdict, right, wrong
 # How often a single token is kept
 
 
-def kept_shares(p: Sequence[float], q: Sequence[float]) -> dict[str, float]:
+def _kept_shares(p: Sequence[float], q: Sequence[float]) -> dict[str, float]:
     """The probability that each rule keeps one drafted token."""
     return {
         "match_drawn": math.fsum(x * y for x, y in zip(p, q, strict=True)),
@@ -23,9 +23,9 @@ def kept_shares(p: Sequence[float], q: Sequence[float]) -> dict[str, float]:
 @checker
 def check_kept_shares(answer, p, q) -> Verdict:
     """Judge how often three rules keep a drafted token: a dict with "match_drawn", "match" and "ratio"."""
-    due = kept_shares(p, q)
+    due = _kept_shares(p, q)
     answer = filled(answer, due)
-    swapped = kept_shares(q, p)["match"]
+    swapped = _kept_shares(q, p)["match"]
     mistakes: dict[str, dict[float, str]] = {
         "match_drawn": {
             math.fsum(x * x for x in p): "You drew both tokens from p. The draft draws its token from q: Σ p(x) q(x).",

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ...measures.choosing import pass_at
-from .answers import array, compare, listed, short
+from .answers import array, judge_number, listed, short
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -17,7 +17,7 @@ from .verdicts import Verdict, right, wrong
 def check_pass_at(answer, k, correct, drawn) -> Verdict:
     """Judge the estimate of pass@k from some drawn answers, of which some are right."""
     share = correct / drawn
-    return compare(
+    return judge_number(
         answer,
         pass_at(k, correct, drawn),
         {

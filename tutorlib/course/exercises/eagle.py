@@ -27,7 +27,7 @@ def path_probability(path: str) -> float:
     return math.prod(GUESSED[" ".join(words[: i + 1])] for i in range(len(words)))
 
 
-def best(score) -> set[str]:
+def _best(score) -> set[str]:
     return set(sorted(GUESSED, key=score, reverse=True)[:NODES])
 
 
@@ -49,14 +49,14 @@ def check_kept(prediction) -> Verdict:
     if len(set(kept)) != len(kept) or len(kept) != NODES:
         return wrong(f"The tree holds {NODES} different nodes, but you named {len(set(kept))}.")
     missing = [path for path in kept if " " in path and path.split()[0] not in kept]
-    if set(kept) == best(GUESSED.get):
+    if set(kept) == _best(GUESSED.get):
         return wrong(
             "You ranked the candidates by their own probability. 'old hat' is certain after 'old', but 'old' is "
             "unlikely: multiply along the path."
         )
     if missing:
         return wrong(f"Without its parent, {missing[0]!r} can never be reached.")
-    due = best(path_probability)
+    due = _best(path_probability)
     if set(kept) != due:
         off = max(due - set(kept), key=path_probability)
         return wrong(
@@ -232,11 +232,11 @@ def with_draft(steps):
     return [step for step in steps if step.drafted]
 
 
-def tokens_per_call(steps):
+def _tokens_per_call(steps):
     return divided([len(step.tokens) for step in steps])
 
 
-def counts(steps, gave=yielded, over=with_draft, per_call=tokens_per_call, mean=mean):
+def _counts(steps, gave=yielded, over=with_draft, per_call=_tokens_per_call, mean=mean):
     """(τ, tokens per call). The options count a step's tokens in another way, take other steps, or another mean."""
     return mean([gave(step) for step in over(steps)]), per_call(steps)
 
@@ -246,7 +246,7 @@ def whatever_the_mean(*mistakes):
     return tuple(mistake | {"mean": way} for mistake in mistakes for way in (mean, divided, mean_or_zero))
 
 
-def in_words(steps):
+def _in_words(steps):
     return "steps of " + ", ".join(
         f"{len(step.tokens)} tokens ({len(step.drafted)} drafted, {step.cut} cut off)" for step in steps
     )
@@ -261,7 +261,7 @@ check_counts = Exercise(
         ([step(0, 0), step(2, 6), step(6, 6), step(3, 6, cut=1)],),
         ([step(0, 0)],),
     ],
-    counts,
+    _counts,
     {
         "Your τ leaves out the bonus token. In every step, the target adds one token of its own after the accepted "
         "ones.": whatever_the_mean({"gave": lambda step: yielded(step) - 1}, {"gave": lambda step: step.accepted}),
@@ -273,8 +273,8 @@ check_counts = Exercise(
             {"over": list, "gave": lambda step: len(step.tokens)},  # the tokens per call, twice
             *whatever_the_mean({"over": lambda steps: steps[1:]}),
             *whatever_the_mean({"over": lambda steps: [step for step in steps if step.accepted]}),
-            lambda steps: counts(steps, mean=lambda values: sum(values) / len(steps)),
-            lambda steps: counts(steps, mean=lambda values: sum(values) / len(steps) if values else math.nan),
+            lambda steps: _counts(steps, mean=lambda values: sum(values) / len(steps)),
+            lambda steps: _counts(steps, mean=lambda values: sum(values) / len(steps) if values else math.nan),
         ),
         "The tokens per call are all tokens in `steps`, divided by the number of all calls. The first call counts, and "
         "so does every call without a draft. Tokens that were cut off do not count, because they are not in the "
@@ -290,7 +290,7 @@ check_counts = Exercise(
             {"mean": mean_or_zero},
         ),
     },
-    show=in_words,
+    show=_in_words,
     why="τ includes the target's own token, and tokens per call includes the prompt's call.",
     hint="τ is a mean over the steps with a draft, and the tokens per call are a mean over all steps.",
 )

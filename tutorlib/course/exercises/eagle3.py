@@ -45,7 +45,7 @@ def check_one_level(prediction) -> Verdict:
 # The map from the draft's tokens to the target's
 
 
-def spread(logits, d2t, vocab_size, target=lambda own, offset: own + offset, filler=-math.inf):
+def _spread(logits, d2t, vocab_size, target=lambda own, offset: own + offset, filler=-math.inf):
     made = np.full((len(logits), vocab_size), filler)
     made[:, target(np.arange(len(d2t)), d2t.numpy())] = logits
     return made
@@ -60,7 +60,7 @@ def reduced(tokens, vocab_size):
 check_spread = Exercise(
     """Judge ``my_spread(logits, d2t, vocab_size)``: the draft network's logits over the target's vocabulary.""",
     [reduced((1, 2, 5, 6, 9), 20), reduced((0, 1, 2, 3), 5), reduced((3, 4, 5), 9), reduced((0, 1), 5)],
-    spread,
+    _spread,
     {
         "The known tokens are right. But you gave unknown tokens the logit 0, which is the largest one if all others "
         "are negative. Give them -inf, so that they are impossible.": {"filler": 0.0},

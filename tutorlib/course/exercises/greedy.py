@@ -14,7 +14,7 @@ from ...decoders.greedy import greedy
 from ...model.lm import LM
 from ...model.table import TableLM
 from ...running.decoding import run
-from .answers import compare, expect, filled
+from .answers import expect, filled, judge_number
 from .judge import Exercise, checker
 from .verdicts import Ended, Verdict, right, wrong
 
@@ -44,7 +44,7 @@ def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
         1: "One call gives one token's distribution. The next token needs another call, with this token as input.",
     }
     why = f"The run writes {trace.text!r}: {tokens} tokens, {trace.target_calls} calls, and it ends with {stopped!r}."
-    return compare(prediction["target_calls"], trace.target_calls, mistakes, why=why)
+    return judge_number(prediction["target_calls"], trace.target_calls, mistakes, why=why)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def check_prediction(prediction, lm, prompt, max_new_tokens) -> Verdict:
 
 
 @functools.cache
-def small_model(seed: int):
+def _small_model(seed: int):
     """A random two-layer Llama with 13 tokens. It understands nothing, but its output depends on the context."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -89,7 +89,7 @@ def log_probability(lm, prompt, tokens):
 check_log_probability = Exercise(
     """Judge ``my_log_probability(lm, prompt, tokens)``: the log-probability of `tokens` after `prompt`.""",
     # The model is made when the first answer is checked, not when the chapter imports its exercises.
-    lambda: [(LM(small_model(seed=3)), *texts) for texts in (([2, 7, 1, 8], [12, 8, 1]), ([5, 3], [11, 3, 6, 10, 3]))],
+    lambda: [(LM(_small_model(seed=3)), *texts) for texts in (([2, 7, 1, 8], [12, 8, 1]), ([5, 3], [11, 3, 6, 10, 3]))],
     log_probability,
     {
         "You returned a probability, or you added probabilities. The probabilities of a sequence multiply, so add "
@@ -124,7 +124,7 @@ check_log_probability = Exercise(
 def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
     """Judge a table on which some sequence is at least `factor` times as probable as greedy's."""
     table, start = table_and_prompt(table, prompt, length)
-    chosen = choices(table, start, length)
+    chosen = _choices(table, start, length)
     sequences = all_sequences(table, start, length)
     best, own = max(sequences, key=sequences.__getitem__), sequences[tuple(chosen)]
     top, written, better = sequences[best], table.decode(chosen), table.decode(best)
@@ -150,7 +150,7 @@ def check_counterexample(table, prompt="a", length=3, factor=3.0) -> Verdict:
 def check_cycle(table, prompt="aa", period=4) -> Verdict:
     """Judge a table over two tokens with which greedy repeats itself every `period` tokens, and not sooner."""
     table, start = table_and_prompt(table, prompt, 1, vocab="ab")
-    chosen = choices(table, start, 48)
+    chosen = _choices(table, start, 48)
     text, tail = table.decode(chosen), chosen[-24:]
     found = next((n for n in range(1, 24) if tail[n:] == tail[:-n]), len(tail))
     shown = f"Greedy writes {text[:16]!r} ..."
@@ -163,7 +163,7 @@ def check_cycle(table, prompt="aa", period=4) -> Verdict:
     )
 
 
-def choices(table, start, length) -> list[int]:
+def _choices(table, start, length) -> list[int]:
     """The tokens that greedy chooses; the checker ends with a ✗ if two are equally likely."""
     chosen = []
     for _ in range(length):

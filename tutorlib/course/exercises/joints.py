@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...drafting.survival import shared_lengths
-from .answers import array, compare, filled, number, short
+from .answers import array, filled, judge_number, number, short
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -53,7 +53,7 @@ def check_numbers(answer, vocabulary: int, rank: int) -> Verdict:
         },
     }
     for name, count in due.items():
-        found = compare(number(answer[name]), count, mistakes[name], otherwise=f"({name})", tolerance=1e-6)
+        found = judge_number(number(answer[name]), count, mistakes[name], otherwise=f"({name})", tolerance=1e-6)
         if not found.ok:
             return found
     return right(f"The low rank takes {due['whole'] / due['low']:.0f} times fewer numbers.")

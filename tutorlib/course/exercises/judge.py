@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import torch
 
-from .answers import like, same, short
+from .answers import in_form_of, same, short
 from .verdicts import FAILURES, NOT_YET, NOTHING, Ended, Verdict, in_words, right, wrong
 
 # A mistake is the function that makes it, or the options with which the expected function makes it.
@@ -122,7 +122,7 @@ class Exercise:
         self._cases = cases if callable(cases) else lambda: cases
         self.mistakes = {message: tuple(map(self._rule, rules if isinstance(rules, tuple) else (rules,)))
                          for message, rules in mistakes.items()}  # fmt: skip
-        self._through, self._read, self._show, self._said = through, read or like, show or _arguments, said
+        self._through, self._read, self._show, self._said = through, read or in_form_of, show or _arguments, said
         self._why, self._hint, self._tolerance = why, hint, tolerance
 
     def __call__(self, answer) -> None:
@@ -139,7 +139,7 @@ class Exercise:
         for case, due in zip(self.cases, self._due, strict=True):
             try:
                 function = self._through(answer) if callable(answer) else answer
-                given.append(self._read(ask(function, *case), due))
+                given.append(self._read(_ask(function, *case), due))
             except Ended as ended:  # the results before the failure may say more than the failure
                 given.append(FAILED)
                 failed = ended.verdict
@@ -203,7 +203,7 @@ class Exercise:
         return f"For {self._show(*self.cases[off])}: you gave {short(given)}, expected {short(self._due[off])}."
 
 
-def ask(function: Callable, *args):
+def _ask(function: Callable, *args):
     """Call a reader's function with copies of the arguments, which it must not change. See `attempt`."""
     lent = [copy_of(value) for value in args]
     answer = attempt(function, *lent)

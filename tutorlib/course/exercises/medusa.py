@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .answers import array, compare, filled, listed, number, tensor
+from .answers import array, filled, judge_number, listed, number, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -72,7 +72,7 @@ def check_by_hand(prediction) -> Verdict:
         return wrong(f"One too few: position {LENGTH - 1} already belongs to the last token of the text.")
     if positions != [LENGTH + depth for depth in DEPTHS]:
         return wrong("A node's position is the text's length plus the node's depth. Give one number for each node.")
-    return compare(
+    return judge_number(
         prediction["cells"],
         len(DEPTHS) + sum(DEPTHS),
         {
@@ -159,7 +159,7 @@ def entropy(probs, log=math.log):
     return -math.fsum(prob * log(prob) for prob in probs.tolist() if prob)
 
 
-def threshold(probs, epsilon, delta, *, of=min, log=math.log, sign=-1):
+def _threshold(probs, epsilon, delta, *, of=min, log=math.log, sign=-1):
     return of(epsilon, delta * math.exp(sign * entropy(probs, log)))
 
 
@@ -172,16 +172,16 @@ check_threshold = Exercise(
         (tensor((0.9, 0.1)), 0.5, 0.2),
         (tensor((0.5, 0.5, 0.0)), 0.2, 0.3),
     ],
-    threshold,
+    _threshold,
     {
         "You swapped ε and δ. ε is the cap (0.09 in the authors' runs), and δ the factor of exp(-H) (0.3 there).": (
-            lambda probs, epsilon, delta: threshold(probs, delta, epsilon)
+            lambda probs, epsilon, delta: _threshold(probs, delta, epsilon)
         ),
         "You took the larger of the two. ε is a cap, so take the minimum.": {"of": max},
         "Your entropy is in bits. The formula has exp, so H is in nats: use the natural logarithm.": {"log": math.log2},
         "The sign of H is wrong. The less certain the target is, the *lower* the threshold: exp(-H).": {"sign": 1},
         "A probability of 0 gives 0·log 0, which is not a number. Count it as 0, as torch.special.entr does.": (
-            lambda probs, *given: math.nan if 0 in probs else threshold(probs, *given)
+            lambda probs, *given: math.nan if 0 in probs else _threshold(probs, *given)
         ),
     },
     why="If the target is certain, the threshold is the cap; if many tokens are possible, it is lower.",

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from .answers import compare, expect, filled, short, tensor
+from .answers import expect, filled, judge_number, short, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -34,8 +34,8 @@ def check_texts(prediction, *, memory, weights, layers, heads, key_heads, head_s
         texts + 1: "That is one too many: only whole texts count. Round down.",
     }
     hint = "(texts) Divide the memory that the weights leave free by the cache of one text, and round down."
-    return compare(prediction["texts"], texts, mistakes, otherwise=hint, why="The weights are paid for once, and the "
-                   "cache once for each text. So what limits a server is soon the cache.")  # fmt: skip
+    why = "The weights are paid for once, and the cache once for each text. So what limits a server is soon the cache."
+    return judge_number(prediction["texts"], texts, mistakes, otherwise=hint, why=why)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ check_min_and_step = Exercise(
 # Whose text is it?
 
 
-def agreement(logits, tokens, prompt, rows=lambda prompt, length: slice(prompt - 1, length - 1), choose=torch.argmax):
+def _agreement(logits, tokens, prompt, rows=lambda prompt, length: slice(prompt - 1, length - 1), choose=torch.argmax):
     """The share of a text's new tokens that the model with these logits would have chosen, or with a mistake."""
     chosen = choose(logits[rows(prompt, len(tokens))], -1)
     return float((chosen == torch.tensor(tokens[prompt:])).double().mean())
@@ -92,7 +92,7 @@ def leading(logits, tokens, prompt):
 
 
 def with_the_prompt(logits, tokens, prompt):
-    return agreement(logits, tokens, 1)
+    return _agreement(logits, tokens, 1)
 
 
 def scored(seed, length, prompt):
@@ -108,7 +108,7 @@ def scored(seed, length, prompt):
 check_agreement = Exercise(
     """Judge ``my_agreement(logits, tokens, prompt)``: the share of new tokens that the target would have chosen.""",
     [scored(1, 17, 4), scored(2, 30, 7), scored(3, 12, 3)],
-    agreement,
+    _agreement,
     {
         "You compare each token with the row of that same token. Row t predicts the token *after* token t, so use it "
         "for token t + 1.": {"rows": lambda prompt, length: slice(prompt, length)},

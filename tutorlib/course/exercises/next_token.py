@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from .answers import array, close, compare, expect, filled, listed, normalised, number, tensor
+from .answers import array, close, expect, filled, judge_number, listed, normalised, number, tensor
 from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
@@ -53,7 +53,7 @@ def check_rows(prediction, *, prompt, new) -> Verdict:
     }
     hint = "Without a cache: write down how many tokens each call reads, and add these numbers."
     why = f"Both are right: the cache saves {without - with_cache:,} of {without:,} rows."
-    return compare(prediction["without a cache"], without, mistakes, why=why, otherwise=hint)
+    return judge_number(prediction["without a cache"], without, mistakes, why=why, otherwise=hint)
 
 
 @checker
@@ -88,7 +88,7 @@ def check_intensity(answer, *, bytes_each, tokens=1) -> Verdict:
     }
     hint = "How many operations does one parameter take part in, and how many bytes does it have?"
     why = "Right, and it does not depend on how large the model is."
-    return compare(answer, expected, mistakes, why=why, otherwise=hint)
+    return judge_number(answer, expected, mistakes, why=why, otherwise=hint)
 
 
 @checker
@@ -110,7 +110,7 @@ def check_break_even(answer, *, peak_operations, bandwidth, bytes_each) -> Verdi
     for mistake, message in mistakes.items():
         if (abs(value - mistake) < 0.51 and mistake > 2) or close(value, mistake, 1e-3):
             return wrong(message)
-    return compare(value, expected, otherwise="Set the time for reading equal to the time for computing.")
+    return judge_number(value, expected, otherwise="Set the time for reading equal to the time for computing.")
 
 
 def agreeing(best, guess):

@@ -15,7 +15,7 @@ from .verdicts import Verdict, right, wrong
 # How many tokens stay
 
 
-def kept(logits, temperature: float, p: float, first: bool) -> int:
+def _kept(logits, temperature: float, p: float, first: bool) -> int:
     """How many tokens top-p keeps if the temperature comes first, or last."""
     chain = as_in("llama.cpp", temperature=temperature, top_p=p, top_k=0, min_p=0)
     if first:
@@ -27,9 +27,9 @@ def kept(logits, temperature: float, p: float, first: bool) -> int:
 @checker
 def check_kept(answer, logits, temperature, p) -> Verdict:
     """Judge how many tokens top-p keeps with the temperature first and last: a dict with "first" and "last"."""
-    due = {"first": kept(logits, temperature, p, True), "last": kept(logits, temperature, p, False)}
+    due = {"first": _kept(logits, temperature, p, True), "last": _kept(logits, temperature, p, False)}
     answer = filled(answer, due)
-    cold = kept(logits, 1 / temperature, p, True)
+    cold = _kept(logits, 1 / temperature, p, True)
     for name, count in due.items():
         other = due["last" if name == "first" else "first"]
         mistakes: dict[float, str] = {

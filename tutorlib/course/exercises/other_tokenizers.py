@@ -87,7 +87,7 @@ def check_slem_wins(tables, target: Sequence[str], draft: Sequence[str], ahead: 
 # Text in the target's tokens
 
 
-def tokens_of(text, vocab, *, pick=lambda fitting: max(fitting, key=lambda found: len(found[1])), unknown="ends"):
+def _tokens_of(text, vocab, *, pick=lambda fitting: max(fitting, key=lambda found: len(found[1])), unknown="ends"):
     """Ids of the target's tokens for a text, always the longest that fits; each option is a way to get it wrong."""
     ids, at = [], 0
     while at < len(text):
@@ -112,7 +112,7 @@ check_guess = Exercise(
         ("", ["a"]),
         ("aa#a", ["a", "aa", "aaa"]),
     ],
-    tokens_of,
+    _tokens_of,
     {
         "You take the first token that fits. The order of a vocabulary has no meaning: take the longest token.": {
             "pick": lambda fitting: fitting[0]
@@ -124,7 +124,7 @@ check_guess = Exercise(
         "If no token fits, you give up the whole guess. But the part before is still a good guess, so return that "
         "part.": {"unknown": "is no guess"},
         "You return texts. A guess is a list of the target's ids.": (
-            lambda written, vocab: [vocab[token] for token in tokens_of(written, vocab)]
+            lambda written, vocab: [vocab[token] for token in _tokens_of(written, vocab)]
         ),
     },
     why="Your guess is the same text in the target's tokens, so the target can check it token by token.",
@@ -186,11 +186,11 @@ check_padding = Exercise(
 # What a batch gains
 
 
-def expected_tokens(gamma, alpha):
+def _expected_tokens(gamma, alpha):
     return sum(alpha**i for i in range(gamma + 1))
 
 
-def gain(rows, gamma, alpha, free, *, expected=expected_tokens, plain=lambda rows: rows,
+def _gain(rows, gamma, alpha, free, *, expected=_expected_tokens, plain=lambda rows: rows,
          wide=lambda rows, gamma: rows * (gamma + 1)):  # fmt: skip
     """Tokens per second relative to the plain batch; each option is a way to get it wrong."""
     return expected(gamma, alpha) * max(1.0, plain(rows) / free) / max(1.0, wide(rows, gamma) / free)
@@ -199,7 +199,7 @@ def gain(rows, gamma, alpha, free, *, expected=expected_tokens, plain=lambda row
 check_gain = Exercise(
     """Judge ``my_gain(rows, gamma, alpha, free)``: the speed with a draft model relative to the plain batch.""",
     [(1, 4, 0.8, 32), (8, 4, 0.8, 32), (64, 4, 0.8, 32), (16, 2, 0.5, 8), (12, 6, 0.9, 100)],
-    gain,
+    _gain,
     {
         "You count the tokens of a single row. A call holds the tokens of *all* rows: rows times (gamma + 1).": {
             "wide": lambda rows, gamma: gamma + 1

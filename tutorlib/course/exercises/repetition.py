@@ -11,16 +11,16 @@ from .judge import Exercise, checker
 from .verdicts import Verdict, right, wrong
 
 
-def ngrams(tokens, n) -> list[tuple]:
+def _ngrams(tokens, n) -> list[tuple]:
     return [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
 
 
 def distinct(tokens, n):
-    return len(set(ngrams(tokens, n))) / len(ngrams(tokens, n))
+    return len(set(_ngrams(tokens, n))) / len(_ngrams(tokens, n))
 
 
-def counts(tokens, n):
-    return Counter(ngrams(tokens, n)).values()
+def _counts(tokens, n):
+    return Counter(_ngrams(tokens, n)).values()
 
 
 check_repetition = Exercise(
@@ -30,19 +30,19 @@ check_repetition = Exercise(
     {
         "You divided by the number of tokens, as if an n-gram began at each of them. But no n-gram begins at the last "
         "n - 1 tokens: there are len(tokens) - n + 1 n-grams.": (
-            lambda tokens, n: 1 - len(set(ngrams(tokens, n))) / len(tokens),
-            lambda tokens, n: sum(times - 1 for times in counts(tokens, n)) / len(tokens),
+            lambda tokens, n: 1 - len(set(_ngrams(tokens, n))) / len(tokens),
+            lambda tokens, n: sum(times - 1 for times in _counts(tokens, n)) / len(tokens),
         ),
         "That is distinct-n, the share of different n-grams. Repetition is 1 minus that.": distinct,
         "You counted the first occurrence as a repetition too. It is new, so do not count it.": lambda tokens, n: (
-            sum(times for times in counts(tokens, n) if times > 1) / len(ngrams(tokens, n))
+            sum(times for times in _counts(tokens, n) if times > 1) / len(_ngrams(tokens, n))
         ),
         "You counted each repeated n-gram once. An n-gram that occurs three times repeats twice.": lambda tokens, n: (
-            sum(times > 1 for times in counts(tokens, n)) / len(ngrams(tokens, n))
+            sum(times > 1 for times in _counts(tokens, n)) / len(_ngrams(tokens, n))
         ),
         "You are one n-gram short: there are len(tokens) - n + 1, so use range(len(tokens) - n + 1).": (
             lambda tokens, n: 1 - distinct(tokens[:-1], n),
-            lambda tokens, n: 1 - len(set(ngrams(tokens, n))) / (len(tokens) - n),
+            lambda tokens, n: 1 - len(set(_ngrams(tokens, n))) / (len(tokens) - n),
         ),
     },
     why="You divide the repetitions by the number of n-grams, len(tokens) - n + 1. If all are new, the result is 0.",

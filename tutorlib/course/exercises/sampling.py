@@ -39,7 +39,7 @@ def until(probs, mass, key, crossing=True, reaching=True):
     return keep(probs, kept)
 
 
-def nucleus(probs, p, crossing=True, reaching=True):
+def nucleus_probs(probs, p, crossing=True, reaching=True):
     return until(probs, p, -probs, crossing, reaching)
 
 
@@ -78,7 +78,7 @@ check_top_p = Exercise(
     """Judge ``my_top_p(probs, p)`` that returns the probabilities of the nucleus, and 0 for other tokens.""",
     # No sum equals p below 1: there, rounding could decide what a right answer keeps.
     [(MIXED, 0.7), (ONE_LARGE, 0.3), (POWERS_OF_TWO, 0.7), (POWERS_OF_TWO, 1.0), (MIXED, 0.93)],
-    nucleus,
+    nucleus_probs,
     {
         DROPS_THE_CROSSING: ({"crossing": False}, {"crossing": False, "reaching": False}),
         "You add up from the least likely token. Sort with descending=True.": (
@@ -100,7 +100,7 @@ check_top_p = Exercise(
 )
 
 
-def typical(probs, mass, crossing=True, reaching=True):
+def typical_probs(probs, mass, crossing=True, reaching=True):
     return until(probs, mass, surprise(probs), crossing, reaching)
 
 
@@ -112,11 +112,13 @@ def typical_around(entropy):
 check_typical = Exercise(
     """Judge ``my_typical(probs, mass)`` that returns the probabilities of the typical set, and 0 for other tokens.""",
     [(SURPRISING, 0.3), (MIXED, 0.6), (ONE_LARGE, 0.3)],
-    typical,
+    typical_probs,
     {
         DROPS_THE_CROSSING: ({"crossing": False}, {"crossing": False, "reaching": False}),
         "Your order begins with the most likely token. The surprise itself puts it first, and so does -log p - H "
-        "without the absolute value or with a wrong sign. Sort by the distance between the two, |-log p - H|.": nucleus,
+        "without the absolute value or with a wrong sign. Sort by the distance between the two, |-log p - H|.": (
+            nucleus_probs
+        ),
         "Your order begins at the wrong end: with the least likely token, or with the one furthest from the entropy. "
         "Sort by |-log p - H|, in ascending order. H is the *expected* surprise, not the sum of all surprises.": (
             lambda probs, mass: until(probs, mass, probs),
@@ -142,7 +144,7 @@ check_typical = Exercise(
 # How many tokens are kept: a prediction, and two distributions to construct
 
 
-def counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
+def _counts(probs: torch.Tensor, p: float, min_p: float) -> tuple[int, int]:
     """How many tokens top-p keeps, and how many min-p keeps, calculated as on paper, without rounding."""
     values = probs.sort(descending=True).values
     sums_before = values.cumsum(-1) - values
@@ -154,7 +156,7 @@ def check_kept(prediction, probs: Sequence[float], k: int, p: float, min_p: floa
     """Judge a prediction of how many tokens top-k, top-p and min-p keep."""
     names, row = ("top-k", "top-p", "min-p"), tensor(probs)
     given = filled(prediction, names, partly=True)
-    by_p, by_min_p = counts(row, p, min_p)
+    by_p, by_min_p = _counts(row, p, min_p)
     below = int((row.sort(descending=True).values.cumsum(-1) <= p + ROUNDING).sum())
     strict = int((row > min_p * row.max() + ROUNDING).sum())
     due: dict[str, tuple[int, dict[float, str], str]] = {
@@ -189,7 +191,7 @@ def check_shapes(shapes, p: float, min_p: float) -> Verdict:
             raise Ended(wrong(f"({name}) A probability cannot be negative; one of yours is {probs.min():g}."))
         if not (probs.isfinite().all() and math.isclose(float(probs.sum()), 1, abs_tol=1e-6)):
             raise Ended(wrong(f"({name}) Probabilities sum to 1; yours sum to {probs.sum():g}."))
-        kept[name] = counts(probs, p, min_p)
+        kept[name] = _counts(probs, p, min_p)
     hints = {
         names[
             0
@@ -224,12 +226,12 @@ def check_order(prediction, probs: Sequence[float], temperature: float, p: float
     """Judge a prediction for a temperature and a top-p filter, applied in both orders."""
     names, row = ("temperature first", "filter first"), tensor(probs)
     given = filled(prediction, names, partly=True)
-    heated, cold, cut = heat(row, temperature), heat(row, 1 / temperature), nucleus(row, p)
-    both = {"temperature first": nucleus(heated, p), "filter first": heat(cut, temperature)}
-    cooled = {"temperature first": nucleus(cold, p), "filter first": heat(cut, 1 / temperature)}
+    heated, cold, cut = heat(row, temperature), heat(row, 1 / temperature), nucleus_probs(row, p)
+    both = {"temperature first": nucleus_probs(heated, p), "filter first": heat(cut, temperature)}
+    cooled = {"temperature first": nucleus_probs(cold, p), "filter first": heat(cut, 1 / temperature)}
     below = {
-        "temperature first": nucleus(heated, p, crossing=False),
-        "filter first": heat(nucleus(row, p, crossing=False), temperature),
+        "temperature first": nucleus_probs(heated, p, crossing=False),
+        "filter first": heat(nucleus_probs(row, p, crossing=False), temperature),
     }
     for key, value in given.items():
         other = names[1 - names.index(key)]

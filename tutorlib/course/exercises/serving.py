@@ -47,7 +47,7 @@ def check_prediction(answer) -> Verdict:
 # Acceptance by position
 
 
-def by_position(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
+def _shares(rounds, gamma, checked=lambda drafted, accepted, i: drafted >= i and accepted >= i - 1, never=math.nan):
     """For each position, the share accepted among the rounds that `checked` counts; `never` if it counts none."""
     shares = []
     for i in range(1, gamma + 1):
@@ -64,7 +64,7 @@ check_by_position = Exercise(
         ([(2, 0), (2, 0), (2, 1)], 3),
         ([(1, 1)], 1),
     ],
-    by_position,
+    _shares,
     {
         "You divide by all rounds, which gives the shares that vLLM reports. But a guess is checked only if every "
         "guess before it was accepted.": {"checked": lambda drafted, accepted, i: True},

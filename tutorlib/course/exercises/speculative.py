@@ -100,7 +100,7 @@ def check_disagreement(answer) -> Verdict:
 # A whole check, enumerated
 
 
-def residual(p, q):
+def _residual(p, q):
     excess = (p - q).clamp(min=0)
     return normalised(excess) if excess.sum() > 0 else p
 
@@ -110,8 +110,8 @@ DRAFT_ROWS = tensor(((0.05, 0.45, 0.5), (0.6, 0.1, 0.3)))
 TARGET_ROWS = tensor(((0.1, 0.55, 0.35), (0.4, 0.25, 0.35), (0.25, 0.15, 0.6)))  # one row more
 
 
-def check(
-    drafted, q, p, rng, *, shift=0, accept=lambda p, q, x: min(1.0, float(p[x] / q[x])), redraw=residual, bonus=-1
+def _check(
+    drafted, q, p, rng, *, shift=0, accept=lambda p, q, x: min(1.0, float(p[x] / q[x])), redraw=_residual, bonus=-1
 ):
     """A check with options to get one part wrong: the target's row, the rule, the redraw, the bonus token's row."""
     for index, token in enumerate(drafted):
@@ -123,7 +123,7 @@ def check(
 
 def goes_on_after_a_rejection(drafted, q, p, rng):
     kept = sum(rng.accept(min(1.0, float(p[i][x] / q[i][x]))) for i, x in enumerate(drafted))
-    return kept, rng.choose(residual(p[kept], q[kept]) if kept < len(drafted) else p[-1])
+    return kept, rng.choose(_residual(p[kept], q[kept]) if kept < len(drafted) else p[-1])
 
 
 def every_draw(check):
@@ -172,7 +172,7 @@ def about_distributions(given, due):
 check_check = Exercise(
     """Judge ``my_check(drafted, q, p, rng)``: how many drafted tokens are kept, and the token after them.""",
     [()],
-    check,
+    _check,
     {
         "After a rejection, you draw from p. But accepted tokens already supply a part of p: draw from the residual.": {
             "redraw": lambda p, q: p
@@ -204,21 +204,21 @@ check_check = Exercise(
 # How far to roll back
 
 
-def rollback(gamma, accepted):
+def _rollback(gamma, accepted):
     return gamma - accepted, max(gamma - 1 - accepted, 0)
 
 
 check_rollback = Exercise(
     """Judge ``my_rollback(gamma, accepted)``: how many tokens the target has to forget, and how many the draft.""",
     [(5, 2), (4, 0), (3, 2), (1, 0), (4, 4), (1, 1)],
-    rollback,
+    _rollback,
     {
         "The two numbers are swapped. The target's number comes first, and the target has one token more to forget.": (
-            lambda gamma, accepted: rollback(gamma, accepted)[::-1]
+            lambda gamma, accepted: _rollback(gamma, accepted)[::-1]
         ),
         "The target forgets one token too few: the rejected token stays in its cache.": (
-            lambda gamma, accepted: (max(gamma - accepted - 1, 0), rollback(gamma, accepted)[1]),
-            lambda gamma, accepted: (gamma - accepted - 1, rollback(gamma, accepted)[1]),
+            lambda gamma, accepted: (max(gamma - accepted - 1, 0), _rollback(gamma, accepted)[1]),
+            lambda gamma, accepted: (gamma - accepted - 1, _rollback(gamma, accepted)[1]),
         ),
         "The draft has read one token fewer than the target: it has chosen its last token, but not read it.": (
             lambda gamma, accepted: (gamma - accepted, gamma - accepted)
@@ -241,7 +241,7 @@ def tokens(alpha, gamma):
     return math.fsum(alpha**power for power in range(gamma + 1))
 
 
-def best_gamma(alpha, call_times, draft_time, made=tokens, time=lambda gamma, times: times[gamma], calls=None, least=0):
+def _fastest(alpha, call_times, draft_time, made=tokens, time=lambda gamma, times: times[gamma], calls=None, least=0):
     """The fastest γ; options replace the number of tokens, the time of a target call, and the calls of the draft."""
     calls = calls or (lambda gamma: gamma)
     speeds = {
@@ -259,7 +259,7 @@ check_gamma = Exercise(
         (0.8, [5.0, 5.2, 5.4, 5.6, 9.5, 9.7, 9.9, 10.1, 14.0], 0.5),
         (0.9, [4.0, 4.6, 5.2, 5.8, 6.4, 7.0, 7.6, 8.2, 8.8, 9.4, 10.0], 0.3),
     ],
-    best_gamma,
+    _fastest,
     {
         "You chose the most tokens per *call*: that is always the largest γ. Divide by the time of the round.": (
             lambda alpha, call_times, draft_time: len(call_times) - 1

@@ -61,7 +61,7 @@ def _is_ready(address) -> bool:
         return False
 
 
-def greedy_texts(address: str, model: str, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+def served_texts(address: str, model: str, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     """The new tokens of the greedy texts after some prompts, all asked for at once."""
 
     def ask(prompt):
@@ -75,7 +75,7 @@ def greedy_texts(address: str, model: str, prompts: Sequence[Sequence[int]], tok
         return list(users.map(ask, prompts))
 
 
-def counted(address: str) -> dict:
+def draft_counts(address: str) -> dict:
     """What the server has counted of its drafts since it was started."""
     with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
         lines = answer.read().decode()

@@ -43,7 +43,7 @@ def letters_tokenizer(letters: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
 
 
-def small_model(kind: str, letters: str, seed: int) -> LM:
+def letter_model(kind: str, letters: str, seed: int) -> LM:
     """A small random model, a "llama" or a "gpt2", whose tokens are letters."""
     sizes = {"vocab_size": len(letters), "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.8}
     llama = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -56,12 +56,12 @@ def small_model(kind: str, letters: str, seed: int) -> LM:
 
 @cache
 def small_target() -> LM:
-    return small_model("llama", TARGET_LETTERS, 1)
+    return letter_model("llama", TARGET_LETTERS, 1)
 
 
 def small_draft(letters: str = DRAFT_LETTERS) -> LM:
     """A new model at each call, because `generate` replaces its embeddings."""
-    return small_model("gpt2", letters, 2)
+    return letter_model("gpt2", letters, 2)
 
 
 def in_order_of_ids(tokenizer, backwards=False):
@@ -136,7 +136,7 @@ SETTINGS = {
 }
 
 
-def check(name: str, samples: int | None = None) -> Check:
+def check_row(name: str, samples: int | None = None) -> Check:
     """Run `proof.empirical_check` on the decoder of a row, with its usual number of samples or another."""
     get_target, prompt, make, usual = SETTINGS[name]
     target = get_target()
@@ -156,7 +156,7 @@ def row(family, name: str) -> dict:
         them; ``"distance"``: total variation between the observed and the expected shares, over the cells of the check
         (by chance, it is never exactly 0); ``"transformers"``: the version.
     """
-    found = check(name)
+    found = check_row(name)
     off = sum(abs(found.observed[cell] - due) for cell, due in found.expected.items()) + found.impossible
     return {
         "statistic": found.statistic,

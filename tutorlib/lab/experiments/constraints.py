@@ -87,7 +87,7 @@ def row(family, name: str, schemas=None) -> dict:
     """
     method, way = SETTINGS[name]
     chosen = [what for what in SCHEMAS if schemas is None or what in schemas]
-    traces = {what: written(family, method, way, what)[0] for what in chosen}
+    traces = {what: _written(family, method, way, what)[0] for what in chosen}
     ended = {what: trace.text for what, trace in traces.items() if trace.stopped == "stop"}
     again = [what for what in chosen if what in REPEATING]
     return {
@@ -100,7 +100,7 @@ def row(family, name: str, schemas=None) -> dict:
     }
 
 
-def written(family, method: str, way: str, what: str) -> tuple[Trace, float]:
+def _written(family, method: str, way: str, what: str) -> tuple[Trace, float]:
     """One text, and the processor seconds that it took, without those for reading the schema."""
     number, language = list(SCHEMAS).index(what), grammar(SCHEMAS[what], family.target)
     rng = None if way == "greedy" else Seeded(100 * int(way[-1]) + number)
@@ -118,7 +118,7 @@ def faster(family, method: str) -> float:
         return 1.0
     seconds = []
     for what in REPEATING:
-        pairs = [[written(family, one, "greedy", what)[1] for one in ("plain", method)] for _ in range(TIMED)]
+        pairs = [[_written(family, one, "greedy", what)[1] for one in ("plain", method)] for _ in range(TIMED)]
         seconds.append([min(times) for times in zip(*pairs)])
     plain, other = map(sum, zip(*seconds))
     return plain / other

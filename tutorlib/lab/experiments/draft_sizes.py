@@ -43,9 +43,9 @@ def draft(name: str, *, progress: bool = True) -> LM:
     _, _, what = SETTINGS[name]
     if what != "trained":
         return bundled().target if what == "target" else bundled().draft
-    from ..training.train_village import fit
+    from ..training.train_village import fit_recipe
 
-    model, tokenizer, _ = fit(recipe(name), RUNS / name.replace(" × ", "x"), compiled=True, progress=progress)
+    model, tokenizer, _ = fit_recipe(recipe(name), RUNS / name.replace(" × ", "x"), compiled=True, progress=progress)
     model.config._attn_implementation = "sdpa"
     return LM(model.float().eval(), tokenizer)
 

@@ -20,8 +20,8 @@ from ...decoders.prompt_lookup import prompt_lookup
 from ...decoders.sample_batch import sample_batch
 from ...decoders.speculative import speculative
 from ...drafting.choices import Choices, grow
-from ...drafting.confidences import Confidences, calibration
-from ...drafting.confidences import drafted as drafted  # for the chapters
+from ...drafting.confidences import Confidences, accepted_by_confidence
+from ...drafting.confidences import drafted_with_confidence as drafted  # noqa: F401 (for the chapters)
 from ...drafting.draft_trees import (
     chain_draft,
     drawn_chain,
@@ -263,7 +263,7 @@ def row(family, name: str) -> dict:
         figures leave out the last step of each text, which is cut to fit, and a first step without a draft:
         ``accepted``, the mean number of accepted candidates; ``levels``, see `levels`; ``candidates``, their mean
         number; and for EAGLE's trees ``draft_calls``, the mean number of network calls, and ``confidence``, see
-        `calibration`.
+        `accepted_by_confidence`.
     """
     way = SETTINGS[name]
     deepest, traces, accepted, candidates, drafts = 0, [], [], [], []
@@ -289,7 +289,7 @@ def row(family, name: str) -> dict:
     }
     if drafts:
         found["draft_calls"] = sum(calls for _, _, calls in drafts) / len(drafts)
-        found["confidence"] = calibration((chances, step.path) for step, chances, _ in drafts)
+        found["confidence"] = accepted_by_confidence((chances, step.path) for step, chances, _ in drafts)
     return found
 
 

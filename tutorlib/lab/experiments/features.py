@@ -88,7 +88,7 @@ def new_network(target, given: Given) -> PartlyFed:
 
 
 @cache
-def sampled(lm) -> tuple[list[SampledText], list[SampledText]]:
+def _sampled(lm) -> tuple[list[SampledText], list[SampledText]]:
     """Texts for training and for measuring, sampled from the target. The temperature schedule of some ends low."""
     train, held_out = (
         sampled_texts(lm, count, RUNS / seed, TextSettings(SETTING["length"], seed=seed))
@@ -130,7 +130,7 @@ def row(family, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledT
     name : str
         A key of `SETTINGS`.
     texts : pair of sequences of SampledText, optional
-        For training and for measuring; by default `sampled`.
+        For training and for measuring; by default `_sampled`.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def row(family, name: str, texts: tuple[Sequence[SampledText], Sequence[SampledT
         for each held-out text.
     """
     lm = family.target
-    train, held_out = sampled(lm) if texts is None else texts
+    train, held_out = _sampled(lm) if texts is None else texts
     options = {key: SETTING[key] for key in ("steps", "every", "rows", "rate")}
     learner = EagleLearner(lm, new_network(lm, INPUTS[name]), noise=SETTING["noise"])
     with tempfile.TemporaryDirectory() as folder:

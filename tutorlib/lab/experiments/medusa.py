@@ -52,7 +52,7 @@ SETTINGS = {
 }
 
 
-class Watched:
+class RecordedRule:
     """A rule of acceptance that records, for each token, how far its distribution is from the target's.
 
     Parameters
@@ -92,7 +92,7 @@ def row(family, name: str) -> dict:
     lm, heads = family.target, family.medusa
     nodes, rule, drawn, judged = SETTINGS[name]
     prompts = story_prompts(lm, SETTING["quality_prompts" if judged else "prompts"])
-    choices, watched = grow(heads.accuracies, nodes), Watched(rule)
+    choices, watched = grow(heads.accuracies, nodes), RecordedRule(rule)
     traces = []
     for i, prompt in enumerate(prompts):
         steps = medusa(lm, heads, prompt, shape=choices, rule=watched, rng=Seeded(i) if drawn else None)

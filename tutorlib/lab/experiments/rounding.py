@@ -14,7 +14,7 @@ SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 60, "gamma": 5}
 SETTINGS = {name: name for name in ("float64", "float32", "bfloat16")}
 
 
-def compare(family, prompt) -> dict:
+def compare_loops(family, prompt) -> dict:
     """Compare what both loops write after one prompt.
 
     Returns
@@ -89,7 +89,7 @@ def row(_, name: str) -> dict:
         `two_best`; or None.
     """
     openings, family = village_prompts(SETTING["prompts"]), bundled(dtype=name)
-    found = [compare(family, prompt) for prompt in openings]
+    found = [compare_loops(family, prompt) for prompt in openings]
     differ = [i for i, one in enumerate(found) if one["place"] is not None]
     clear = next((i for i in differ if found[i]["gap"] > 0), None)
     first = None

@@ -94,7 +94,7 @@ QUESTIONS: dict[str, list[dict]] = {
     ],
 }  # fmt: skip
 OF_THE_QUESTION = ("ties", "below", "steps")
-# Beam searches of an engine over tables of logits, in which the next token depends on the last one (`table`).
+# Beam searches of an engine over tables of logits, in which the next token depends on the last one (`table_of_logits`).
 BEAM = {"beam_size": 3, "num_hypotheses": 3, "max_length": 8, "include_prompt_in_result": False}
 BEAMS: dict[str, list[dict]] = {
     "ctranslate2": [
@@ -107,7 +107,7 @@ BEAMS: dict[str, list[dict]] = {
 TABLES = 4
 
 
-def table(number: int, size: int = 7) -> list[list[float]]:
+def table_of_logits(number: int, size: int = 7) -> list[list[float]]:
     """Logits after each of a few tokens; the first two tokens never come, and 2 ends a text."""
     rng = random.Random(f"beams {number}")
     return [[-30.0, -30.0, *(round(rng.gauss(0, 1.5), 2) for _ in range(size - 2))] for _ in range(size)]
@@ -122,7 +122,9 @@ def questions(engine: str) -> list[dict]:
         mine = {name: value for name, value in settings.items() if name not in OF_THE_QUESTION}
         asked.append({"logits": logits, "prompt": PROMPT, "settings": mine, "draws": SETTING["draws"], **steps})
     for settings in BEAMS.get(engine, ()):
-        asked += [{"table": table(number), "prompt": PROMPT[:2], "settings": settings} for number in range(TABLES)]
+        asked += [
+            {"table": table_of_logits(number), "prompt": PROMPT[:2], "settings": settings} for number in range(TABLES)
+        ]
     return asked
 
 

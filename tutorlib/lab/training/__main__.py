@@ -248,7 +248,7 @@ def _add_learning(parser, steps, rate):
 def _storyworld(chosen, command):
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("the village's models are trained by one process: start one")
-    train_village.make(
+    train_village.make_village(
         chosen.runs,
         chosen.out,
         only=chosen.only,

@@ -14,7 +14,7 @@ LONGEST = 200  # largest number of new tokens in a story; nearly all stories end
 
 
 @torch.no_grad()
-def answers(model, tokenizer, *, seeds=range(150), most=100):
+def answer_shares(model, tokenizer, *, seeds=range(150), most=100):
     """The share of questions that are answered correctly in greedy decoding, by topic.
 
     Parameters
@@ -47,7 +47,7 @@ def answers(model, tokenizer, *, seeds=range(150), most=100):
     return shares
 
 
-def stories(model, tokenizer, *, prompts=200):
+def sampled_stories(model, tokenizer, *, prompts=200):
     """Samples the rest of held-out stories from their openings, 50 at a time.
 
     Returns

@@ -145,9 +145,9 @@ def measure_family(folder):
             continue
         lm = load(folder / name, device="cpu", dtype="float32").target
         model, tokenizer = lm.model, lm.tokenizer
-        stories = accuracy.stories(model, tokenizer, prompts=PROMPTS)
+        stories = accuracy.sampled_stories(model, tokenizer, prompts=PROMPTS)
         figures[name] = {
-            **{f"{topic}, right": share for topic, share in accuracy.answers(model, tokenizer).items()},
+            **{f"{topic}, right": share for topic, share in accuracy.answer_shares(model, tokenizer).items()},
             **accuracy.readability(stories, tokenizer),
         }
         if name == "target":

@@ -23,7 +23,7 @@ from ...model.lm import LM
 from .batches import Batches, TextBatch
 from .devices import ALONE, Devices
 from .loop import train, warmup_then_decay
-from .sampled_texts import SampledText, claim, fingerprint
+from .sampled_texts import SampledText, claim, weights_fingerprint
 from .stored_features import StoredFeatures
 from .texts import TargetTexts
 
@@ -188,7 +188,7 @@ def fit(
             )
     settings = {"steps": steps, "rows": rows, "rate": rate, "texts": len(texts)}
     with devices.keep(folder):
-        claim(folder, settings | learner.settings | {"model": fingerprint(learner.target.model)}, devices)
+        claim(folder, settings | learner.settings | {"model": weights_fingerprint(learner.target.model)}, devices)
         shared: dict[str, Any] = {"layers": learner.layers, "best": learner.best}
         stored = None
         if disk:

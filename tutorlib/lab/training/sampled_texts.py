@@ -122,7 +122,7 @@ def sampled_texts(
     with devices.keep(folder) if missing else contextlib.nullcontext():  # texts that are there may be shared
         # The key of the share is older than its name: folders that were begun before the renaming are continued.
         stored = {"cold" if name == "low_share" else name: value for name, value in vars(settings).items()}
-        claim(folder, {"model": fingerprint(lm.model), "prompts": digest, **stored}, devices)
+        claim(folder, {"model": weights_fingerprint(lm.model), "prompts": digest, **stored}, devices)
         bar = tqdm(
             total=len(files), initial=len(files) - len(missing), disable=not (progress and devices.first), unit="file",
             desc=f"{settings.seed} texts", dynamic_ncols=True,
@@ -193,7 +193,7 @@ def start_token(lm: LM) -> int:
     raise ValueError("this model has no start token for its texts to begin with: give prompts")
 
 
-def fingerprint(model) -> str:
+def weights_fingerprint(model) -> str:
     """A fingerprint from a few numbers of each weight, which differs between models and changes with training."""
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from ...disk import megabytes, replacing
 from ...model.lm import LM
 from .devices import ALONE, Devices
-from .sampled_texts import SampledText, best_tokens, fingerprint, hidden_states, padded
+from .sampled_texts import SampledText, best_tokens, hidden_states, padded, weights_fingerprint
 
 TOGETHER = 64  # texts in a file
 ROWS = 8  # texts that the target reads in a call
@@ -132,7 +132,7 @@ class StoredFeatures:
 
     def _notes(self, parts) -> list[dict[str, str]]:
         """For each part of the texts, what a file of its states notes."""
-        target = {"model": fingerprint(self.lm.model), "dtype": str(self.dtype)}
+        target = {"model": weights_fingerprint(self.lm.model), "dtype": str(self.dtype)}
         tokens = [json.dumps([text.tokens for text in part]).encode() for part in parts]
         return [{**target, "texts": hashlib.sha256(each).hexdigest()} for each in tokens]
 

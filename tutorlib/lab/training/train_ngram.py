@@ -114,7 +114,7 @@ def made_of(target: LM, texts: Sequence[SampledText], order: int, megabytes: flo
     return made_to_fit(count_ngrams(own, order, target.vocab_size), megabytes, **lm)
 
 
-def measured(lm: NgramLM, texts: Sequence[SampledText]) -> dict[str, float]:
+def _measured(lm: NgramLM, texts: Sequence[SampledText]) -> dict[str, float]:
     """Measure how well a model predicts the tokens of other texts after their prompts.
 
     Returns
@@ -165,7 +165,7 @@ def make_ngram(
         "tokens": sum(len(text.tokens) - text.own for text in texts.train),
         "order": order,
         "n-grams": [len(level.tokens) for level in model.levels],
-        "held out": measured(model, texts.held_out),
+        "held out": _measured(model, texts.held_out),
     }
     write_text(out / "training_log.json", json.dumps(log, indent=1) + "\n")
     return out

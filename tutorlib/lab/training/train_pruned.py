@@ -15,7 +15,7 @@ import torch
 
 from ...loading.formats import save_pruned
 from ...model.lm import LM
-from ...model.pruned import own_weights, pruned, usual_layers
+from ...model.pruned import first_and_last_layers, own_weights, pruned
 from .batches import TextBatch
 from .labels import Loss, cross_entropy, in_pieces, readable
 from .learner import Learner
@@ -50,7 +50,7 @@ class PrunedLearner(Learner):
         compare: Loss = cross_entropy,
         eight_bits: bool = False,
     ):
-        self.kept = usual_layers(target) if layers is None else list(layers)
+        self.kept = first_and_last_layers(target) if layers is None else list(layers)
         self.draft = pruned(target, self.kept)
         super().__init__(target, own_weights(self.draft.model).float())
         self.head.requires_grad_(True)

@@ -151,7 +151,7 @@ def optimizers(model, rate):
     ]
 
 
-def fit(recipe, folder, *, device="cpu", compiled=False, progress=True):
+def fit_recipe(recipe, folder, *, device="cpu", compiled=False, progress=True):
     """Trains one model, resuming from `folder`.
 
     Parameters
@@ -188,7 +188,7 @@ def fit(recipe, folder, *, device="cpu", compiled=False, progress=True):
             steps=stage.steps,
             folder=Path(folder) / f"stage {number}",
             schedule=warmup_then_decay(stage.steps),
-            report=partial(accuracy.answers, model, tokenizer),
+            report=partial(accuracy.answer_shares, model, tokenizer),
             every=250,
             progress=progress,
         )
@@ -222,7 +222,7 @@ def _loss(model, stories, compiled):
     return loss
 
 
-def save(model, tokenizer, folder):
+def save_model(model, tokenizer, folder):
     """Writes a model in half precision with its tokenizer and settings, as `transformers` reads them."""
     model = model.to(torch.float16)
     model.config.dtype = torch.float16
@@ -233,7 +233,7 @@ def save(model, tokenizer, folder):
         (fresh / "model.safetensors").chmod(0o644)
 
 
-def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True):
+def make_village(folder, out, *, only=None, device="cpu", compiled=False, progress=True):
     """Trains the bundled models and writes them with their logs.
 
     Parameters
@@ -248,8 +248,8 @@ def make(folder, out, *, only=None, device="cpu", compiled=False, progress=True)
     for name in only or RECIPES:
         began, runs, made = time.time(), Path(folder) / name, Path(out) / name
         with locked(runs), locked(made):
-            model, tokenizer, log = fit(RECIPES[name], runs, device=device, compiled=compiled, progress=progress)
-            save(model, tokenizer, made)
+            model, tokenizer, log = fit_recipe(RECIPES[name], runs, device=device, compiled=compiled, progress=progress)
+            save_model(model, tokenizer, made)
             write_text(made / "training_log.json", json.dumps(log, indent=1) + "\n")
         print(
             f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {time.time() - began:.0f} s, {log[-1]}"

@@ -10,7 +10,7 @@ from ...drafting.dflash_head import DFlashHead
 from ...drafting.draft_session import check_target
 from ...drafting.head_parts import TREE
 from ...model.lm import LM
-from .eagle_configs import checked_tree, layer_config, layer_sizes
+from .eagle_configs import checked_tree, layer_sizes, read_layer_config
 from .files import OURS, check_sizes, fitting, our_entry, read_folder, whole_number, without_weights, write_folder
 
 KIND = "DFlashDraftModel"  # `architectures` in config.json
@@ -73,7 +73,7 @@ def load_dflash(folder, target: LM, *, dtype: torch.dtype | None = None) -> DFla
     _, config, tensors, place, path = read_folder(folder, _layout_of)
     keys = ("hidden_size", "intermediate_size", "num_attention_heads", "head_dim", "num_hidden_layers")
     check_sizes(config, keys, tensors, place, path)
-    sizes = layer_config(config, place)
+    sizes = read_layer_config(config, place)
     sizes.num_hidden_layers = whole_number(config, "num_hidden_layers", 1, place)
     entry = config.get("dflash_config")
     if not isinstance(entry, dict):

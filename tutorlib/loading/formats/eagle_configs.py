@@ -145,7 +145,7 @@ def eagle_layout(config: Mapping, place: Path) -> str:
     return "eagle" if kind is None else "speculators"
 
 
-def layer_config(said: Mapping, where) -> LlamaConfig:
+def read_layer_config(said: Mapping, where) -> LlamaConfig:
     """The sizes of a network's layer, by what a configuration says; a ValueError that names the key that is wrong."""
     whole = {
         key: whole_number(said, key, 1, where)
@@ -309,7 +309,7 @@ def inner_config(config: Mapping, place: Path) -> tuple[Mapping, str]:
     return said, f"{place}: {key}"
 
 
-def check_layers(said: Mapping, tensors: Mapping, where, path) -> None:
+def check_one_layer(said: Mapping, tensors: Mapping, where, path) -> None:
     """Raise ValueError unless there is one layer, by the configuration and by the tensors."""
     count = whole_number(said, "num_hidden_layers", 1, where)
     further = sorted(name for name in tensors if re.match(r"layers\.[1-9]\d*\.", name))

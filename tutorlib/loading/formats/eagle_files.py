@@ -18,7 +18,7 @@ from ...drafting.head_parts import TREE
 from ...drafting.parallel_head import ParallelHead
 from .eagle_configs import (
     check_known,
-    check_layers,
+    check_one_layer,
     check_speculators,
     checked_tree,
     eagle3_network,
@@ -26,8 +26,8 @@ from .eagle_configs import (
     flag,
     inner_config,
     is_eagles,
-    layer_config,
     published_config,
+    read_layer_config,
     speculators_config,
 )
 from .files import (
@@ -167,10 +167,10 @@ def load_eagle(folder, target=None, *, dtype: torch.dtype | None = None) -> Eagl
     layout, config, tensors, place, path = read_folder(folder, eagle_layout)
     said, where = inner_config(config, place) if layout == "speculators" else (config, place)
     third = layout == "speculators" or "draft_vocab_size" in config or any(n.startswith("midlayer.") for n in tensors)
-    check_layers(said, tensors, where, path)
+    check_one_layer(said, tensors, where, path)
     keys = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim")
     check_sizes(said, keys, tensors, where, path)
-    sizes = layer_config(said, where)
+    sizes = read_layer_config(said, where)
     check_known(config, said, where)
     try:
         tree = checked_tree(our_entry(config, place).get("tree", TREE))

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ...drafting.choices import checked_accuracies, checked_choices
-from ...drafting.medusa_heads import MedusaHeads, check_target, checked_token_map
+from ...drafting.medusa_heads import MedusaHeads, check_heads_fit, checked_token_map
 from .files import (
     CONFIG,
     OURS,
@@ -189,7 +189,7 @@ def layout_of(config: Mapping, place: Path) -> str:
     )
 
 
-def parts(layers: int) -> list[str]:
+def _parameter_names(layers: int) -> list[str]:
     """The names of one head's parameters, after the head's number; the last is its output layer's."""
     heads = without_weights(MedusaHeads, 1, 1, 1, layers, choices=[(0,)])
     return [name.removeprefix("0.") for name in heads.state_dict()]
@@ -203,7 +203,7 @@ def _published(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
     place = path.parent / CONFIG
     heads = whole_number(config, "medusa_num_heads", 1, place)
     layers = whole_number(config, "medusa_num_layers", 0, place)
-    own = parts(layers)
+    own = _parameter_names(layers)
     reuse = layers > 0 and not any(f"{head}.{own[-1]}" in tensors for head in range(heads))
     if reuse:
         del own[-1]
@@ -243,7 +243,7 @@ def _for_vllm(config, tensors, target, path) -> tuple[dict, Names, Tensors]:
     _check_target(target, vocab_size, width, place)
 
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}
-    own = [part for part in parts(layers) if config.get("medusa_fc_bias") or not part.endswith(".bias")]
+    own = [part for part in _parameter_names(layers) if config.get("medusa_fc_bias") or not part.endswith(".bias")]
     names = layout_names((f"{head}.{part}" for head in range(heads) for part in own), "vllm")
     outputs = [f"{head}.{own[-1]}" for head in range(heads)]
     if config.get("original_lm_head"):  # one output layer, the target's own, for all heads
@@ -273,6 +273,6 @@ def _check_target(target, vocab_size, width, path):
     """Raise ValueError that names the file when its heads cannot be the target's, if there is one."""
     if target is not None:
         try:
-            check_target(target, vocab_size, width)
+            check_heads_fit(target, vocab_size, width)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None

@@ -14,7 +14,7 @@ from ...drafting.draft_session import check_target
 from ...drafting.head_parts import TREE
 from ...drafting.mtp_head import MtpHead
 from ...model.lm import LM
-from .eagle_configs import checked_tree, layer_config, layer_sizes
+from .eagle_configs import checked_tree, layer_sizes, read_layer_config
 from .files import (
     OURS,
     Names,
@@ -92,7 +92,7 @@ def load_mtp(folder, target: LM, *, dtype: torch.dtype | None = None) -> MtpHead
     check_sizes(config, (COUNT,), tensors, place, path)
     try:
         tree = checked_tree(our_entry(config, place).get("tree", TREE))
-        head = without_weights(MtpHead, layer_config(config, place), modules)
+        head = without_weights(MtpHead, read_layer_config(config, place), modules)
         check_target(target, head)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None

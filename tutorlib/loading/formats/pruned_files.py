@@ -13,7 +13,7 @@ import torch
 
 from ...model.lm import LM
 from ...model.pruned import own_weights, pruned
-from ...model.some_layers import check_layers, without_weights
+from ...model.some_layers import check_layers, layers_without_weights
 from .files import Tensors, fitting, read_folder, whole_number, write_folder
 
 KIND = "pruned"  # `model_type` in config.json
@@ -112,7 +112,7 @@ def load_pruned(folder, target: LM, *, dtype: torch.dtype | None = None) -> LM:
         check_layers(target, layers)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-    own = own_weights(without_weights(target, layers))
+    own = own_weights(layers_without_weights(target, layers))
     tensors = unpacked(tensors, path)
     found = fitting(own, tensors, {name: name for name in own.state_dict()}, path)
     dtype = target.dtype if dtype is None else dtype
