@@ -228,7 +228,7 @@ MISTAKES = [
      distribution("speculative_batch")),
     ("rows that stay after they have ended", "tutorlib.model.batch:Batch.reorder", instead(lambda batch, rows: None),
      test_speculative_batch.test_rows_that_end_at_a_stop_token_the_context_or_the_budget_are_what_they_are_alone),
-    ("penalties that see another text", f"{BATCH}:check",
+    ("penalties that see another text", f"{BATCH}:check_logits",
      lambda right: lambda logits, text, *rest: right(logits, text[-1:], *rest),
      distribution("speculative_batch", "penalty")),
     ("one source of randomness for all rows", "tutorlib.running.decoder:checked_rngs",
