@@ -116,7 +116,7 @@ def build(recipe, layers):
 
 
 def deepen(model, recipe, layers):
-    """The same function with more layers: the old ones spread out, new ones between them that at first add nothing.
+    """The same function with more layers: the old ones spread out, and before each, new ones that at first add nothing.
 
     Parameters
     ----------
