@@ -28,7 +28,7 @@ from tutorlib.lab.bench import __main__ as command
 from tutorlib.lab.bench import report as report_file
 from tutorlib.lab.bench.__main__ import main
 from tutorlib.lab.bench.costs import WIDTHS, held_bytes, median_costs
-from tutorlib.lab.bench.measuring import accepted_at, rows_at
+from tutorlib.lab.bench.measuring import Tally, accepted_at, rows_at
 from tutorlib.lab.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
 from tutorlib.lab.bench.rows import (
     CHAIN_OF_THREE,
@@ -287,6 +287,13 @@ def clocked_rows(clock, **seconds):
         row(GENERATE, 2.0, in_batches=True),
         row(GENERATE_FILTERED, 3.0, GENERATE_FILTERED),
     ]
+
+
+def test_what_is_counted_holds_no_logits(made):
+    """Those of 96 tokens, five rounds and twenty rows would be 10 GB."""
+    tally, output = Tally(), made[PLAIN][0]
+    tally.add([output], 1.0)
+    assert output.steps[0].candidates and not any(step.candidates for step in tally.steps)
 
 
 def test_rates_and_ratios_by_hand(family, clock):

@@ -215,6 +215,7 @@ class Tally:
     widest : int
         Tokens in the target's widest call.
     steps : list of Step
+        Without their candidates.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -230,7 +231,7 @@ class Tally:
         for output in outputs:
             self.calls = None if self.calls is None or output.calls is None else self.calls + output.calls
             self.widest = max([self.widest, *(max(len(step.drafted) + 1, step.scored) for step in output.steps)])
-            self.steps += output.steps
+            self.steps += [replace(step, candidates=[]) for step in output.steps]  # whose logits fill the memory
 
     @property
     def rates(self) -> np.ndarray:
