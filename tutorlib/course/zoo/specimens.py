@@ -168,7 +168,8 @@ SPECIMENS = [
         "To make the method greedy, somebody replaced every draw by an argmax, but forgot the acceptance test, because "
         "it does not look like a draw.",
         cases.greedy_texts, 0.1,
-        f"speculative-sampling, the code of a blog post (2023, fixed): {GITHUB}jaymody/speculative-sampling/issues/3",
+        "litgpt 0.5.13 at temperature 0, and speculative-sampling, the code of a blog post (2023, fixed): "
+        f"{GITHUB}jaymody/speculative-sampling/issues/3",
     ),
     Specimen(
         rules.unwarped_bonus, speculative,
