@@ -159,6 +159,13 @@ def test_what_stays_between_steps_is_the_cache(village, tokens):
     assert held == pytest.approx(predicted(village.target, tokens, prompt=len(prompt)).cache, rel=0.01)
 
 
+def test_a_copy_in_eight_bits_is_counted_once_with_what_it_shares(village):
+    target, copy = village.target, village.quantized
+    weights = used(speculative(target, copy, [1, 2], gamma=2), 4).weights
+    assert weights == pytest.approx(weight_bytes(target) + copy.own_bytes, rel=1e-4)
+    assert used(greedy(copy, [1, 2]), 4).weights == pytest.approx(copy.nbytes, rel=1e-3), "alone, with the embeddings"
+
+
 @in_each_form
 def test_the_peak_is_predicted_for_a_real_model(how):
     family = models.load("smollm2", device="cpu", **how)

@@ -164,7 +164,7 @@ class Used(NamedTuple):
     Attributes
     ----------
     weights : int
-        Tensors that existed before and were read: the weights of all models used.
+        What existed before and was read: the weights of all models used.
     held : int
         Tensors of the run that still existed after its last step: mostly the caches.
     peak : int
@@ -207,14 +207,15 @@ def used(steps: Iterable, max_new_tokens: int) -> Used:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
     made, held = 0, 0
-    with without_loops(), _Tensors() as tensors:
+    with without_loops() as copies, _Tensors() as tensors:
         for step in steps:
             made, held = made + len(step.tokens), tensors.made
             if made >= max_new_tokens:
                 break
         getattr(steps, "close", lambda: None)()  # here: what a method has entered it must leave under the same mode
     peak = torch.cuda.max_memory_allocated(device) - before if on_gpu else tensors.peak
-    return Used(tensors.found, held, peak)
+    # Copies in eight bits are arrays, which no operation of torch takes, except for the embeddings that they share.
+    return Used(tensors.found + sum(copy.nbytes - tensors.shared(copy.embeddings) for copy in copies), held, peak)
 
 
 class _Tensors(TorchDispatchMode):
@@ -250,6 +251,11 @@ class _Tensors(TorchDispatchMode):
             if key not in self._known:
                 self._known[key] = weakref.ref(storage, partial(self._forget, key, kind, size))
                 setattr(self, kind, getattr(self, kind) + size)
+
+    def shared(self, array) -> int:
+        """Bytes of an array that lies where a tensor lies that is counted already."""
+        storages = (reference() for reference in self._known.values())
+        return array.nbytes if array.ctypes.data in {one.data_ptr() for one in storages if one is not None} else 0
 
     def _forget(self, key, kind, size, _):
         del self._known[key]

@@ -74,6 +74,8 @@ class LoopCache:
         shape = (len(llama.layers), rows, llama.heads[1], lm.context + TREE_SLOTS if static else 0, llama.size)
         self.keys, self.values = room(*shape), room(*shape)
         self.static = static
+        if (copies := _off.get()) is not None:
+            copies.add(llama)
 
     def call(
         self,
@@ -213,25 +215,27 @@ class LoopCache:
 _known: WeakKeyDictionary[torch.nn.Module, tuple[int | None, Llama | None]] = WeakKeyDictionary()
 
 
-_off: ContextVar[bool] = ContextVar("loops are off", default=False)
+# The weights that the loops have read nevertheless, in a block without them; None outside such a block.
+_off: ContextVar[set[Llama] | None] = ContextVar("loops are off", default=None)
 
 
 @contextlib.contextmanager
-def without_loops() -> Iterator[None]:
+def without_loops() -> Iterator[set[Llama]]:
     """Let sessions that are opened in this block be computed by PyTorch's operators, to compare or to measure them.
 
-    A copy in eight bits is always computed by the loops.
+    A copy in eight bits is always computed by the loops. The set that this gives collects the weights of such copies.
     """
-    before = _off.set(True)
+    copies: set[Llama] = set()
+    before = _off.set(copies)
     try:
-        yield
+        yield copies
     finally:
         _off.reset(before)
 
 
 def are_wanted() -> bool:
     """Whether a session that is opened now should be computed by the loops, if they fit its model."""
-    return not _off.get() and (CAN_GIVE_WAY or torch.get_num_threads() <= _THREADS)
+    return _off.get() is None and (CAN_GIVE_WAY or torch.get_num_threads() <= _THREADS)
 
 
 def of(model: torch.nn.Module) -> Llama | None:
