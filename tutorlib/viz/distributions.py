@@ -282,7 +282,8 @@ def outcome_bars(
     ax.grid(axis="x", visible=False)
     ax.set(ylabel="probability", xlim=(-0.8, len(outcomes) - 0.2), ylim=(0, None))
     if legend:
-        ax.legend(handles=[bars, lines])
+        ax.legend(handles=[bars, lines], loc="upper right")
+        ax.set_ylim(0, 1.4 * ax.dataLim.ymax)  # room for it above the bars
     return titled(ax, title)
 
 
