@@ -366,15 +366,16 @@ ENGINE_SPECIMENS = [
 GRAMMAR_SPECIMENS = [
     Specimen(
         grammars.grammar_advanced_by_drafts, speculative,
-        "Each row needs the state after the drafted tokens before it, so the state has to be advanced before anybody "
-        "knows which of them are kept. The next round consumes what the text has beyond that, and counts by length. "
-        "After a rejection, the lengths fit, and the tokens do not.",
+        "To mask the row after a drafted token, the grammar has to consume this token before anybody knows whether it "
+        "will be kept. The next round skips as many tokens of the text as the grammar has consumed, and goes on from "
+        "there. After a rejection, the number is right, but some of the consumed tokens are not in the text.",
         cases.constrained_texts, 0.1,
     ),
     Specimen(
         grammars.rollback_of_all_rejected, speculative,
-        "In the cache, all drafted tokens are there, so all rejected ones are taken back. But a grammar refuses a "
-        "token that may not follow, and then the rollback takes back tokens of the text.",
+        "The model's cache holds all drafted tokens, so it gives back every rejected one, and the same number looks "
+        "right for the grammar. But the grammar has refused some of these tokens, and so never held them. In their "
+        "place, it gives back tokens of the text.",
         cases.constrained_texts, 0.1,
     ),
 ]  # fmt: skip
