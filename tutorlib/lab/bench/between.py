@@ -21,7 +21,7 @@ from ...model.eight_bits import EightBits
 from ...model.llama import LoopCache, are_wanted, of
 from ...model.lm import LM
 from ...model.table import TableLM
-from .rows import Row
+from .row_makers import Row
 
 
 def share_between(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...arguments import check_whole_number, is_number, takes_iterators
-from .rows import GENERATE, PLAIN, ROWS, Row
+from .row_makers import GENERATE, Row
+from .rows import PLAIN, ROWS
 
 
 def rows_at(rows: Sequence[Row], temperature: float, batch: int) -> list[Row]:

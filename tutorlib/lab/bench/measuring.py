@@ -21,7 +21,8 @@ from .between import share_between
 from .choosing import drafts_of, rows_at
 from .costs import Costs, held_bytes, measured_costs, median_costs
 from .predicting import acceptance, accepted_at, prediction
-from .rows import PLAIN, ROWS, Output, Row, speculative_row
+from .row_makers import Output, Row
+from .rows import PLAIN, ROWS, speculative_row
 
 
 class Condition(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...running.step import Step
 from .costs import Costs
-from .rows import Row
+from .row_makers import Row
 
 
 def acceptance(steps) -> float | None:
