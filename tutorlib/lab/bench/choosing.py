@@ -81,7 +81,7 @@ def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[
     wanted, waiting = set(), [PLAIN, GENERATE, *names]
     while waiting:
         name = waiting.pop()
-        if name is not None and name not in wanted:
+        if name not in wanted:
             wanted.add(name)
-            waiting.append(known[name].peer)
+            waiting += [known[name].peer or PLAIN]
     return [row for row in rows if row.name in wanted]

@@ -327,6 +327,7 @@ def by_gamma(
     how = {"temperature": float(sampling), "new_tokens": new_tokens, "rounds": rounds}
     results = measure(family, prompts, **how, rows=rows, costs=remembered)[1:]
     costs = median_costs(seen)
+    assert costs is not None  # `measure` has measured them in each round
     return [
         GammaResult(
             gamma,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -113,7 +113,7 @@ def method_row(
 
     def decode(family, prompts, count, seed, t, p=1.0):
         models = [getattr(family, role) for role in ("target", *helpers)]
-        drawn = {"warp": [*usual(t, p), *filters]} if t else {}
+        drawn: dict[str, Any] = {"warp": [*usual(t, p), *filters]} if t else {}
         if len(prompts) == 1:
             drawn |= {"rng": Seeded(seed)} if t else {}
             return output_of([run(method(*models, prompts[0], **settings, **drawn), count, stop=(), progress=False)])

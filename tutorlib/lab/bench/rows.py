@@ -11,6 +11,8 @@ one setting is fastest greedily and another for samples, or a peer's own setting
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...decoders import beam_search, greedy, sample
 from ...decoders.context_contrast import context_contrast
 from ...decoders.contrastive_decoding import contrastive_decoding
@@ -62,7 +64,7 @@ OPENVINO = {False: "OpenVINO GenAI", True: "OpenVINO GenAI, prompt lookup"}
 OTHER_PROGRAMS = (*LLAMA_CPP.values(), *OPENVINO.values())
 # The usual filters, for both: transformers applies them after the temperature, in this order.
 FILTERS = [top_k(50), top_p(0.9)]
-FILTERED = {"top_k": 50, "top_p": 0.9}
+FILTERED: dict[str, Any] = {"top_k": 50, "top_p": 0.9}
 DRAWN = 9  # tokens that an EAGLE network draws in a step when sampling
 
 
