@@ -244,6 +244,14 @@ class Clock:
 
 
 @pytest.fixture
+def early_limits(monkeypatch):
+    """What changes in a cache at a length changes in a short sequence too."""
+    monkeypatch.setattr("tutorlib.model.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
+    monkeypatch.setattr("tutorlib.model.own_cache._AGAIN", 2)  # and snapshots are taken of it
+    monkeypatch.setattr("tutorlib.model.llama.MANY", 5)  # and the beginning of some prompts is a matrix product
+
+
+@pytest.fixture
 def clock():
     return Clock()
 

@@ -30,6 +30,7 @@ from tutorlib.lab.bench.__main__ import main
 from tutorlib.lab.bench.costs import WIDTHS, held_bytes, median_costs
 from tutorlib.lab.bench.measuring import Tally, accepted_at, rows_at
 from tutorlib.lab.bench.report import COMMITTED, ENVIRONMENT, KEYS, VERSION, file_name, write_report
+from tutorlib.lab.bench.row_makers import Output, Row, settings
 from tutorlib.lab.bench.rows import (
     CHAIN_OF_THREE,
     COPY_ALONE,
@@ -47,9 +48,6 @@ from tutorlib.lab.bench.rows import (
     ROWS,
     TWO_MODELS,
     WITH_COPY,
-    Output,
-    Row,
-    settings,
 )
 from tutorlib.lab.training.train_eagle import layer_config
 from tutorlib.lab.training.train_ngram import count_ngrams, made_to_fit

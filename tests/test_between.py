@@ -11,7 +11,8 @@ from draft_networks import eagle1
 from tutorlib import LM, EightBits, MedusaHeads, TableLM
 from tutorlib.drafting.head_loops import LoopedHeads
 from tutorlib.lab.bench.between import share_between
-from tutorlib.lab.bench.rows import ROWS, WITH_COPY, Output, Row
+from tutorlib.lab.bench.row_makers import Output, Row
+from tutorlib.lab.bench.rows import ROWS, WITH_COPY
 from tutorlib.model.llama import LoopCache
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]

@@ -336,6 +336,7 @@ def test_a_gamma_below_1_or_that_is_no_number_is_named_with_what_it_should_be(na
     for gamma in (0, 2.5, True, "4", None):
         with pytest.raises(ValueError, match=f"(gamma|window|length) .*, a whole number of 1 or more, got {gamma!r}"):
             METHODS[name](ring(4), ring(4), [0, 1], gamma)
+            pytest.fail("give @decoder(check=check) a function that calls check_whole_number, as prompt_lookup does")
 
 
 BAD_ARGUMENTS = [

@@ -1,6 +1,7 @@
 """The plan of the package: three wings, rooms on floors, and old paths that name the new ones."""
 
 import ast
+import re
 from collections import defaultdict
 from functools import cache
 from graphlib import TopologicalSorter
@@ -73,6 +74,11 @@ def file_of(name: str) -> str | None:
 def test_no_file_imports_one_that_imports_it_in_turn():
     drawn = {name: {file_of(other) for other in imported(name)} - {None, name} for name in MODULES}
     TopologicalSorter(drawn).prepare()  # raises CycleError for a circle
+
+
+def test_private_names_stay_in_their_file():
+    taken = {(name, one) for name in MODULES for one in imported(name) - MODULES.keys()}
+    assert [(name, one) for name, one in taken if re.match("_[^_]", one.rpartition(".")[2])] == []
 
 
 # Names of different things, with the reason why each still stands. What means one thing leaves the list.

@@ -29,10 +29,7 @@ def random_tree(data, room):
 
 
 @in_float64_and_slowly_in_float32([*EVERY_FAMILY, "table"], EVERY_HYBRID)
-def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, monkeypatch):
-    monkeypatch.setattr("tutorlib.model.cache._SPARE_SLOTS", 1)  # so that the cache of a short sequence has to grow too
-    monkeypatch.setattr("tutorlib.model.own_cache._AGAIN", 2)  # and snapshots are taken of it
-    monkeypatch.setattr("tutorlib.model.llama.MANY", 5)  # and the beginning of some prompts is a matrix product
+def test_any_sequence_of_verbs_gives_the_logits_of_full_recomputation(models, family, dtype, early_limits):
     model = TABLE if family == "table" else models(family, dtype)
     lm = TABLE if family == "table" else LM(model, context=CONTEXT)
 

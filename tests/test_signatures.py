@@ -1,9 +1,11 @@
 """One way to call: what has one name means one thing, has one default, and says its type."""
 
+import importlib
 import inspect
 import re
 import typing
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,16 @@ NOT_MEASURED = {
     "contrastive_sampling",
     "jump_ahead",
 }  # as others, or slower, or in need of a grammar
+NEEDS_HIDDEN_STATES = {"contrastive_search"}  # which a table has not; heads and networks need them too
+OLDER = {"greedy", "sample", "sample_batch", "beam_search", "best_first_beam_search"}  # than any one source
+# What the cheat sheet calls a method, where that is not its name.
+CALLED = {
+    "context_contrast": "context aware decoding",
+    "contrastive_sampling": "contrastive decoding",
+    "mtp": "multi token prediction",
+    "sample_batch": "sampling of several texts",
+    "speculative_batch": "speculation in a batch",
+}
 # Not to be left out in one place, and with a default in another: top_k(k), searches, which have no end without one, and
 # the weight of a context, which depends on the task.
 NEEDED_SOMEWHERE = {"k", "method", "max_new_tokens", "weight"}
@@ -67,33 +79,59 @@ def test_decoders_exports_functions_alone():
     assert EXPORTED.keys() >= METHODS.keys() and all(map(inspect.isfunction, EXPORTED.values()))
 
 
+def is_method(item) -> bool:
+    return inspect.isroutine(item) and inspect.signature(item).return_annotation in ("Steps", "BatchSteps")
+
+
+def methods_in_files() -> dict[str, Callable]:
+    """The methods in tutorlib/decoders, exported or not yet."""
+    found = {}
+    for path in (ROOT / "tutorlib/decoders").glob("[!_]*.py"):
+        module = importlib.import_module(f"tutorlib.decoders.{path.stem}")
+        ours = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
+        methods = {item.__name__: item for item in ours if is_method(item)}
+        assert methods, f"{path.name} holds no method: put @decoder over it"
+        found |= methods
+    return found
+
+
 def test_a_method_is_in_every_place_that_the_contributors_page_names():
-    """All that is missing is named at once; see "To add one" in CONTRIBUTING.md."""
-    api, measured, contract = (
-        "".join((ROOT / name).read_text() for name in names)
-        for names in (
-            ["book/api.md", *(path.relative_to(ROOT) for path in (ROOT / "book/api").glob("*.md"))],
-            ["tutorlib/lab/bench/rows.py"],
-            ["tests/lossless.py"],
+    """All that is missing is named at once, also before the method is exported; see "To add one" in CONTRIBUTING.md."""
+    pages = ("book/api.md", *(path.relative_to(ROOT) for path in (ROOT / "book/api").glob("*.md")))
+    rows, contract, gpu, greedy, sheet = (
+        (ROOT / path).read_text()
+        for path in (
+            "tutorlib/lab/bench/rows.py", "tests/lossless.py", "tests/test_gpu.py", "tests/test_greedy.py",
+            "book/cheat_sheet.md",
         )
-    )
+    )  # fmt: skip
+    api = "".join((ROOT / page).read_text() for page in pages).split()
 
     def used(name, source):  # imported, and then in a table
         return len(re.findall(rf"\b{name}\b", source)) > 1
 
-    files = {path.stem for path in (ROOT / "tutorlib/decoders").glob("*.py")} - {"__init__"}
-    missing = [f"{name}: an export in tutorlib/decoders/__init__.py" for name in files - EXPORTED.keys()]
-    missing += [f"{name}: an export in tutorlib/__init__.py" for name in EXPORTED.keys() - set(tutorlib.__all__)]
-    for name, method in METHODS.items():
+    missing = []
+    for name, method in methods_in_files().items():
+        parameters = inspect.signature(method).parameters
+        with_layers = {"head", "heads", "layers", "prompts"} & parameters.keys() or name in NEEDS_HIDDEN_STATES
+        doc = inspect.getdoc(method) or ""
         places = {
-            "a section for its module on a page in book/api/": inspect.unwrap(method).__module__ in api.split(),
-            "its name in a group of the list in book/api.md": name in api.split(),
+            "what it costs, and its `Source: ...` (or `New: ...`), in its docstring": "ost" in doc
+            and (name in OLDER or "Source:" in doc or "New:" in doc),
+            "an export in tutorlib/decoders/__init__.py": name in EXPORTED,
+            "an export in tutorlib/__init__.py": name in tutorlib.__all__,
+            "a section for its module on a page in book/api/": inspect.unwrap(method).__module__ in api,
+            "its name in a group of the list in book/api.md": name in api,
             "a line in tests/lossless.py, or, if it is lossy, its name in NOT_LOSSLESS here": name in NOT_LOSSLESS
             or used(name, contract),
-            "a row in tutorlib/lab/bench/rows.py": name in NOT_MEASURED or used(name, measured),
+            "a row in tutorlib/lab/bench/rows.py": name in NOT_MEASURED or used(name, rows),
+            "a line in a table of tests/test_gpu.py": f'"{name}": ' in gpu,
+            "a line in METHODS of tests/test_greedy.py": with_layers or f'"{name}": ' in greedy,
+            "a line in book/cheat_sheet.md": CALLED.get(name, name.replace("_", " "))
+            in sheet.lower().replace("-", " "),
         }
         missing += [f"{name}: {place}" for place, there in places.items() if not there]
-    assert missing == []
+    assert not missing, "missing:\n" + "\n".join(missing)
 
 
 def test_a_parameter_of_one_name_has_one_default_wherever_it_may_be_left_out():
@@ -124,7 +162,7 @@ def test_the_model_comes_first_then_its_helper_then_the_prompt_and_all_else_by_n
 def test_the_front_door_says_the_type_of_all_that_goes_in_and_comes_out(name):
     signature = inspect.signature(PUBLIC[name])
     untyped = [one.name for one in signature.parameters.values() if one.annotation is one.empty]
-    assert set(untyped) <= {"self", "cls"}
+    assert set(untyped) <= {"self", "cls"}, "give these a type, which is what a caller may pass"
     assert name.endswith("__init__") or signature.return_annotation is not signature.empty
     # A module may import these for type checkers alone.
     kinds = (BlockSession, DraftSession, ModulesSession, ParallelSession, tutorlib.LM, Player, PreTrainedModel)

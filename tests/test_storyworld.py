@@ -96,6 +96,44 @@ def test_a_contradiction_names_the_fact():
     assert reasons[8] == "no lamp was mentioned before"
 
 
+@pytest.mark.parametrize(
+    "told, reason",
+    [
+        ("Ben stayed at the mill.", "nothing was told of where Ben was"),
+        ("Ben still had two eggs.", "nothing was told of eggs that Ben had"),
+        ("Mia had three eggs. Mia still had two eggs.", "Mia had 3 eggs, not 2"),
+        ("Ben still felt happy.", "nothing was told of how Ben felt"),
+        ("Ben grew happy. Ben still felt sad.", "Ben felt happy, not sad"),
+        ("The drum lay in the barrel.", "nothing was told of the barrel before"),
+        ("The kite was hidden by Mia in the barrel.", "nothing was told of the barrel before"),
+        ("Mia found one more egg and now had four coins.", "one more egg does not make more coins"),
+        ("Mia lost one egg and now had two coins.", "one egg less does not make fewer coins"),
+        ("Ben came back to the mill.", "Ben had not left the village"),
+        ("The kite went from Mia to Mia.", "Mia had the kite already"),
+        ("The kite stayed in the chest.", "the kite was with Mia, not in the chest"),
+        ("The kite was dropped by Mia and was lost. The kite stayed with Mia.", "the kite was lost, not with Mia"),
+        ("The drum was with Ben. The blue drum stayed with Ben.", "the drum was of no told colour, not blue"),
+        ("The chest was at the barn.", "the chest was at the mill, not the barn"),
+        ("Zoe stayed at the mill.", "nobody called Zoe was named"),
+        ('"How many eggs does Zoe have?" asked the baker.', "nobody called Zoe was named"),
+        (
+            '"How many eggs does Mia have?" asked the baker. "Mia is at the mill," said Tom.',
+            "the question was about the eggs of Mia",
+        ),
+        ('"Where is Mia?" asked the baker. "Ben is away," said Tom.', "the question was about where Mia is"),
+        ('"Who has the kite?" asked the baker. "Ben is away," said Tom.', "the question was about the kite"),
+        (
+            '"How does Mia feel?" asked the baker. "Mia is at the mill," said Tom.',
+            "the question was about how Mia feels",
+        ),
+    ],
+)
+def test_each_reason_for_a_contradiction_is_a_sentence(told, reason):
+    facts = "Mia was at the mill. The kite was with Mia. The chest was at the mill. "
+    found = storyworld.check(f"Mia, Ben and Tom lived in a small village. {facts}{told}")[-1]
+    assert (found.verdict, found.reason) == (CONTRADICTION, reason)
+
+
 NAMED = "Mia, Ben and Tom lived in a small village. Mia was at the mill. Ben was at the barn. The kite was with Mia. "
 
 

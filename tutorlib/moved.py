@@ -15,11 +15,15 @@ ROOMS = {
     "lab": "bench training",
 }
 RENAMED = {
+    "bench_rows": "lab.bench.rows",
+    "course.zoo.judges": "course.zoo.rules",
+    "decoders.draft_trees": "drafting.draft_trees",
     "generate_options": "hugging_face.options",
     "heads": "drafting",
     "heads.eagle_head": "drafting.eagle_head",
     "heads.formats": "loading.formats",
     "heads.medusa_heads": "drafting.medusa_heads",
+    "lab.bench.llama_cpp": "lab.bench.other_programs",
     "lab.training.own_text": "lab.training.sampled_texts",
     "lab.training.train_dspark": "lab.training.train_joints",
     "lab.training.tell": "lab.training.texts",

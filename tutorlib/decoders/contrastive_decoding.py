@@ -198,6 +198,7 @@ def contrastive_sampling(
     while len(new) <= amateur_session.room:
         logits = expert_session.feed(new), amateur_session.feed(new)  # (1, vocab) each
         scores = contrastive_scores(*logits, alpha, amateur_temperature)
+        # An infinite score is the best for a search, but no distribution can be made of it.
         if float(scores.max()) == math.inf:
             raise ValueError(
                 f"the amateur gives token {int(scores.argmax())} no probability at all, so that its score is infinite: "
@@ -283,6 +284,7 @@ def contrastive_beam_search(
     logits = [torch.cat(batch.feed([[]])) for batch in batches]  # (rows, vocab) each
     for length in range(1, longest + 1):
         scores = contrastive_scores(logits[0], logits[1], alpha, amateur_temperature).clamp(max=IMPOSSIBLE)
+        # As in `beam_search`, but it never ends early: scores may be positive, so a running one may still rise.
         finished_here = group.lengthen(scores, torch.zeros_like(scores[0]), stop, last=length == longest)
         running = group.running if length < longest else []
         yield Step(

@@ -111,6 +111,7 @@ def medusa(
     text, hidden = session.tokens, None
     session.rollback(1)  # the last token is fed with the tree
     while len(text) < target.context:
+        # The heads read the state at the last accepted node: the first step has none, and drafts nothing.
         guessed = None if hidden is None else guess(hidden)
         drafted = ranked_tree(guessed, choices, depth=target.context - len(text) - 1)
         checked = check_tree(session, text, drafted, rng, warp, rule)

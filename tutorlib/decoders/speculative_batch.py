@@ -69,6 +69,7 @@ def draft_together(
         row.drafted, row.draft_probs = [], []
     drafting = [i for i, count in enumerate(counts) if count > 0]
     while drafting:
+        # At first the draft reads what it has not seen of the text, and then each token that it has just drafted.
         lists = [[] for _ in rows]
         for i in drafting:
             lists[i] = rows[i].drafted[-1:] or rows[i].text[rows[i].read :]
@@ -80,7 +81,7 @@ def draft_together(
         )
         drafted_on = []
         for i, row_probs, unsure in zip(drafting, probs, is_unsure(last, confidence), strict=True):
-            if row_probs is None:
+            if row_probs is None:  # a row that cannot be warped drafts no further
                 continue
             rows[i].draft_probs.append(row_probs)
             rows[i].drafted.append(draft_token(rule, row_probs, rows[i].rng))
@@ -150,6 +151,7 @@ def speculative_batch(
         going = [i for i, row in enumerate(rows) if row.number in wanted and len(row.text) < target.context]
         if not going:
             return "context"
+        # Texts that have ended leave both caches, so that no call computes for them.
         rows = [rows[i] for i in going]
         target_batch.reorder(going)
         draft_batch.reorder(going)
@@ -166,6 +168,7 @@ def speculative_batch(
             target_forgets.append(len(row.drafted) - len(checked.tokens) + 1)
             row.text += checked.tokens
             row.unread = checked.tokens[-1:]
+            # Of what the draft has read, only its accepted guesses are text; its last token comes with the next draft.
             right = min(row.read, len(row.text) - 1)
             draft_forgets.append(row.read - right)
             row.read = right

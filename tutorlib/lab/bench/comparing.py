@@ -119,11 +119,11 @@ def compare(
     order = list(range(len(rows)))
     for number, prompt in enumerate(prompts):
         for place in order[number % len(order) :] + order[: number % len(order)]:
-            steps = methods[rows[place].name](prompt)
-            synchronize(steps.lm.device)
+            decoding = methods[rows[place].name](prompt)
+            synchronize(decoding.lm.device)
             began = clock()
-            trace = run(steps, max_new_tokens, stop, progress=False)
-            synchronize(steps.lm.device)
+            trace = run(decoding, max_new_tokens, stop, progress=False)
+            synchronize(decoding.lm.device)
             rows[place].seconds.append(clock() - began)
             if not trace.tokens:
                 raise ValueError(f"{rows[place].name!r} made no tokens of prompt {number}: {trace.stopped}")

@@ -21,7 +21,8 @@ from .between import share_between
 from .choosing import drafts_of, rows_at
 from .costs import Costs, held_bytes, measured_costs, median_costs
 from .predicting import acceptance, accepted_at, prediction
-from .rows import PLAIN, ROWS, Output, Row, speculative_row
+from .row_makers import Output, Row
+from .rows import PLAIN, ROWS, speculative_row
 
 
 class Condition(NamedTuple):
@@ -327,6 +328,7 @@ def by_gamma(
     how = {"temperature": float(sampling), "new_tokens": new_tokens, "rounds": rounds}
     results = measure(family, prompts, **how, rows=rows, costs=remembered)[1:]
     costs = median_costs(seen)
+    assert costs is not None  # `measure` has measured them in each round
     return [
         GammaResult(
             gamma,

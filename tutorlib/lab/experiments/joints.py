@@ -16,7 +16,7 @@ from ...decoders.dspark import dspark
 from ...drafting.draft_trees import Draft, drawn_chain, dynamic_tree
 from ...drafting.survival import shared_lengths
 from . import Experiment, Setting, village_prompts
-from .blocks import GREEDY, LENGTH, SAMPLING, _chain, by_position, drafted, written
+from .blocks import GREEDY, LENGTH, SAMPLING, by_position, chain_shape, drafted, written
 from .blocks import SETTING as BLOCKS
 
 NODES = (8, 32)
@@ -49,7 +49,7 @@ def row(family, name: str) -> dict:
         return sharing(family)
     way, nodes, how = ROWS[name]
     method, head = HEADS[way]
-    shape = _chain(how == GREEDY) if nodes is None else dynamic_tree(nodes, LENGTH, nodes, greedy_temperature=0.3)
+    shape = chain_shape(how == GREEDY) if nodes is None else dynamic_tree(nodes, LENGTH, nodes, greedy_temperature=0.3)
     traces = written(
         lambda prompt, **draws: method(family.target, getattr(family, head), prompt, shape=shape, **draws),
         how,
@@ -138,7 +138,7 @@ def draft_seconds(family, repeats: int = 40) -> float:
         drafts.feed(text[1:-1], features[:-2])
         began = time.process_time()
         logits = drafts.feed(text[-1:], features[-2:-1])
-        _chain(True)(Draft(drafts, logits, text, (), depth=LENGTH))
+        chain_shape(True)(Draft(drafts, logits, text, (), depth=LENGTH))
         times.append(time.process_time() - began)
     return min(times)
 
