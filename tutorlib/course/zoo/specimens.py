@@ -374,8 +374,8 @@ GRAMMAR_SPECIMENS = [
     Specimen(
         grammars.rollback_of_all_rejected, speculative,
         "The model's cache holds all drafted tokens, so it gives back every rejected one, and the same number looks "
-        "right for the grammar. But the grammar has refused some of these tokens, and so never held them. In their "
-        "place, it gives back tokens of the text.",
+        "right for the grammar. But the grammar has refused some of these tokens, and so never held them. So it gives "
+        "back tokens of the text instead.",
         cases.constrained_texts, 0.1,
     ),
 ]  # fmt: skip
