@@ -21,7 +21,8 @@ BADGE_IMAGE = f"{COLAB}/assets/colab-badge.svg"
 SETUP_TAG = "setup"
 
 SETUP_SOURCE = """\
-# The same cell in every chapter: it installs tutorlib where it is missing (on Colab), and sets the look of the figures.
+# The same cell in every chapter: it installs tutorlib where it is missing
+# (on Colab), and sets the look of the figures.
 import importlib.util
 
 if importlib.util.find_spec("tutorlib") is None:
