@@ -77,6 +77,22 @@ def test_a_call_while_the_others_are_busy_is_computed_alone():
     assert inner == [(0, 1)]
 
 
+@pytest.mark.parametrize("alone, quickest", [(1.0, 1), (3.0, 4)])
+def test_the_threads_that_were_quickest_in_the_first_calls_compute_the_others(monkeypatch, clock, alone, quickest):
+    used, trials = [], team.Trials()
+    monkeypatch.setattr(team.time, "perf_counter", clock)
+
+    def work(one):
+        if one[0] == 0:
+            used.append(one[1])
+            clock.now += 2.0 if one[1] > 1 else alone
+
+    for kind in ("layers", "layers", "logits"):
+        for _ in range(5):
+            trials.together(work, 4, kind)
+    assert used == [*[4] * 3, *[1] * 3, *[quickest] * 4, *[4] * 3, *[1] * 2]
+
+
 def test_where_no_thread_can_be_started_there_is_none(monkeypatch):
     def refused(thread):
         raise RuntimeError("can't start new thread")

@@ -122,7 +122,7 @@ class LoopCache:
                     states.append(x.copy())
                 compute(x, *layer, keys, values, *where, made, team)
 
-        llama.together(work)
+        llama.together(work, len(row), len(llama.layers))
         states.append(llama.normed(x))
         parts = llama.logits(states[-1][wanted]).split(list(keep))
         if not hidden:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from .cache import grown
-from .team import CAN_GIVE_WAY, Team, together
+from .team import CAN_GIVE_WAY, Team, Trials
 
-# Models of so many bytes are computed by as many threads as PyTorch has: for smaller ones, meeting takes too long.
+# Models of so many bytes may be computed by as many threads as PyTorch has: for smaller ones, meeting takes too long.
 _SHARED = 50e6
 PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                 "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
@@ -79,6 +79,7 @@ class Llama:
         self.head = round(matrix_of(model.lm_head))
         self._turns = (np.empty((0, self.size), np.float32),) * 2
         self.is_shared = self.nbytes >= _SHARED and CAN_GIVE_WAY
+        self._trials = Trials()
 
     @property
     def nbytes(self) -> int:
@@ -97,12 +98,13 @@ class Llama:
     def logits(self, states: np.ndarray) -> torch.Tensor:
         """The logits (tokens, vocab) of states that have passed the final norm."""
         logits = torch.empty(len(states), len(self.head.weight))
-        self.together(lambda team: loops().product(states, *self.head, logits.numpy(), team))
+        self.together(lambda team: loops().product(states, *self.head, logits.numpy(), team), len(states), 0)
         return logits
 
-    def together(self, work: Callable[[Team], None]) -> None:
-        """Let as many threads as pay compute together; see `team.together`."""
-        together(work, torch.get_num_threads() if self.is_shared else 1)
+    def together(self, work: Callable[[Team], None], rows: int, layers: int) -> None:
+        """Let as many threads as pay compute some rows in so many layers (0: logits); see `team.Trials`."""
+        kind = layers, rows if rows <= 32 else 2 ** rows.bit_length()
+        self._trials.together(work, torch.get_num_threads() if self.is_shared else 1, kind)
 
     def turns(self, positions: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The cosines and sines (tokens, size) of the rotation at these positions."""

@@ -1,8 +1,8 @@
 """Threads that compute one call of the compiled loops together; `loops.meet` is where they wait for each other.
 
 The threads are started once and sleep between calls. They belong to one call at a time: a call that comes in another
-thread meanwhile is computed by that thread alone, with the same result. What this file does not do: share out the work
-(`loops.share` does).
+thread meanwhile is computed by that thread alone, with the same result. `Trials` finds out how many threads pay. What
+this file does not do: share out the work (`loops.share` does).
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from queue import SimpleQueue
 
 import numpy as np
 
 Team = tuple[int, int, np.ndarray]  # the number of a thread, how many there are, and how often they have met
 CAN_GIVE_WAY = sys.platform != "win32"  # whether a thread that waits can let others have its core
+
+TRIES = 3  # calls of a kind that are timed with all threads, and as many with one
 
 _CALLED_OFF = -(2**62)  # less than any number of meetings: nobody waits any longer
 _members: list[SimpleQueue] = []  # where each of the other threads waits for work
@@ -44,6 +47,29 @@ def together(work: Callable[[Team], None], threads: int) -> None:
         _is_free.release()
     if errors:
         raise errors[0]
+
+
+class Trials:
+    """How many threads pay for each kind of call: the first few are timed with all threads, the next few with one.
+
+    Others help where computing takes longer than reading the weights, and where one core reads slower than the memory
+    can deliver. Elsewhere, meeting takes longer than what they save.
+    """
+
+    def __init__(self):
+        self._seconds: dict[Hashable, dict[int, list[float]]] = {}  # by kind, for each number of threads
+
+    def together(self, work: Callable[[Team], None], most: int, kind: Hashable) -> None:
+        """Call `together` with `most` threads or with one. Calls of a `kind` do equally much work."""
+        if most == 1:
+            return together(work, 1)
+        seconds = self._seconds.setdefault((kind, most), {most: [], 1: []})
+        untried = [threads for threads, some in seconds.items() if len(some) < TRIES]
+        threads = untried[0] if untried else min(seconds, key=lambda count: min(seconds[count]))
+        began = time.perf_counter()
+        together(work, threads)
+        if untried:
+            seconds[threads].append(time.perf_counter() - began)
 
 
 def _do(work: Callable[[Team], None], team: Team, ended: SimpleQueue) -> None:
