@@ -56,8 +56,9 @@ def call_times(
 ) -> CallTimes:
     """Measure the time of a call for several numbers of new tokens, after `cached` tokens.
 
-    All widths are timed in turn, and then again, so that a slow phase of the machine affects all of them equally. The
-    time is that of `Session.feed`, including the wait for the result.
+    All widths are timed in turn, and then again, so that a slow phase of the machine affects all of them equally. Each
+    timed call comes after one of the same width, as in a method's loop: after a wide call, the weights of a small model
+    may be in none of the processor's caches. The time is that of `Session.feed`, including the wait for the result.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def call_times(
     cached : int
         Tokens in the cache before each call, at least 1.
     repeats : int
-        How often each width is timed, after one call that is not counted.
+        How often each width is timed.
     clock : function
         Returns the time in seconds.
 
@@ -95,13 +96,14 @@ def call_times(
     tokens = [index % lm.vocab_size for index in range(cached + max(widths))]
     session = lm.session(tokens[:cached])
     session.feed()
-    seconds = np.empty((repeats + 1, len(widths)))
-    for repeat in range(repeats + 1):
+    seconds = np.empty((repeats, len(widths)))
+    for repeat in range(repeats):
         for column, width in enumerate(widths):
             new = tokens[cached : cached + width]
-            seconds[repeat, column] = timed(partial(session.feed, new), lm.device, clock)
-            session.rollback(width)
-    low, median, high = np.quantile(seconds[1:], [0.25, 0.5, 0.75], axis=0)
+            for _ in range(2):  # the second one counts
+                seconds[repeat, column] = timed(partial(session.feed, new), lm.device, clock)
+                session.rollback(width)
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0)
     return CallTimes(np.array(widths), median, low, high)
 
 
@@ -116,8 +118,7 @@ def calls_in_turn(
     """Measure the time of a call of one token for several models, so that their times can be divided by each other.
 
     The models take turns, so that a slow phase of the machine affects all of them equally. In its turn, a model makes
-    some calls of one token and no others, as in its own loop. (In `call_times`, a call of one token comes after a wide
-    one, which takes the weights of a small model out of the processor's caches, or leaves them there.)
+    some calls of one token and no others, as in its own loop.
 
     Returns
     -------

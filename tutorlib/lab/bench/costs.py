@@ -60,8 +60,6 @@ def measured_costs(
     times = call_times(family.target, widths, cached=cached, repeats=5, clock=clock)
     # (A wider one than fits takes as long as the widest that does: it is not so wide in the end.)
     call_seconds = np.interp(range(1, max(WIDTHS) + 1), times.widths, times.seconds).tolist()
-    # The plain loop makes calls of one token and no others, which is faster than one of them between wide calls.
-    call_seconds[0] = float(call_times(family.target, [1], cached=cached, repeats=20, clock=clock).seconds[0])
     draft_seconds = {}
     for name in drafts:
         draft = getattr(family, name)
